@@ -23,9 +23,9 @@ use parking_lot::Mutex;
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
-    token::{self, USER_DATA},
+    token,
 };
-use crate::shared::CONTROL;
+use crate::shared::{CONTROL, class_secrets::USER_DATA};
 
 pub(crate) struct Caller {
     pub(crate) driver: Arc<dyn Driver>,

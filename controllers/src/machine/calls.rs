@@ -15,7 +15,8 @@ use nodewright_runtime::{
     object::{annotation, is_deleting, uid},
 };
 
-use super::{settings::CallLimits, token::USER_DATA};
+use super::settings::CallLimits;
+use crate::shared::class_secrets::USER_DATA;
 use crate::shared::ledger::{Ledger, Ordinal};
 
 /// Which call.

@@ -21,9 +21,8 @@ use super::{
     provider::{Answer, PAUSE_OVER, Provider, VmStatus, awaiting_answer, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,
-    token::USER_DATA,
 };
-use crate::shared::CONTROL;
+use crate::shared::{CONTROL, class_secrets::USER_DATA};
 
 /// Pause before a name that the ledger had retired is asked for again.
 const RETIRED_PAUSE: Duration = Duration::from_secs(30);

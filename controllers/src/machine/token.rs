@@ -9,8 +9,8 @@ use nodewright_runtime::request::{Call, Connection, RequestError};
 use serde_json::json;
 
 use super::calls::Request;
+use crate::shared::class_secrets::USER_DATA;
 
-pub(super) const USER_DATA: &str = "userData";
 /// The letters of tokens: Kubernetes requires `[a-z0-9]`.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";

@@ -14,6 +14,9 @@ use nodewright_runtime::{
 pub(crate) const NAMEABLE: &str = "type!=kubernetes.io/tls,type!=kubernetes.io/service-account-token,\
      type!=bootstrap.kubernetes.io/token,type!=helm.sh/release.v1";
 
+/// The key of the user data of a VM.
+pub(crate) const USER_DATA: &str = "userData";
+
 pub(crate) const PENDING: &str = "SecretPending";
 pub(crate) const NOT_READ: &str = "SecretNotRead";
 pub(crate) const NOT_FOUND: &str = "SecretNotFound";
