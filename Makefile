@@ -103,7 +103,7 @@ SIMULATED = $(if $(REPLAY),--replay="$(REPLAY)") $(if $(SEED),--seed=$(SEED)) \
 	$(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES))
 
 .PHONY: simulate
-simulate: ## Run managers in 6,000 simulated clusters with all kinds of faults; SEED=7 shows one run (6 minutes)
+simulate: ## Run managers in 6,000 simulated clusters with all kinds of faults; SEED=7 shows one run (10 minutes)
 #  Fails when an invariant is broken, and prints a run that breaks it. REPLAY=FILE repeats a run from a file, MINUTES=60
 #  runs for an hour. Compiles for 5 minutes at first.
 	@cargo build --locked --quiet --profile simulate --package nodewright-e2e-simulation
@@ -137,7 +137,7 @@ build-bench:
 	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench
 
 .PHONY: test
-test: ## Check everything: format, lints, unit and end-to-end tests (33 minutes at first, then 23)
+test: ## Check everything: format, lints, unit and end-to-end tests (42 minutes at first, then 32)
 test: fmt-check control-plane clippy unit-test scenario-test deny
 # With machine-controller-manager's CRDs, test leaves out what they do not change: faults of processes, connections and clouds.
 test: left_out := cloud_faults crashes fleet kwok leaders metrics outages planes played secrets traces

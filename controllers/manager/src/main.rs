@@ -38,9 +38,10 @@ async fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // One line, for `kubectl logs` of a Pod that does not start.
+            // One line, the last one, for `kubectl logs` of a Pod that does not start: to return would end the tasks one after
+            // the other, and those that are left may log what they miss.
             eprintln!("error: {}", one_line(error.as_ref()));
-            ExitCode::FAILURE
+            std::process::exit(1)
         }
     }
 }
