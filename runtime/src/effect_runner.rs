@@ -52,7 +52,8 @@ impl<E: Effect> EffectRunner<E> {
         Arc::new(Self { perform, locks, limit, groups, leadership, tasks, metrics })
     }
 
-    /// Queues a call, which takes turns with the calls of other flows. Runs `begun` when it starts, and `done` with its outcome; neither if this process does not lead.
+    /// Queues a call, which takes turns with the calls of other flows. Runs `begun` when it starts, and `done` with its outcome;
+    /// neither if this process does not lead.
     pub(crate) fn start(
         self: &Arc<Self>,
         effect: E,

@@ -117,7 +117,7 @@ impl GroupSemaphore {
         let turn = {
             let mut state = self.0.lock();
             // Calls that wait already lack a place, so they have no right to one that is free.
-            if !state.has_lane(flow, &groups) && state.has_room(&groups, Instant::now()) {
+            if !state.has_lane(flow, &groups) && has_room(&state.places, &groups, Instant::now()) {
                 state.take(&groups);
                 return Some(self.permit(groups));
             }
@@ -154,10 +154,6 @@ impl GroupSemaphore {
 }
 
 impl State {
-    fn has_room(&self, groups: &[Group], now: Instant) -> bool {
-        groups.iter().all(|group| self.places.get(&group.name).is_none_or(|places| places.has_room(group.limit, now)))
-    }
-
     fn take(&mut self, groups: &[Group]) {
         for group in groups {
             self.places.entry(group.name.clone()).or_default().taken += 1;
@@ -216,22 +212,30 @@ impl State {
     }
 
     fn next_of(&mut self, flow: &Flow, now: Instant) -> Option<(oneshot::Sender<GroupPermit>, Arc<[Group]>)> {
-        let mut lanes = self.waiting.remove(flow)?;
-        for lane in &mut lanes {
-            lane.calls.retain(|call| !call.is_closed());
+        let Self { places, waiting, .. } = self;
+        let lanes = waiting.get_mut(flow)?;
+        lanes.retain_mut(Lane::has_call);
+        let place = lanes.iter().position(|lane| has_room(places, &lane.groups, now))?;
+        let mut lane = lanes.remove(place)?;
+        let (call, groups) = (lane.calls.pop_front()?, lane.groups.clone());
+        if !lane.calls.is_empty() {
+            lanes.push_back(lane);
         }
-        lanes.retain(|lane| !lane.calls.is_empty());
-        let place = lanes.iter().position(|lane| self.has_room(&lane.groups, now));
-        let found = place.and_then(|place| {
-            let mut lane = lanes.remove(place)?;
-            let (call, groups) = (lane.calls.pop_front()?, lane.groups.clone());
-            if !lane.calls.is_empty() {
-                lanes.push_back(lane);
-            }
-            Some((call, groups))
-        });
-        self.waiting.insert(flow.clone(), lanes);
-        found
+        Some((call, groups))
+    }
+}
+
+fn has_room(places: &HashMap<Arc<str>, Places>, groups: &[Group], now: Instant) -> bool {
+    groups.iter().all(|group| places.get(&group.name).is_none_or(|places| places.has_room(group.limit, now)))
+}
+
+impl Lane {
+    /// Whether a call waits. Waiters that have given up are dropped when they come first, not looked for among thousands.
+    fn has_call(&mut self) -> bool {
+        while self.calls.front().is_some_and(oneshot::Sender::is_closed) {
+            self.calls.pop_front();
+        }
+        !self.calls.is_empty()
     }
 }
 

@@ -42,41 +42,43 @@ pub(super) fn sync(class: Option<&MachineClass>, node: &Node) -> CapacitySync {
 type Map = BTreeMap<String, String>;
 
 fn capacity(live: &Map, before: &Map, wanted: &Map) -> Vec<PatchOperation> {
-    let path = |name: &str| ["status".to_owned(), "capacity".to_owned(), name.to_owned()];
-    let at = |name: &str, operation: &dyn Fn(&[&str]) -> PatchOperation| {
-        operation(&path(name).each_ref().map(String::as_str))
-    };
     // The API server writes a quantity in its own form, such as 1k for 1000.
     let is_as_wanted = |name: &str, text: &str| live.get(name).is_some_and(|live| whole(live) == whole(text));
     let missing = wanted.iter().filter(|(name, text)| !is_as_wanted(name, text));
-    let mut operations: Vec<_> =
-        missing.map(|(name, text)| at(name, &|path| patch::set(path, text.as_str().into()))).collect();
+    let additions = missing.map(|(name, text)| patch::set(&["status", "capacity", name], text.as_str().into()));
     let dropped = before.keys().filter(|name| is_extended(name) && !wanted.contains_key(*name));
     let present = dropped.filter(|name| live.contains_key(*name));
-    operations.extend(present.map(|name| at(name, &|path| patch::remove(path))));
-    operations
+    additions.chain(present.map(|name| patch::remove(&["status", "capacity", name]))).collect()
 }
 
 /// Whether a resource is none of Kubernetes' own, such as `cpu`: their amounts are the kubelet's to say.
-pub(crate) fn is_extended(name: &str) -> bool {
+fn is_extended(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }
+
+/// The units of whole quantities.
+const UNITS: [(&str, u128); 13] = [
+    ("", 1),
+    ("k", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("T", 1_000_000_000_000),
+    ("P", 1_000_000_000_000_000),
+    ("E", 1_000_000_000_000_000_000),
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
+    ("Pi", 1 << 50),
+    ("Ei", 1 << 60),
+];
 
 /// The number that a quantity stands for, if it is a whole one. Kubernetes demands that of extended resources.
 fn whole(quantity: &str) -> Option<u128> {
     let digits = quantity.find(|c: char| !c.is_ascii_digit()).unwrap_or(quantity.len());
     let (number, unit) = quantity.split_at(digits);
-    let power = |letter: &str| {
-        "kMGTPE".find(if letter == "K" { "k" } else { letter }).and_then(|at| u32::try_from(at + 1).ok())
-    };
-    let factor = match unit.strip_suffix('i') {
-        Some("k") => return None,
-        Some(letter) if letter.len() == 1 => 1024_u128.checked_pow(power(letter)?)?,
-        None if unit.is_empty() => 1,
-        None if unit.len() == 1 && unit != "K" => 1000_u128.checked_pow(power(unit)?)?,
-        _ => return None,
-    };
-    number.parse::<u128>().ok()?.checked_mul(factor)
+    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u128>().ok()?.checked_mul(*factor)
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ impl Faulty {
         Ok(self.answer(made))
     }
 
-    /// Makes a VM and then its tags. Whoever drops it in between leaves a VM that nobody knows.
+    /// Makes a VM and then its tags. A caller that drops the call in between leaves a VM without an owner.
     async fn in_two_steps(&self, request: &MachineRequest) -> Result<()> {
         let _creating = CREATING.lock().await;
         if self.has_token(&request.uid) {

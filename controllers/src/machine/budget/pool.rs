@@ -83,6 +83,14 @@ impl Limit {
         annotation(set, annotations::REMEDIATION_MAX_IN_FLIGHT).and_then(parse).unwrap_or_default()
     }
 
+    /// How many Machines the sets have, if the limit depends on that.
+    pub(super) fn total(self, sets: &[Arc<MachineSet>], machines: &Store<Machine>) -> usize {
+        match self {
+            Self::Count(_) => 0,
+            Self::Percent(_) => sets.iter().map(|set| machines.owned_by(uid(set.as_ref())).len()).sum(),
+        }
+    }
+
     pub(super) fn count(self, total: usize) -> usize {
         match self {
             Self::Count(count) => count,
@@ -99,10 +107,7 @@ impl Pool {
         let sets = sibling_sets(stores, set);
         let by = |index| sets.iter().flat_map(|set| machines.by(index, uid(set.as_ref()))).collect::<Vec<_>>();
         let limit = Limit::of(set);
-        let total = match limit {
-            Limit::Percent(_) => total(&sets, &machines),
-            Limit::Count(_) => 0,
-        };
+        let total = limit.total(&sets, &machines);
         let without_node = without_node(stores, &sets, &machines);
         let mut pool = Self { limit, total, ..Self::default() };
         pool.add(&by(PLACES_BY_SET), &by(WAITING_BY_SET), &without_node, settings);
@@ -134,10 +139,6 @@ impl Pool {
         self.candidates.extend(waiting);
         self.candidates.extend(without_node.iter().map(|(machine, since)| candidate(machine, *since, true)));
     }
-}
-
-pub(super) fn total(sets: &[Arc<MachineSet>], machines: &Store<Machine>) -> usize {
-    sets.iter().map(|set| machines.owned_by(uid(set.as_ref())).len()).sum()
 }
 
 /// The Machines whose Nodes are being deleted, and since when.

@@ -8,7 +8,7 @@ use nodewright_runtime::{
     object::{ObjectRef, controller_uid, name, uid},
 };
 
-use super::pool::{HELD_BY_SET, Limit, PLACES_BY_SET, due, holds_place, is_held, may_be_replaced, sibling_sets, total};
+use super::pool::{HELD_BY_SET, Limit, PLACES_BY_SET, due, holds_place, is_held, may_be_replaced, sibling_sets};
 use crate::{
     machine::settings::Settings,
     shared::{
@@ -45,7 +45,8 @@ pub(in super::super) fn wake_next(
     });
     let places: usize = sets.iter().map(|set| machines.count(PLACES_BY_SET, uid(set.as_ref()))).sum();
     // At least one: a stuck deletion is among the places and holds none.
-    let free = Limit::of(&set).count(total(&sets, &machines)).saturating_sub(places).max(1);
+    let limit = Limit::of(&set);
+    let free = limit.count(limit.total(&sets, &machines)).saturating_sub(places).max(1);
     wake_all(held.into_iter().take(free), wake);
 }
 

@@ -38,24 +38,19 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> (Stage, Option<Timestamp>)
     };
     // The note names the time, so that it says nothing about a later illness.
     let note = format!("no VM since {since}");
-    let (due, gone, stage) = match answer.outcome {
+    let stage = Stage::default();
+    let (begun, pause, gone, stage) = match answer.outcome {
         Outcome::Failed(error) if error.code == Code::NotFound => {
             let noted = scope.context.noted(&note).unwrap_or(answer.ended);
-            let certain = noted.checked_add(CONFIRMATION).ok();
-            let gone = certain.filter(|certain| *certain <= answer.ended);
-            let pause = if gone.is_some() { PERIOD } else { CONFIRMATION };
-            (
-                scope.pause_end(if gone.is_some() { answer.ended } else { noted }, pause),
-                gone,
-                Stage::default().noting(&note),
-            )
+            let certain = noted.checked_add(CONFIRMATION).ok().filter(|certain| *certain <= answer.ended);
+            let (begun, pause) = if certain.is_some() { (answer.ended, PERIOD) } else { (noted, CONFIRMATION) };
+            (begun, pause, certain, stage.noting(&note))
         }
-        Outcome::Failed(error) if error.code == Code::Unimplemented => {
-            (scope.pause_end(answer.ended, LASTING), None, Stage::default())
-        }
-        Outcome::Failed(_) => (scope.pause_end(answer.ended, PERIOD), None, Stage::default()),
-        _ => (scope.pause_end(answer.ended, PERIOD), None, Stage::default().forgetting_notes()),
+        Outcome::Failed(error) if error.code == Code::Unimplemented => (answer.ended, LASTING, None, stage),
+        Outcome::Failed(_) => (answer.ended, PERIOD, None, stage),
+        _ => (answer.ended, PERIOD, None, stage.forgetting_notes()),
     };
+    let due = scope.pause_end(begun, pause);
     let question = due.is_none().then(question).flatten();
     (stage.then("is there still a VM?", question).waking_at(due.filter(|_| asks)), gone)
 }

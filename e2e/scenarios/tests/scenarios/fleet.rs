@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e_cloud::{Code, Effect, FaultOperation, FaultOrder, KubeletOrder};
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State, objects::ENVIRONMENT_LABEL, waits};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, objects::ENVIRONMENT_LABEL, waits};
+
+use crate::health::one_at_a_time;
 
 /// One call in a hundred hangs, one in twenty is throttled, and one pool has no capacity.
 #[tokio::test(flavor = "multi_thread")]
@@ -55,17 +57,6 @@ async fn sixty(name: &str) -> TestResult<Environment> {
     env.apply(&env.pool("a", 60).machine("healthTimeout", "5s")).await?;
     env.wait_for_running(60).await?;
     Ok(env)
-}
-
-/// Fails if more than one machine was in replacement at any time: given up or being deleted, or new and not up.
-fn one_at_a_time(env: &Environment, mark: usize) -> TestResult {
-    env.machines().states(mark, |at, state: &State<Machine>| {
-        let is_going = |machine: &Machine| machine.is_deleting() || *machine.phase() == MachinePhase::Failed;
-        let is_up = |machine: &Machine| matches!(machine.phase(), MachinePhase::Running | MachinePhase::Unknown);
-        let going = state.values().filter(|machine| is_going(machine)).count();
-        let coming = state.values().filter(|machine| !is_going(machine) && !is_up(machine)).count();
-        ensure(going <= 1 && coming <= 1, || format!("at {at}, {going} machines go and {coming} come"))
-    })
 }
 
 #[tokio::test(flavor = "multi_thread")]

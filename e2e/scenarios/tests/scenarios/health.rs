@@ -48,11 +48,16 @@ async fn of_ten_that_die_at_once_one_is_replaced_at_a_time() -> TestResult {
         .await?;
     env.wait_for_running(10).await?;
     assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (10, 10));
+    one_at_a_time(&env, mark)?;
+    env.end().await
+}
+
+/// Fails if more than one machine was given up or being deleted at any time since a mark, or more than one new one was not up.
+pub(crate) fn one_at_a_time(env: &Environment, mark: usize) -> TestResult {
     env.machines().states(mark, |at, state| {
         let (given_up, unborn) = in_replacement(state);
         ensure(given_up <= 1 && unborn <= 1, || format!("at {at}, {given_up} were given up and {unborn} not up"))
-    })?;
-    env.end().await
+    })
 }
 
 /// The number of machines that are being replaced or deleted, and the number of new ones that are not running yet.
