@@ -124,11 +124,13 @@ impl Fixture for World {
     }
 
     fn begin_outage(&self, outage: Outage) -> Hook<'_, ()> {
-        let effect = match outage {
-            Outage::Silent => Effect::Hang { applied: false },
-            Outage::Failing => Effect::Error { code: cloud::Code::Internal, message: None, applied: false },
+        let error = |code| Effect::Error { code, message: None, applied: false };
+        let (operation, effect) = match outage {
+            Outage::Silent => (FaultOperation::Any, Effect::Hang { applied: false }),
+            Outage::Failing => (FaultOperation::Any, error(cloud::Code::Internal)),
+            Outage::Full => (FaultOperation::Create, error(cloud::Code::ResourceExhausted)),
         };
-        let order = FaultOrder::always(FaultOperation::Any, effect);
+        let order = FaultOrder::always(operation, effect);
         done(async move { self.cloud.fault(&order).await.map(drop) })
     }
 

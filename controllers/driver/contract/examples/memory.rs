@@ -73,7 +73,7 @@ impl Cloud {
         match outage {
             Some(Outage::Silent) => pending().await,
             Some(Outage::Failing) => return Err(DriverError::new(Code::Unavailable, "the cloud is out of order")),
-            None => {}
+            Some(Outage::Full) | None => {}
         }
         if class.secret.get("password") != Some(contract::SECRET.as_bytes()) {
             return Err(DriverError::new(Code::Unauthenticated, "the cloud rejects the password of the Secret"));
@@ -115,10 +115,13 @@ impl MemoryDriver {
         }
         let tags = tags(&request.class, &request.name)?;
         let made = |state: &mut State| {
+            if state.outage == Some(Outage::Full) {
+                return Err(DriverError::new(Code::ResourceExhausted, "the cloud has no room for another VM"));
+            }
             let id = state.make(&request.uid, tags);
-            state.existing().contains_key(&id).then_some(id)
+            Ok(state.existing().contains_key(&id).then_some(id))
         };
-        let id = self.cloud.ask(&request.class, made).await?;
+        let id = self.cloud.ask(&request.class, made).await??;
         id.map(|id| instance(&id)).ok_or_else(|| {
             DriverError::new(
                 Code::FailedPrecondition,

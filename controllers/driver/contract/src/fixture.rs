@@ -33,6 +33,8 @@ pub enum Outage {
     Silent,
     /// It answers each request with an error of its own, which has no effect.
     Failing,
+    /// It has no capacity for another VM. Everything else works.
+    Full,
 }
 
 /// A driver, its provider, and what can be seen of and done to that provider without the driver.
@@ -93,7 +95,7 @@ pub trait Fixture: Sync {
         missing()
     }
 
-    /// Makes the provider fail, until [`Fixture::end_outage`].
+    /// Makes the provider fail, until [`Fixture::end_outage`]. A fixture may be without one of the outages.
     fn begin_outage(&self, _outage: Outage) -> Hook<'_, ()> {
         missing()
     }

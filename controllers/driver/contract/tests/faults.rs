@@ -16,6 +16,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
+use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
 use nodewright_driver_contract::{Fixture, Hook, InvalidSpec, Outage, rules, run};
@@ -122,6 +123,7 @@ impl Faulty {
         let (class, user_data) = (request.class.name.clone(), request.user_data.0.clone());
         let made = self.inner.create(request).await.map_err(|error| match (self.fault, error.code) {
             ("invalid_class", Code::InvalidArgument) => DriverError::new(error.code, format!("{class} is wrong")),
+            ("no_capacity", Code::ResourceExhausted) => DriverError::new(Code::Unavailable, "there is no capacity"),
             ("no_secrets", Code::InvalidArgument) => {
                 DriverError::new(error.code, format!("{}; the user data are {user_data}", error.message))
             }
@@ -149,7 +151,9 @@ impl Faulty {
 
     fn answer(&self, instance: Instance) -> Instance {
         let node_name = if self.is("create") { instance.node_name.to_uppercase() } else { instance.node_name };
-        Instance { node_name, ..instance }
+        let address = NodeAddress { type_: "InternalIP".to_owned(), address: "127.0.0".to_owned() };
+        let addresses = if self.is("addresses") { vec![address] } else { instance.addresses };
+        Instance { node_name, addresses, ..instance }
     }
 
     async fn found(self, request: MachineRequest) -> Result<Instance> {

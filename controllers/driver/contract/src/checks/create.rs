@@ -1,8 +1,9 @@
 //! A VM comes into being once, whatever happens to the calls.
 
-use std::time::Duration;
+use std::{net::IpAddr, time::Duration};
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::Code;
 use nodewright_driver::{Instance, MachineRequest};
 use tokio::time::{sleep, timeout};
@@ -30,6 +31,20 @@ pub(super) async fn create(context: &Context<'_>) -> Checked {
     ensure(is_node_name(node), || format!("the name of the Node is {node:?}, and no Node can have that name"))?;
     context.only_new(&before, &[&made]).await?;
     same(&made, &context.find(&request).await?, "status")
+}
+
+pub(super) async fn addresses(context: &Context<'_>) -> Checked {
+    let mut request = context.machine("m");
+    let made = context.make(&mut request).await?;
+    for NodeAddress { type_, address } in made.addresses.into_iter().chain(context.find(&request).await?.addresses) {
+        let is_valid = match type_.as_str() {
+            "InternalIP" | "ExternalIP" => address.parse::<IpAddr>().is_ok(),
+            "Hostname" | "InternalDNS" | "ExternalDNS" => is_node_name(&address),
+            _ => false,
+        };
+        ensure(is_valid, || format!("no Node has {address:?} as its {type_:?}"))?;
+    }
+    Ok(())
 }
 
 pub(super) async fn create_again(context: &Context<'_>) -> Checked {

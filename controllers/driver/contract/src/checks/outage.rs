@@ -26,6 +26,22 @@ pub(super) async fn failing_provider(context: &Context<'_>) -> Checked {
     Ok(())
 }
 
+pub(super) async fn no_capacity(context: &Context<'_>) -> Checked {
+    let (mut known, new) = (context.machine("m"), context.machine("new"));
+    context.make(&mut known).await?;
+    if context.fixture.begin_outage(Outage::Full).await?.is_none() {
+        return skipped("the fixture cannot take the provider's capacity away");
+    }
+    let (refused, found) = join!(context.calls.create(&new), context.calls.status(&known));
+    context.fixture.end_outage().await?;
+    let Err(error) = refused else { return broken("there is no capacity, and create succeeds") };
+    ensure(error.code == Code::ResourceExhausted, || format!("there is no capacity, and create says: {error}"))?;
+    let zone = error.exhausted.and_then(|exhausted| exhausted.zone);
+    ensure(zone.is_none_or(|zone| !zone.is_empty()), || "the exhausted zone has no name".to_owned())?;
+    ensure(found.is_ok(), || "there is no capacity for more, and status fails".to_owned())?;
+    context.make(&mut new.clone()).await.map(drop)
+}
+
 type Failures = [(&'static str, Option<DriverError>); 6];
 
 /// The failures of all calls during an outage: with the provider id, and without it, when the VM has to be looked for.

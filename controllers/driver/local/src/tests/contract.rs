@@ -14,7 +14,7 @@ use std::{
 use http::{Method, Uri};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
+use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage, missing};
 use percent_encoding::percent_decode_str;
 use tokio::{
     io::DuplexStream,
@@ -32,7 +32,7 @@ async fn the_driver_keeps_the_contract() {
     let report = contract::run(&Computer::default()).await;
     report.assert_kept();
     // Docker has no credentials, hides nothing, and makes one container of a name.
-    assert_eq!(report.skipped(), ["rejected_credentials", "several_vms", "delete_hidden", "hidden_vm"]);
+    assert_eq!(report.skipped(), ["rejected_credentials", "several_vms", "delete_hidden", "hidden_vm", "no_capacity"]);
 }
 
 /// A computer with a docker daemon.
@@ -160,7 +160,7 @@ impl Computer {
         let (status, answer) = match outage {
             Some(Outage::Silent) => pending().await,
             Some(Outage::Failing) => refused(500),
-            None => self.0.lock().act(&head.method, &head.uri, &body),
+            Some(Outage::Full) | None => self.0.lock().act(&head.method, &head.uri, &body),
         };
         sleep(LATENCY).await;
         Response::builder().status(status).body(Full::new(Bytes::from(answer.to_string()))).unwrap()
@@ -219,6 +219,9 @@ impl Fixture for Computer {
     }
 
     fn begin_outage(&self, outage: Outage) -> Hook<'_, ()> {
+        if outage == Outage::Full {
+            return missing();
+        }
         self.done(|state| state.outage = Some(outage))
     }
 
