@@ -33,6 +33,7 @@ pub mod common;
 pub mod conditions;
 pub mod crd;
 pub mod defaults;
+pub mod extended_resource;
 pub mod field;
 pub mod finalizers;
 mod go_duration;

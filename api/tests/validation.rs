@@ -408,4 +408,12 @@ fn what_has_no_effect_is_warned_about() {
     );
     assert_errors(&machine, &[]);
     assert!(machine.warnings()[0].contains("forever"));
+    let added = json!({"capacity": {"cpu": "1", "gpu": "0", "memory": "1Gi"}, "instanceType": "a", "region": "b", "zone": "c",
+        "virtualCapacity": {"cpu": "1", "a.com/b": "0.5", "a.com/c": "1k"}});
+    let class = class(&[("/nodeTemplate", added)]);
+    assert_errors(&class, &[]);
+    let warnings = class.warnings();
+    assert!(warnings[0].starts_with("nodeTemplate.virtualCapacity[a.com/b]: has no effect: \"0.5\""), "{warnings:?}");
+    assert!(warnings[1].starts_with("nodeTemplate.virtualCapacity[cpu]: has no effect: only"), "{warnings:?}");
+    assert_eq!(warnings.len(), 2);
 }

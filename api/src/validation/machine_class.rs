@@ -2,6 +2,7 @@
 
 use super::{MOST_ERRORS, Validate, local};
 use crate::MachineClass;
+use crate::extended_resource::{is_extended, whole};
 use crate::field::{FieldError, FieldPath};
 use crate::machine_class::MachineClassNodeTemplate;
 use crate::validation::metadata;
@@ -23,6 +24,21 @@ impl Validate for MachineClass {
         errors.extend(template.map(node_template_errors).into_iter().flatten());
         errors
     }
+
+    fn warnings(&self) -> Vec<String> {
+        let path = FieldPath::new("nodeTemplate").child("virtualCapacity");
+        let added = self.node_template.iter().flat_map(|template| &template.virtual_capacity);
+        let why = added.filter_map(|(name, quantity)| Some((name, without_effect(name, quantity)?)));
+        why.map(|(name, why)| format!("{}: has no effect: {why}", path.key(name))).take(MOST_ERRORS).collect()
+    }
+}
+
+/// Why Nodes do not get this capacity, if they do not.
+fn without_effect(name: &str, Quantity(amount): &Quantity) -> Option<String> {
+    if !is_extended(name) {
+        return Some("only resources that are not Kubernetes' own, such as example.com/gpu, can be added".to_owned());
+    }
+    whole(amount).is_none().then(|| format!("{amount:?} is not a whole number, as Kubernetes demands"))
 }
 
 fn provider_spec_error(class: &MachineClass) -> Option<FieldError> {

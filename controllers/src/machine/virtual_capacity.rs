@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 
 use json_patch::{Patch, PatchOperation};
-use nodewright_api::{MachineClass, annotations};
+use nodewright_api::{
+    MachineClass, annotations,
+    extended_resource::{is_extended, whole},
+};
 use nodewright_runtime::{annotations::set, object::annotation};
 
 use crate::shared::{node::Node, patch};
@@ -49,36 +52,6 @@ fn capacity(live: &Map, before: &Map, wanted: &Map) -> Vec<PatchOperation> {
     let dropped = before.keys().filter(|name| is_extended(name) && !wanted.contains_key(*name));
     let present = dropped.filter(|name| live.contains_key(*name));
     additions.chain(present.map(|name| patch::remove(&["status", "capacity", name]))).collect()
-}
-
-/// Whether a resource is none of Kubernetes' own, such as `cpu`: their amounts are the kubelet's to say.
-fn is_extended(name: &str) -> bool {
-    name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
-}
-
-/// The units of whole quantities.
-const UNITS: [(&str, u128); 13] = [
-    ("", 1),
-    ("k", 1_000),
-    ("M", 1_000_000),
-    ("G", 1_000_000_000),
-    ("T", 1_000_000_000_000),
-    ("P", 1_000_000_000_000_000),
-    ("E", 1_000_000_000_000_000_000),
-    ("Ki", 1 << 10),
-    ("Mi", 1 << 20),
-    ("Gi", 1 << 30),
-    ("Ti", 1 << 40),
-    ("Pi", 1 << 50),
-    ("Ei", 1 << 60),
-];
-
-/// The number that a quantity stands for, if it is a whole one. Kubernetes demands that of extended resources.
-fn whole(quantity: &str) -> Option<u128> {
-    let digits = quantity.find(|c: char| !c.is_ascii_digit()).unwrap_or(quantity.len());
-    let (number, unit) = quantity.split_at(digits);
-    let (_, factor) = UNITS.iter().find(|(name, _)| *name == unit)?;
-    number.parse::<u128>().ok()?.checked_mul(*factor)
 }
 
 #[cfg(test)]
@@ -147,9 +120,5 @@ mod tests {
         live["status"]["capacity"]["a.com/b"] = json!("2k");
         live["status"]["capacity"]["a.com/c"] = json!("2Mi");
         assert_eq!(synced(&class(&json!({"a.com/b": "2000", "a.com/c": "2048Ki"})), live.clone()), live);
-        let table = [("5", Some(5)), ("2k", Some(2000)), ("1Ki", Some(1024)), ("1K", None), ("1ki", None), ("", None)];
-        for (text, number) in table {
-            assert_eq!(whole(text), number, "{text:?}");
-        }
     }
 }
