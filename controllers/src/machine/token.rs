@@ -1,5 +1,7 @@
 //! Bootstrap tokens, with which the kubelet of a new VM joins the target cluster.
 
+use std::time::Duration;
+
 use http::Method;
 use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
@@ -14,6 +16,8 @@ use crate::shared::class_secrets::USER_DATA;
 /// The letters of tokens: Kubernetes requires `[a-z0-9]`.
 const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
+/// The field manager of the end of a token that was moved.
+const MANAGER: &str = "nodewright-machine";
 
 pub(super) fn placeholders() -> [String; 2] {
     let plain = operations::BOOTSTRAP_TOKEN_PLACEHOLDER;
@@ -66,7 +70,7 @@ pub(super) async fn ensure(
 ) -> Result<String, String> {
     let (machine, id) = (&request.machine.name, id(&request.machine.uid));
     let secret = secret().map_err(|error| format!("failed to draw a bootstrap token: {error}"))?;
-    let expiry = now.checked_add(request.token_lifetime).unwrap_or(Timestamp::MAX).to_string();
+    let expiry = after(now, request.token_lifetime).to_string();
     let name = format!("bootstrap-token-{id}");
     let mut data = json!({
         "token-id": id, "token-secret": secret, "expiration": expiry,
@@ -80,12 +84,14 @@ pub(super) async fn ensure(
         "metadata": {"name": name, "namespace": "kube-system"}, "stringData": data});
     match target.send(Call::with(Method::POST, TOKENS, "application/json", &body)).await {
         Ok(_) => Ok(format!("{id}.{secret}")),
-        Err(error) if error.reason == "AlreadyExists" => existing(target, &name).await,
+        Err(error) if error.reason == "AlreadyExists" => existing(target, &name, request.token_lifetime, now).await,
         Err(error) => Err(failed("make", &error)),
     }
 }
 
-async fn existing(target: &Connection, name: &str) -> Result<String, String> {
+/// The token that was made before, with the same secret: a VM may have it already. It is valid for at least half its lifetime
+/// again, as if it were new: a creation may have failed again and again since.
+async fn existing(target: &Connection, name: &str, lifetime: Duration, now: Timestamp) -> Result<String, String> {
     let answer = target.send(Call::get(format!("{TOKENS}/{name}"))).await.map_err(|error| failed("read", &error))?;
     let found: Secret =
         serde_json::from_slice(answer.body()).map_err(|_| "the bootstrap token cannot be decoded".to_owned())?;
@@ -94,9 +100,28 @@ async fn existing(target: &Connection, name: &str) -> Result<String, String> {
         value.and_then(|value| String::from_utf8(value.0.clone()).ok())
     };
     let token = text("token-id").zip(text("token-secret"));
-    token
-        .map(|(id, secret)| format!("{id}.{secret}"))
-        .ok_or_else(|| format!("Secret kube-system/{name} is no bootstrap token: delete it"))
+    let Some((id, secret)) = token else {
+        return Err(format!("Secret kube-system/{name} is no bootstrap token: delete it"));
+    };
+    let expires = text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
+    if expires.is_some_and(|expires| expires < after(now, lifetime / 2)) {
+        renew(target, &found, after(now, lifetime)).await?;
+    }
+    Ok(format!("{id}.{secret}"))
+}
+
+/// Moves the end of a token. Kubernetes may delete it meanwhile: because of the UID none is made from the end alone.
+async fn renew(target: &Connection, token: &Secret, expires: Timestamp) -> Result<(), String> {
+    let name = token.metadata.name.as_deref().unwrap_or_default();
+    let body = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "uid": token.metadata.uid},
+        "data": {"expiration": ByteString(expires.to_string().into_bytes())}});
+    let path = format!("{TOKENS}/{name}?fieldManager={MANAGER}&force=true");
+    let call = Call::with(Method::PATCH, path, "application/apply-patch+yaml", &body);
+    target.send(call).await.map(|_| ()).map_err(|error| failed("renew", &error))
+}
+
+fn after(now: Timestamp, lifetime: Duration) -> Timestamp {
+    now.checked_add(lifetime).unwrap_or(Timestamp::MAX)
 }
 
 pub(super) async fn drop(target: &Connection, uid: &str) -> Result<(), String> {

@@ -1,9 +1,13 @@
 //! A MachineDeployment becomes nodes.
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder};
-use nodewright_e2e_scenarios::{Environment, Table, TestResult, ensure, tokens::tokens};
+use nodewright_e2e_cloud::{Code, Effect, FaultOperation, FaultOrder};
+use nodewright_e2e_scenarios::{
+    Environment, Table, TestResult, ensure,
+    tokens::{end_at, only_token, tokens},
+};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -84,15 +88,33 @@ async fn a_pool_with_a_long_name_lives_and_dies_like_any_other() -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_ends_soon_is_renewed_before_its_vm_is_asked_for_again() -> TestResult {
+    let env = Environment::start("renewed").await?;
+    let refused = Effect::Error { code: Code::Unavailable, message: None, applied: false };
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, refused)).await?;
+    apply_class_with_token(&env).await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for("the token", async || Ok(tokens(&env).await?.len() == 1)).await?;
+    let before = only_token(&env).await?;
+    // Whoever moves its end, and however long ago it was made: a VM that is asked for now has time to join.
+    let ends = Timestamp::now() + SignedDuration::from_mins(5);
+    end_at(&env, ends).await?;
+    env.wait_for("the token to last longer", async || {
+        Ok(only_token(&env).await?.expires > Timestamp::now() + SignedDuration::from_mins(15))
+    })
+    .await?;
+    assert_eq!(only_token(&env).await?.secret, before.secret, "a VM may know it already");
+    env.cloud().clear_faults().await?;
+    env.wait_for_running(1).await?;
+    env.wait_for("the token to go", async || Ok(tokens(&env).await?.is_empty())).await?;
+    env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_goes_before_it_joins_leaves_no_bootstrap_token() -> TestResult {
     let env = Environment::start("unjoined").await?;
     env.cloud().fault(&FaultOrder::always(FaultOperation::Create, Effect::NeverJoins)).await?;
-    env.apply(&json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "user-data"},
-        "stringData": {"userData": "join with <<BOOTSTRAP_TOKEN>>"},
-    }))
-    .await?;
-    env.apply(&env.class("small").secret("user-data")).await?;
+    apply_class_with_token(&env).await?;
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for("the VM and its token", async || Ok(tokens(&env).await?.len() == 1 && env.vms().await?.len() == 1))
         .await?;
@@ -100,4 +122,13 @@ async fn a_machine_that_goes_before_it_joins_leaves_no_bootstrap_token() -> Test
     env.wait_for_nothing().await?;
     ensure(tokens(&env).await?.is_empty(), || "the token is valid for twenty minutes".to_owned())?;
     env.end().await
+}
+
+async fn apply_class_with_token(env: &Environment) -> TestResult {
+    env.apply(&json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "user-data"},
+        "stringData": {"userData": "join with <<BOOTSTRAP_TOKEN>>"},
+    }))
+    .await?;
+    env.apply(&env.class("small").secret("user-data")).await
 }
