@@ -50,8 +50,10 @@ pub mod machine {
     pub const HEALTH_TIMEOUT: &str = "HealthTimeout";
     /// Present only while False: the Node object exists and cannot be decoded.
     pub const NODE_READABLE: &str = "NodeReadable";
+    /// Present only while True: the machine has waited for a while for something that no other condition names.
+    pub const WAITING: &str = "Waiting";
     /// All types of this module. Other types are the Node's.
-    pub const ALL: [&str; 10] = [
+    pub const ALL: [&str; 11] = [
         INSTANCE_PROVISIONED,
         NODE_JOINED,
         DRAINED,
@@ -62,6 +64,7 @@ pub mod machine {
         REMEDIATION_ALLOWED,
         HEALTH_TIMEOUT,
         NODE_READABLE,
+        WAITING,
     ];
 }
 

@@ -50,6 +50,11 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster, _now: Timestamp) -> bool {
         false
     }
+    /// Whether to plan an object although caches of this cluster have not been listed yet: its snapshot asks
+    /// [`Stores::is_listed`] which. It is planned again once they are.
+    fn plans_unlisted(&self, _object: &Self::Primary, _cluster: Cluster) -> bool {
+        false
+    }
     /// How many objects a plan iterates over. The runtime plans an object with very many less often.
     fn children(&self, _world: &Self::Snapshot) -> usize {
         0

@@ -78,6 +78,9 @@ impl Effect for Never {
     }
 }
 
+/// A call that was queued for less than this is not worth a plan when it starts.
+const LONG_QUEUED: SignedDuration = SignedDuration::from_secs(5);
+
 /// The state of one effect.
 #[derive(Clone, Debug)]
 pub struct Known<O> {
@@ -85,6 +88,8 @@ pub struct Known<O> {
     pub begun: Timestamp,
     /// Whether a call is in progress or queued.
     pub running: bool,
+    /// Whether the call waits for its serialization key or for places in its groups.
+    pub queued: bool,
     /// How many calls in a row have failed.
     pub failures: u32,
     /// The newest outcome and its time.
@@ -122,12 +127,12 @@ impl<E: Effect> Outcomes<E> {
         self.known.get_key_value(effect).map(|(asked, _)| asked)
     }
 
-    /// Whether a call is in progress.
+    /// Whether a call is in progress or queued.
     pub fn is_running(&self, effect: &E) -> bool {
         self.known.get(effect).is_some_and(|known| known.running)
     }
 
-    /// Whether any call is in progress.
+    /// Whether any call is in progress or queued.
     pub fn any_running(&self) -> bool {
         self.known.values().any(|known| known.running)
     }
@@ -146,15 +151,16 @@ impl<E: Effect> Outcomes<E> {
         // Remove and insert again, because a map keeps the first of equal keys.
         let before = self.known.remove(effect);
         let (failures, last, order) = before.map_or((0, None, 0), |known| (known.failures, known.last, known.order));
-        self.known.insert(effect.clone(), Known { begun: now, running: true, failures, last, order });
+        self.known.insert(effect.clone(), Known { begun: now, running: true, queued: true, failures, last, order });
         true
     }
 
-    /// Records that a queued call starts now.
-    pub fn started(&mut self, effect: &E, now: Timestamp) {
-        if let Some(known) = self.known.get_mut(effect).filter(|known| known.running) {
-            known.begun = now;
-        }
+    /// Records that a queued call starts now. Returns whether it was queued for so long that somebody may have been told.
+    pub fn started(&mut self, effect: &E, now: Timestamp) -> bool {
+        let Some(known) = self.known.get_mut(effect).filter(|known| known.running) else { return false };
+        let waited = now.duration_since(known.begun);
+        (known.begun, known.queued) = (now, false);
+        waited >= LONG_QUEUED
     }
 
     /// Shifts all times after a step of the wall clock, so that their ages stay the same.
@@ -173,7 +179,7 @@ impl<E: Effect> Outcomes<E> {
         self.finished += 1;
         if let Some(known) = self.known.get_mut(effect) {
             known.order = self.finished;
-            known.running = false;
+            (known.running, known.queued) = (false, false);
             known.failures = if E::succeeded(&outcome) { 0 } else { known.failures.saturating_add(1) };
             known.last = Some((now, outcome));
         }

@@ -79,7 +79,7 @@ impl Ord for RequeueHandle {
 }
 
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
-const BACKOFF_MOST: Duration = Duration::from_mins(2);
+const BACKOFF_MOST: Duration = Duration::from_mins(1);
 
 /// A queue of keys without duplicates.
 ///

@@ -25,6 +25,7 @@ fn plan(name: &str, stores: Stores) -> String {
         outcomes: &outcomes,
         refusals: &[],
         notes: &[],
+        waits: &[],
         status_written: None,
     };
     share::Share.plan(&moment, &snapshot).to_string()

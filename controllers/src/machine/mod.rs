@@ -27,6 +27,7 @@ mod tests;
 mod token;
 mod trace;
 mod virtual_capacity;
+mod waiting;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -131,6 +132,11 @@ impl Controller for MachineController {
 
     fn goes_on_without(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
         cluster == TARGET && (is_forced(machine) || terminate::is_given_up(&self.settings, machine, now))
+    }
+
+    /// A deletion does not wait for the target cluster for ever.
+    fn plans_unlisted(&self, machine: &Machine, cluster: Cluster) -> bool {
+        cluster == TARGET && machine.is_deleting()
     }
 
     fn plan(&self, context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {

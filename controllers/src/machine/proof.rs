@@ -12,7 +12,7 @@ use super::{
     claim::{self, Vm},
     decision::{Scope, Stage},
     health,
-    provider::{Answer, PAUSE_OVER, Provider, VmStatus, awaiting_answer, creation_pause},
+    provider::{Answer, PAUSE_OVER, Provider, VmStatus, creation_pause},
     provision::{foreign, invalid, is_unprovisioned},
     terminate,
 };
@@ -37,8 +37,8 @@ fn prove(scope: &Scope<'_>) -> Stage {
         Err(problem) => return invalid(scope, problem.reason, &problem.message),
     };
     let provider = Provider::of(scope, class);
-    if provider.any_running(&[Verb::Status, Verb::Create]) {
-        return awaiting_answer();
+    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Stage::waiting(reason, message);
     }
     match provider.vm_status() {
         None => provider.ask_owner(),
@@ -57,9 +57,7 @@ fn failed(provider: &Provider<'_>, answer: &Answer<'_>, error: &DriverError) -> 
     let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
     let draft = scope.status().condition(kind, false, code, error.message.clone());
     let message = format!("{error}; until it says whose VM it is nothing is done; next attempt at {due}");
-    Stage::step("the provider has not said whose VM it is", draft.step())
-        .and_wait("ProviderFailed", message)
-        .waking_at(due)
+    Stage::step("the provider has not said whose VM it is", draft.step()).and_wait(code, message).waking_at(due)
 }
 
 /// The Machine is judged as one without a Node, unless a Node with the VM's id is ready: then probably the wrong provider was
@@ -122,8 +120,8 @@ fn settle(scope: &Scope<'_>) -> Stage {
     // If the class is not usable, the stage of the VM says why.
     let Ok(class) = &scope.snapshot.class else { return Stage::over() };
     let provider = Provider::of(scope, class);
-    if provider.any_running(&[Verb::Status, Verb::Create]) {
-        return awaiting_answer();
+    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Stage::waiting(reason, message);
     }
     match provider.vm_status() {
         None => provider.ask_owner(),

@@ -92,6 +92,18 @@ impl<'a> Provider<'a> {
         verbs.iter().any(|verb| self.scope.context.outcomes.is_running(&self.call(*verb)))
     }
 
+    /// What to say while one of these calls has no answer yet.
+    pub(super) fn awaited(&self, verbs: &[Verb]) -> Option<(&'static str, String)> {
+        let known = verbs.iter().filter_map(|verb| self.known(*verb)).find(|known| known.running)?;
+        Some(if known.queued {
+            let text = "a call to the provider has yet to be sent: as many are in progress as the flags --*-concurrency \
+                        allow, or the provider asks for fewer";
+            ("CallQueued", text.to_owned())
+        } else {
+            ("CallingProvider", format!("the provider has not answered since {:.0}", known.begun))
+        })
+    }
+
     pub(super) fn newest(&self, verbs: &[Verb]) -> Option<Answer<'a>> {
         let calls = verbs.iter().map(|verb| self.call(*verb));
         let outcomes = self.scope.context.outcomes;
@@ -133,10 +145,6 @@ impl<'a> Provider<'a> {
     pub(super) fn ask_owner(&self) -> Stage {
         self.ask("the provider has not said yet whose VM it is", Verb::Status)
     }
-}
-
-pub(super) fn awaiting_answer() -> Stage {
-    Stage::waiting("CallingProvider", "the provider has not answered yet")
 }
 
 /// The pause after a call has failed `failures` times in a row, as in machine-controller-manager, except that it grows. By

@@ -18,7 +18,7 @@ use super::{
     claim,
     decision::{Scope, Stage},
     node_sync::{AppliedKeys, LONGEST_LABEL},
-    provider::{Answer, PAUSE_OVER, Provider, VmStatus, awaiting_answer, creation_pause},
+    provider::{Answer, PAUSE_OVER, Provider, VmStatus, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,
 };
@@ -47,8 +47,8 @@ pub(super) fn create(scope: &Scope<'_>) -> Stage {
         return Stage::waiting("Retired", message);
     }
     let provider = Provider::of(scope, class);
-    if provider.any_running(&[Verb::Status, Verb::Create]) {
-        return awaiting_answer();
+    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Stage::waiting(reason, message);
     }
     let unknown = || provider.ask("nothing is known of the machine's VM", Verb::Status);
     let Some(answer) = provider.newest(&[Verb::Status, Verb::Create]) else { return unknown() };
@@ -83,8 +83,8 @@ pub(super) fn initialize(scope: &Scope<'_>) -> Stage {
         Err(problem) => return invalid(scope, problem.reason, &problem.message),
     };
     let provider = Provider::of(scope, class);
-    if provider.any_running(&[Verb::Status, Verb::Initialize]) {
-        return awaiting_answer();
+    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Initialize]) {
+        return Stage::waiting(reason, message);
     }
     let instance = match provider.vm_status() {
         None => return provider.ask_owner(),
@@ -171,7 +171,7 @@ fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverErro
     let draft = back_off(scope, error).condition(kind, false, code, error.message.clone());
     let text = refusal(scope, error);
     Stage::reporting("the provider refused", draft.step(), scope.warning(reasons::machine::FAILED_PROVISION, text))
-        .and_wait("ProviderFailed", format!("{error}; next attempt at {due}"))
+        .and_wait(code, format!("{error}; next attempt at {due}"))
         .waking_at(due)
         .waking_at(scope.creation_deadline())
 }

@@ -20,7 +20,7 @@ use super::{
     decision::{Scope, Stage},
     health,
     proof::{vm_proven, vm_settled},
-    provision, terminate, trace,
+    provision, terminate, trace, waiting,
 };
 use crate::shared::{CONTROL, class_secrets, ownership::vm_id};
 
@@ -33,7 +33,7 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan<Call> {
         Plan { traceparent: Some(trace::current(scope.machine)), ..stage.plan }
     };
     plan.scoped_watches.extend(scope.snapshot.scoped_watches.iter().cloned());
-    plan
+    waiting::told(scope, plan)
 }
 
 type Decision = fn(&Scope<'_>) -> Stage;

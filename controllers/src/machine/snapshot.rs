@@ -41,7 +41,7 @@ pub struct Snapshot {
     pub changed_identity: Option<ClassProblem>,
     pub claim: Claim,
     pub node: Option<Arc<Node>>,
-    /// Whether the Nodes have been listed. A forced deletion does not wait for that, and sees no Node before it.
+    /// Whether the Nodes have been listed. A Machine that is being deleted is planned before that, and sees no Node.
     pub nodes_listed: bool,
     /// The Node that a watch of its name shows, if the cache has none.
     pub unseen_node: Lookup<Node>,
@@ -82,8 +82,8 @@ impl Snapshot {
     /// `provider` is the one whose classes this controller handles.
     pub(super) fn take(stores: &Stores, key: &ObjectRef, provider: &str, settings: &Settings) -> Option<Self> {
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
-        let nodes = nodes(stores, &machine);
-        let nodes_listed = nodes.is_some();
+        let nodes_listed = stores.is_listed::<Node>(TARGET);
+        let nodes = Some(stores.of::<Node>(TARGET)).filter(|_| nodes_listed);
         let Found { claim, node, stranger } = claim::find(stores, nodes.as_deref(), &machine);
         let needs_node = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
         let unseen_node = if needs_node && node.is_none() {
@@ -176,11 +176,6 @@ fn unseen_node(stores: &Stores, machine: &Machine) -> Lookup<Node> {
         .into_iter()
         .find(|node| node.provider_id().is_some() && node.provider_id() == vm_id(machine))
         .map_or(Lookup::Missing, Lookup::Found)
-}
-
-/// The Nodes; `None` for a forced deletion while they are not listed yet. All other Machines wait for that.
-fn nodes(stores: &Stores, machine: &Machine) -> Option<Arc<Store<Node>>> {
-    if is_forced(machine) { stores.listed::<Node>(TARGET) } else { Some(stores.of::<Node>(TARGET)) }
 }
 
 /// Whether the deletion of a Machine is forced: it waits for nothing in the target cluster.

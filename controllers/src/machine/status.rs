@@ -34,6 +34,7 @@ impl<'a> StatusDraft<'a> {
         if current.phase != phase {
             current.phase = phase;
             current.last_update_time = Some(Time(self.now));
+            return self.without(conditions::machine::WAITING);
         }
         self
     }
@@ -63,6 +64,7 @@ impl<'a> StatusDraft<'a> {
         if operation != self.status.last_operation {
             operation.last_update_time = Some(Time(self.now));
             self.status.last_operation = operation;
+            return self.without(conditions::machine::WAITING);
         }
         self
     }
@@ -157,12 +159,6 @@ pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
 /// When the Machine is given up, as its condition `HealthTimeout` says.
 pub(super) fn announced_deadline(machine: &Machine) -> Option<Timestamp> {
     machine.condition(conditions::machine::HEALTH_TIMEOUT)?.message.as_deref()?.parse().ok()
-}
-
-/// Whether a Node of the Machine was ever seen. Its conditions are copied then, by machine-controller-manager as well.
-pub(super) fn has_shown_node(machine: &Machine) -> bool {
-    machine.status.as_ref().is_some_and(|status| status.conditions.iter().any(|condition| !is_own(condition)))
-        || true_since(machine, conditions::machine::NODE_JOINED).is_some()
 }
 
 fn is_own(condition: &NodeCondition) -> bool {

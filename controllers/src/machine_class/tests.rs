@@ -163,6 +163,7 @@ impl Held {
             outcomes: &outcomes,
             refusals: &[],
             notes: &[],
+            waits: &[],
             status_written: None,
         };
         controller.plan(&moment, &snapshot)

@@ -58,6 +58,7 @@ fn planned(snapshot: &Snapshot) -> Plan<Never> {
         outcomes: &outcomes,
         refusals: &[],
         notes: &[],
+        waits: &[],
         status_written: None,
     };
     plan(&at, snapshot, true)
@@ -435,6 +436,7 @@ fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan
         outcomes: &outcomes,
         refusals: &[],
         notes: &[],
+        waits: &[],
         status_written: None,
     };
     plan(&at, snapshot, true)
@@ -588,6 +590,7 @@ fn counts_alone_wait_and_the_final_state_does_not() {
         outcomes: &outcomes,
         refusals: &[],
         notes: &[],
+        waits: &[],
         status_written: Some(now - jiff::SignedDuration::from_millis(500)),
     };
     let mut known = snapshot.clone();

@@ -50,6 +50,7 @@ fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Pl
         outcomes,
         refusals: &[],
         notes: &[],
+        waits: &[],
         status_written: None,
     };
     plan(&at, snapshot, SignedDuration::from_mins(5))

@@ -363,6 +363,7 @@ fn moment<'a, E: Effect>(failure: Option<&'a Failure>, outcomes: &'a Outcomes<E>
         outcomes,
         refusals: &[],
         notes: &[],
+        waits: &[],
         status_written: None,
     }
 }

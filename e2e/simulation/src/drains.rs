@@ -377,17 +377,6 @@ impl Drains {
         self.target_away = Some((Instant::now(), Instant::now() + lasts));
     }
 
-    /// A manager that starts while the API server of the target cluster is away waits for it.
-    pub(super) fn note_youngest(&mut self, youngest: Option<Instant>) {
-        if let (Some((begin, end)), Some(born)) = (self.target_away, youngest)
-            && begin <= born
-            && born < end
-        {
-            let calm = end + AFTER_FAULT;
-            self.calm_since = Some(self.calm_since.map_or(calm, |before| before.max(calm)));
-        }
-    }
-
     /// The machine whose drain has to be over by now, and whose VM is still to be told to go. Each is named once.
     pub(super) fn overdue(&mut self, has_vm: impl Fn(&str) -> bool) -> Option<String> {
         let Self { expectations, terminating, calm_since, .. } = self;

@@ -163,9 +163,6 @@ impl Oracles {
     /// Notes when the youngest running manager started.
     pub(super) fn note_youngest(&mut self, youngest: Option<Instant>) {
         self.youngest = youngest;
-        if let Some(drains) = &mut self.drains {
-            drains.note_youngest(youngest);
-        }
     }
 
     /// Checks a request of a manager for a pod.

@@ -76,11 +76,11 @@ impl Stores {
         store
     }
 
-    /// The store of a kind, if it is fresh: for an object that continues without it and does not wait.
-    pub fn listed<K: Kind>(&self, cluster: Cluster) -> Option<Arc<Store<K>>> {
-        let store = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None))?;
-        let counts = self.view.as_ref().is_none_or(|view| store.is_listed_since(view.since));
-        counts.then(|| self.of(cluster))
+    /// Whether the store of a kind is fresh, as one without a watch always is. An object that is
+    /// [planned with unlisted caches](crate::controller::Controller::plans_unlisted) must not rely on another one.
+    pub fn is_listed<K: Kind>(&self, cluster: Cluster) -> bool {
+        let store = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None));
+        store.is_none_or(|store| self.view.as_ref().is_none_or(|view| store.is_listed_since(view.since)))
     }
 
     /// The same stores, for one snapshot: they record what is read ([`Reads`]).

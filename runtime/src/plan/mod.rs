@@ -42,6 +42,8 @@ pub struct Context<'a, E: Effect> {
     pub refusals: &'a [Refusal],
     /// The notes that earlier plans have left.
     pub notes: &'a [Note],
+    /// What the last plan waited for.
+    pub waits: &'a [Waiting],
     /// When this process last wrote the status of the object.
     pub status_written: Option<Timestamp>,
 }
@@ -55,6 +57,11 @@ impl<E: Effect> Context<'_, E> {
     /// Since when this note has been left.
     pub fn noted(&self, text: &str) -> Option<Timestamp> {
         Note::since(self.notes, text)
+    }
+
+    /// Since when plans have waited for this reason, one after the other; now if the last one did not.
+    pub fn waiting_since(&self, reason: &str) -> Timestamp {
+        self.waits.iter().find(|waiting| waiting.reason == reason).map_or(self.now, |waiting| waiting.since)
     }
 }
 
@@ -217,6 +224,24 @@ pub struct Wait {
     pub message: String,
     /// When the wait ends by itself, if it does. A change of this time is logged.
     pub until: Option<Timestamp>,
+}
+
+/// A wait of the last plan, and since when each plan has had one for that reason. A process that starts knows of none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The reason.
+    pub reason: &'static str,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it was last logged that the wait ends by itself, if it does.
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Waiting {
+    /// A wait for this reason since that time.
+    pub fn new(reason: &'static str, since: Timestamp) -> Self {
+        Self { reason, since, until: None }
+    }
 }
 
 /// What a plan leaves for the next one of the same object, to learn how long something has been so that no object says. A

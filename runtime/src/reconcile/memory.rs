@@ -12,7 +12,7 @@ use crate::{
     fair::Flow,
     leadership::Clock,
     object::ObjectRef,
-    plan::{Failure, Note, Refusal, Wait},
+    plan::{Failure, Note, Refusal, Wait, Waiting},
     request::RequestError,
     scoped_watch::ScopedWatch,
 };
@@ -34,8 +34,7 @@ pub(super) struct Memory<E: Effect> {
     pub(super) scoped_watches: Vec<ScopedWatch>,
     /// When the next plan that only changes objects would be due if all had been spread evenly.
     due: Option<Instant>,
-    /// The waits of the newest plan: reason and end.
-    waits: Vec<(&'static str, Option<Timestamp>)>,
+    pub(super) waits: Vec<Waiting>,
 }
 
 /// How many plans in a row may only change existing objects, and then one per interval: two managers, or a manager and another
@@ -86,7 +85,8 @@ impl<E: Effect> Memory<E> {
         self.outcomes.shift(by);
         let refused = self.refusals.iter_mut().flat_map(|refusal| [&mut refusal.since, &mut refusal.at]);
         let noted = self.notes.iter_mut().map(|note| &mut note.since);
-        for at in refused.chain(noted).chain(&mut self.status_written) {
+        let waiting = self.waits.iter_mut().map(|waiting| &mut waiting.since);
+        for at in refused.chain(noted).chain(waiting).chain(&mut self.status_written) {
             *at = at.saturating_add(by).unwrap_or(*at);
         }
     }
@@ -123,19 +123,19 @@ impl<E: Effect> Memory<E> {
     }
 
     /// The waits of a plan with a new reason or another end. Messages do not count: they may change with each plan.
-    pub(super) fn begun<'a>(&mut self, waits: &'a [Wait]) -> Vec<&'a Wait> {
+    pub(super) fn begun<'a>(&mut self, waits: &'a [Wait], now: Timestamp) -> Vec<&'a Wait> {
         let former = std::mem::take(&mut self.waits);
-        // Keep the logged time until the end has moved noticeably, so that many small moves add up to one large one.
-        let logged = |wait: &Wait| {
-            let known = former.iter().find(|(reason, _)| *reason == wait.reason)?;
-            let has_moved = match (known.1, wait.until) {
-                (Some(before), Some(now)) => now.duration_since(before).abs() >= MOVED,
-                (before, now) => before.is_some() != now.is_some(),
-            };
-            (!has_moved).then_some(*known)
-        };
-        self.waits = waits.iter().map(|wait| logged(wait).unwrap_or((wait.reason, wait.until))).collect();
-        waits.iter().filter(|wait| logged(wait).is_none()).collect()
+        let mut news = vec![];
+        for wait in waits {
+            let known = former.iter().find(|known| known.reason == wait.reason);
+            // Keep the logged time until the end has moved noticeably, so that many small moves add up to one large one.
+            let logged = known.filter(|known| !has_moved(known.until, wait.until));
+            let until = logged.map_or(wait.until, |logged| logged.until);
+            let since = known.map_or(now, |known| known.since);
+            self.waits.push(Waiting { reason: wait.reason, since, until });
+            news.extend(logged.is_none().then_some(wait));
+        }
+        news
     }
 
     /// Replaces the notes by those of a new plan. Those that were left before keep their time.
@@ -160,6 +160,13 @@ impl<E: Effect> Memory<E> {
         }
         self.failure.clone_from(&execution.failure);
         execution.failure
+    }
+}
+
+fn has_moved(before: Option<Timestamp>, now: Option<Timestamp>) -> bool {
+    match (before, now) {
+        (Some(before), Some(now)) => now.duration_since(before).abs() >= MOVED,
+        (before, now) => before.is_some() != now.is_some(),
     }
 }
 
@@ -215,7 +222,7 @@ mod tests {
         let mut begins = |reason, after: Option<i64>| {
             let until = after.map(|seconds| noon + SignedDuration::from_secs(seconds));
             let waits = [Wait { reason, message: String::new(), until }];
-            !memory.begun(&waits).is_empty()
+            !memory.begun(&waits, noon).is_empty()
         };
         assert!(begins("Unhealthy", Some(0)));
         assert!(!begins("Unhealthy", Some(3)), "the clocks differ a little");
@@ -223,6 +230,22 @@ mod tests {
         assert!(!begins("Unhealthy", Some(6)));
         assert!(begins("Unhealthy", None));
         assert!(begins("Other", None) && !begins("Other", None));
+    }
+
+    #[test]
+    fn a_wait_lasts_as_long_as_each_plan_has_it() {
+        let noon: Timestamp = "2026-06-01T12:00:00Z".parse().expect("it is a time");
+        let mut memory = Memory::<Never>::new("uid", Flow::default());
+        let mut since = |reasons: &[&'static str], seconds| {
+            let wait = |reason: &&'static str| Wait { reason, message: String::new(), until: None };
+            memory.begun(&reasons.iter().map(wait).collect::<Vec<_>>(), noon + SignedDuration::from_secs(seconds));
+            let since = |waiting: &Waiting| (waiting.reason, waiting.since.duration_since(noon).as_secs());
+            memory.waits.iter().map(since).collect::<Vec<_>>()
+        };
+        assert_eq!(since(&["Joining"], 0), [("Joining", 0)]);
+        assert_eq!(since(&["Joining", "Other"], 9), [("Joining", 0), ("Other", 9)]);
+        assert_eq!(since(&["Other"], 20), [("Other", 9)]);
+        assert_eq!(since(&["Joining"], 30), [("Joining", 30)], "it had ended");
     }
 
     #[test]

@@ -252,7 +252,12 @@ impl<C: Controller> Reconciler<C> {
         if !reads.behind.is_empty() {
             // Wait even if the stores have been listed meanwhile: the snapshot is older than that list.
             let listed = self.wait(key, &reads.behind, &Until::Listed(self.shared.gained));
-            return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked(None) });
+            let waits_for = |store: &Arc<dyn AnyStore>| {
+                live.as_ref().is_none_or(|live| !self.controller.plans_unlisted(live, store.cluster()))
+            };
+            if listed || reads.behind.iter().any(waits_for) {
+                return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked(None) });
+            }
         }
         let (Some(snapshot), Some(live)) = (snapshot, live) else {
             self.forget(key);
@@ -275,7 +280,7 @@ impl<C: Controller> Reconciler<C> {
         if let Some(notes) = &plan.notes {
             memory.note(notes, now);
         }
-        let begun = memory.begun(&plan.waits);
+        let begun = memory.begun(&plan.waits, now);
         if !begun.is_empty() {
             let _entered = Subject::new::<C>(key, owner, &plan).line().entered();
             for Wait { reason, message, .. } in begun {
@@ -320,6 +325,7 @@ impl<C: Controller> Reconciler<C> {
             outcomes: &memory.outcomes,
             refusals: &memory.refusals,
             notes: &memory.notes,
+            waits: &memory.waits,
             status_written: memory.status_written,
         }
     }
@@ -392,7 +398,9 @@ impl<C: Controller> Reconciler<C> {
         let (this, at, called) = (self.clone(), key.clone(), effect.clone());
         // Start the deadline now: the call may have waited for its serialization key and for its groups.
         let begun = move || {
-            this.note_outcome(&at, |outcomes, now| outcomes.started(&called, now));
+            if this.note_outcome(&at, |outcomes, now| outcomes.started(&called, now)) == Some(true) {
+                this.queue.add(at, Priority::Live);
+            }
         };
         let (this, key, called) = (self.clone(), key.clone(), effect.clone());
         self.effects.start(effect.clone(), flow.clone(), subject.call(effect.name()), begun, move |outcome| {

@@ -174,7 +174,8 @@ fn joined(scope: &Scope<'_>, node: &Node) -> Stage {
 
 fn unhealthy(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<Step<Call>>) {
     match scope.machine.phase() {
-        MachinePhase::Running => doubted(scope, node, why),
+        // A Machine of another manager, or of one without a target cluster, was in use as well.
+        MachinePhase::Running | MachinePhase::Available | MachinePhase::Terminating => doubted(scope, node, why),
         MachinePhase::Unknown => unknown(scope, node, why),
         MachinePhase::Pending => pending(scope, node, ("Joining", why)),
         _ => (Stage::default(), unhealthy_status(scope, node).not_held().step()),

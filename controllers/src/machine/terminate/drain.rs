@@ -18,6 +18,7 @@ use super::{
     },
     DRAINING, Progress as Shown,
     instance::is_deletion_begun,
+    node::{LISTING_NODES, listing_deadline},
 };
 use crate::shared::{
     TARGET,
@@ -30,6 +31,13 @@ const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions:
 
 /// It can be seen what runs on the Node. A forced deletion does not wait for that.
 pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
+    if !scope.snapshot.nodes_listed && !scope.machine.is_force_deletion() {
+        let due = given_up_at(scope.settings, scope.machine).map(|due| due.max(listing_deadline(scope)));
+        if due.is_none_or(|due| due > scope.now()) {
+            let message = "the target cluster has yet to list its nodes: is its API server reachable?";
+            return Stage::waiting(LISTING_NODES, message).waking_at(due);
+        }
+    }
     let text = scope.snapshot.unreadable_node.as_ref().filter(|_| !scope.machine.is_force_deletion());
     let Some(message) = text else { return Stage::over() };
     let event = scope.warning(unreadable::NODE, message.as_str());
@@ -38,8 +46,13 @@ pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
 
 /// Whether the drain timeout was over so long ago that the deletion goes on without the target cluster, which may be away.
 pub(in super::super) fn is_given_up(settings: &Settings, machine: &Machine, now: Timestamp) -> bool {
-    let limit = settings.drain_deadline(machine).and_then(|limit| limit.checked_add(FORCED_LIMIT * 2).ok());
-    is_deleting(machine) && limit.is_some_and(|limit| limit <= now)
+    given_up_at(settings, machine).is_some_and(|limit| limit <= now)
+}
+
+/// Twice as long after the timeout as the Pods of a forced drain have to go: by then it has ended if its cluster is there.
+fn given_up_at(settings: &Settings, machine: &Machine) -> Option<Timestamp> {
+    let limit = settings.drain_deadline(machine).filter(|_| is_deleting(machine))?;
+    limit.checked_add(FORCED_LIMIT * 2).ok()
 }
 
 pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
@@ -121,17 +134,17 @@ fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -
     let limits = [scope.settings.drain_deadline(scope.machine), not_ready_deadline(scope, node)];
     stage = limits.into_iter().flatten().filter(|limit| *limit > scope.now()).fold(stage, Stage::waking_at);
     let message = drain::describe(&progress.blockers);
-    let (wait, reason) = match progress.blockers.first() {
+    let reason = match progress.blockers.first() {
         None => return stage.and_wait("Listing", "the pods of the node and their volumes are being listed"),
-        Some(Blocker::Unreadable(_)) => (unreadable::POD, unreadable::POD),
+        Some(Blocker::Unreadable(_)) => unreadable::POD,
         Some(refused @ Blocker::Refused { .. }) => {
             stage = stage.telling(scope.warning(reasons::machine::EVICTION_REFUSED, refused.to_string()));
-            ("Draining", "EvictionRefused")
+            "EvictionRefused"
         }
-        Some(_) if shown == DETACHING => ("DetachingVolumes", "Attached"),
-        Some(_) => ("Draining", "PodsLeft"),
+        Some(_) if shown == DETACHING => "Attached",
+        Some(_) => "PodsLeft",
     };
-    stage.showing_news(scope, shown, (reason, &message)).and_wait(wait, message)
+    stage.showing_news(scope, shown, (reason, &message)).and_wait(reason, message)
 }
 
 /// If a Node that is not ready has no VM any more, nothing could end its Pods: the stage is over.

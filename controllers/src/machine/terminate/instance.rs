@@ -30,9 +30,8 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         }
     };
     let provider = Provider::of(scope, class);
-    if provider.any_running(&[Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete]) {
-        let stage = lasting(scope, "CallingProvider", "the VM is being removed");
-        return stage.and_wait("CallingProvider", "the provider has not answered yet");
+    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete]) {
+        return lasting(scope, reason, &message).and_wait(reason, message);
     }
     if scope.snapshot.claim.vm == Vm::None {
         let identified = identified(&provider);
@@ -172,7 +171,7 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
         Some(id) => format!("VM {id} is being removed"),
         None => "all VMs of the machine's name are being removed".to_owned(),
     };
-    show(stage, scope, "Removing", &message).and_wait("RemovingVM", message)
+    show(stage, scope, "Removing", &message).and_wait("Removing", message)
 }
 
 /// Whether a VM that the Machine names is left where it is. A proven VM is not: its tags or the class have changed since. Nor
@@ -222,7 +221,7 @@ pub(in super::super) fn try_again(
         .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
     let event = scope.warning(reasons::machine::FAILED_TERMINATION, error.to_string());
     Stage::reporting("the provider refused", draft.step(), event)
-        .and_wait("ProviderFailed", format!("{error}; next attempt at {due}"))
+        .and_wait(error.code.name(), format!("{error}; next attempt at {due}"))
         .waking_at(due)
 }
 

@@ -1,6 +1,6 @@
 //! The stages after the VM is gone: the Node is deleted.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{conditions, finalizers, labels, operations};
 use nodewright_runtime::{
     cache::Lookup,
@@ -16,7 +16,6 @@ use super::super::{
     health,
     provider::{Provider, VmStatus},
     snapshot::node_named,
-    status::has_shown_node,
 };
 use crate::shared::{
     TARGET,
@@ -28,11 +27,12 @@ use crate::shared::{
 const SEEN: &str = "the Node is deleted";
 /// A process that has been connected to a cluster for less than this has just lost that connection.
 const CONNECTION_LOST: SignedDuration = SignedDuration::from_secs(1);
-/// How long after its start a manager waits for the list of Nodes at the end of a forced deletion.
+/// How long after its start a manager waits for the list of Nodes: a forced deletion at its end, an overdue one at its beginning.
 const TARGET_LISTED: SignedDuration = SignedDuration::from_secs(30);
 /// How long after its start a manager waits until a Node without a VM is no longer ready. Kubernetes notices that its kubelet is
 /// silent after 40 to 50 s by default.
 const KUBELET_SILENT: SignedDuration = SignedDuration::from_mins(2);
+pub(super) const LISTING_NODES: &str = "ListingNodes";
 /// How often in a row a forced deletion may fail to delete the Node before it ends without.
 const REFUSALS: u32 = 3;
 
@@ -107,7 +107,7 @@ fn ends_without_target(scope: &Scope<'_>) -> bool {
 fn delete_unseen(scope: &Scope<'_>) -> Stage {
     let (machine, snapshot) = (scope.machine, scope.snapshot);
     if !snapshot.nodes_listed {
-        return nodes_listed(scope);
+        return unlisted(scope);
     }
     let asks = scope.settings.has_target && !machine.is_force_deletion();
     let is_ours = snapshot.claim.vm == Vm::Proven;
@@ -119,29 +119,23 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
     let stage = match &snapshot.unseen_node {
         Lookup::Missing => Stage::over(),
         Lookup::Found(node) => delete(scope, node),
-        _ => {
-            let message = "the API server is asked whether there is a node of the machine";
-            // If there was a Node, the status says already that it goes.
-            if has_shown_node(machine) {
-                Stage::waiting("LookingForNode", message)
-            } else {
-                let progress = (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_JOINED);
-                Stage::blocked(scope, progress, "LookingForNode", message)
-            }
-        }
+        _ => Stage::waiting("LookingForNode", "the API server is asked whether there is a node of the machine"),
     };
     stage.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
 
-/// A forced deletion goes on while the Nodes are not listed yet. Only at its end it waits a little for the list.
-fn nodes_listed(scope: &Scope<'_>) -> Stage {
-    if let Some(due) = scope.pause_end(scope.context.leader_since, TARGET_LISTED) {
-        let message = format!("the nodes of the target cluster are being listed; not after {due}");
-        return Stage::waiting("ListingNodes", message).waking_at(due);
+/// Until when the process waits for the first list of the Nodes where it can do without.
+pub(super) fn listing_deadline(scope: &Scope<'_>) -> Timestamp {
+    let since = scope.context.leader_since;
+    since.checked_add(TARGET_LISTED).unwrap_or(since)
+}
+
+/// The VM is gone, and the Nodes are not listed yet. A forced deletion waits a little for the list, others wait for it.
+fn unlisted(scope: &Scope<'_>) -> Stage {
+    let due = Some(listing_deadline(scope)).filter(|_| scope.machine.is_force_deletion());
+    if due.is_some_and(|due| due <= scope.now()) {
+        return Stage::over();
     }
-    match &scope.snapshot.unseen_node {
-        Lookup::Found(node) => delete(scope, node),
-        Lookup::Missing => Stage::over(),
-        _ => Stage::default(),
-    }
+    let message = "the VM is gone; its node is deleted once the target cluster has listed its nodes";
+    Stage::waiting(LISTING_NODES, message).waking_at(due)
 }

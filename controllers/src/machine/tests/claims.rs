@@ -82,7 +82,7 @@ fn a_vm_that_is_anothers_is_left_alone_with_its_node() {
 fn nothing_is_done_while_the_provider_has_not_said_whose_vm_it_is() {
     let away = unproven("Running").answered(Verb::Status, 1, failed(Code::Unavailable));
     assert_eq!(away.steps(), ["status Running"], "only why nothing is done");
-    assert_eq!(away.plan().waits[0].reason, "ProviderFailed");
+    assert_eq!(away.plan().waits[0].reason, "Unavailable");
     let mut classless = unproven("Running");
     classless.snapshot.class =
         Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
@@ -191,7 +191,7 @@ fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
     let stays = said(Mismatch::Cluster).answered(Verb::Delete, 2, refuted(Mismatch::Cluster));
     assert_eq!(
         (stays.steps(), stays.plan().waits[0].reason),
-        (vec!["status Terminating".to_owned()], "ProviderFailed")
+        (vec!["status Terminating".to_owned()], "FailedPrecondition")
     );
 }
 
@@ -260,7 +260,15 @@ fn what_two_machines_name_is_touched_by_neither() {
 
 fn dying_of(scene: &Scene) -> Scene {
     let snapshot = scene.snapshot.clone();
-    dying(Scene { snapshot, outcomes: Outcomes::default(), refusals: vec![], notes: vec![], failure: None, ..*scene })
+    dying(Scene {
+        snapshot,
+        outcomes: Outcomes::default(),
+        refusals: vec![],
+        notes: vec![],
+        waits: vec![],
+        failure: None,
+        ..*scene
+    })
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod observed;
 mod provision;
 mod terminate;
 mod unreadable;
+mod waiting;
+mod without_target;
 
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
     object::{Cluster, ObjectRef},
-    plan::{Context, Failure, FailureClass, Note, Plan, Refusal, Step, StepVerb},
+    plan::{Context, Failure, FailureClass, Note, Plan, Refusal, Step, StepVerb, Waiting},
 };
 use serde_json::{Value, json};
 
@@ -46,6 +48,7 @@ struct Scene {
     outcomes: Outcomes<Call>,
     refusals: Vec<Refusal>,
     notes: Vec<Note>,
+    waits: Vec<Waiting>,
     now: Timestamp,
     since: Timestamp,
     connected_since: Option<Timestamp>,
@@ -84,6 +87,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         outcomes: Outcomes::default(),
         refusals: vec![],
         notes: vec![],
+        waits: vec![],
         now: at(NOW),
         since: at("2026-06-01T09:00:00Z"),
         connected_since: None,
@@ -157,6 +161,7 @@ impl Scene {
             outcomes: &self.outcomes,
             refusals: &self.refusals,
             notes: &self.notes,
+            waits: &self.waits,
             status_written: self.status_written,
         }
     }
@@ -167,7 +172,9 @@ impl Scene {
 
     fn plan_with(&self, settings: Settings) -> Plan<Call> {
         let controller = MachineController { namespace: "default".into(), settings, driver: Arc::new(Uncalled) };
-        controller.plan(&self.moment(), &self.snapshot)
+        let plan = controller.plan(&self.moment(), &self.snapshot);
+        waiting::is_told_after_a_while(self, &controller, &plan);
+        plan
     }
 
     fn steps(&self) -> Vec<String> {
@@ -206,6 +213,10 @@ fn failed(code: Code) -> Outcome {
 
 fn vm() -> Outcome {
     Outcome::Instance(Instance { provider_id: "p:///1".into(), node_name: "n".into(), ..Instance::default() })
+}
+
+fn refusal() -> Failure {
+    Failure::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n"), FailureClass::Invalid, "year is out of range")
 }
 
 /// The class finds other VMs than it has made.

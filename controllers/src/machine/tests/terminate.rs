@@ -1,9 +1,8 @@
 //! Snapshots in, plans out: how a Machine is terminated.
 
 use super::*;
-use crate::shared::{CONTROL, TARGET};
 
-fn dying() -> MachineBuilder {
+pub(super) fn dying() -> MachineBuilder {
     let joined = json!([{"type": "NodeJoined", "status": "True", "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
     unseen().with("/status/conditions", joined)
 }
@@ -13,7 +12,7 @@ fn unseen() -> MachineBuilder {
     linked("Terminating").deleting().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:58Z"))
 }
 
-fn cordoned() -> Value {
+pub(super) fn cordoned() -> Value {
     let mut node = synced(READY);
     node["spec"]["unschedulable"] = true.into();
     node["status"]["conditions"]
@@ -44,7 +43,7 @@ fn pods_are_evicted_and_waited_for_before_the_vm_goes() {
     leaving["metadata"]["deletionTimestamp"] = NOW.into();
     let waiting = scene(dying()).node(cordoned()).pods(&[leaving, daemon.clone()]);
     assert!(waiting.steps().is_empty());
-    assert_eq!(waiting.plan().waits[0].reason, "Draining");
+    assert_eq!(waiting.plan().waits[0].reason, "PodsLeft");
     assert_eq!(scene(dying()).node(cordoned()).pods(&[daemon]).steps(), ["call Delete"]);
 }
 
@@ -99,74 +98,6 @@ fn a_forced_drain_whose_requests_fail_writes_its_status_every_half_minute() {
         overdue.status_written = Some(overdue.now - SignedDuration::from_secs(ago));
         assert_eq!(overdue.steps(), steps, "the failure was reported {ago} s ago");
     }
-}
-
-fn forced() -> MachineBuilder {
-    dying().label("force-deletion", "true")
-}
-
-#[test]
-fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() {
-    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
-    let mut volumes = synced(READY);
-    volumes["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
-    let mut silent = synced("Unknown");
-    silent["status"]["conditions"][0]["lastTransitionTime"] = NOW.into();
-    for node in [synced(READY), cordoned(), volumes, silent] {
-        for scene in [scene(forced()).node(node.clone()), scene(forced()).node(node).pods(std::slice::from_ref(&pod))] {
-            assert_eq!(scene.steps(), ["call Delete"]);
-            assert!(scene.plan().scoped_watches.is_empty());
-        }
-    }
-}
-
-fn refusal() -> Failure {
-    Failure::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n"), FailureClass::Invalid, "year is out of range")
-}
-
-#[test]
-fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
-    let gone =
-        |scene: Scene| scene.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
-    let end = ["edit Machine default/m"];
-    // As long as it answers, or may do so, the Node goes first.
-    assert_eq!(gone(scene(forced()).node(synced(READY))).steps(), ["delete Node n"]);
-    let mut away = gone(scene(forced()).node(synced(READY)));
-    away.attempt = 1;
-    assert_eq!(away.steps(), ["delete Node n"], "a request has failed, and the watch goes on");
-    away.connected_since = Some(away.now);
-    assert_eq!(away.steps(), end);
-    away.snapshot.machine = Arc::new(dying().build());
-    assert_eq!(away.steps(), ["delete Node n"], "only a forced one");
-    // An API server that answers may refuse for good, as one that cannot patch the Node.
-    let refused = |times: u32, machine: MachineBuilder| {
-        let mut refused = gone(scene(machine).node(synced(READY)));
-        (refused.attempt, refused.failure) = (times, Some(refusal()));
-        refused.steps()
-    };
-    assert_eq!(refused(2, forced()), ["delete Node n"]);
-    assert_eq!(refused(4, forced()), end);
-    assert_eq!(refused(4, dying()), ["delete Node n"], "only a forced one");
-    // The Nodes have not been listed since this process began.
-    let mut unlisted = gone(scene(forced()));
-    unlisted.snapshot.nodes_listed = false;
-    assert_eq!(unlisted.steps(), end);
-    unlisted.since = unlisted.now - SignedDuration::from_secs(20);
-    assert_eq!(unlisted.plan().waits[0].reason, "ListingNodes");
-    assert_eq!(unlisted.plan().wake, Some(unlisted.now + SignedDuration::from_secs(10)));
-}
-
-#[test]
-fn a_deletion_goes_on_without_the_target_cluster_if_it_is_forced_or_its_drain_is_given_up() {
-    let controller =
-        MachineController { namespace: "default".into(), settings: Settings::default(), driver: Arc::new(Uncalled) };
-    let goes_on = |machine: MachineBuilder, cluster, after: i64| {
-        controller.goes_on_without(&machine.build(), cluster, at(NOW) + SignedDuration::from_secs(after))
-    };
-    assert!(goes_on(forced(), TARGET, 0) && !goes_on(forced(), CONTROL, 0));
-    assert!(!goes_on(linked("Running").label("force-deletion", "true"), TARGET, 0));
-    let timed = || dying().with("/spec/drainTimeout", json!("10m"));
-    assert!(!goes_on(timed(), TARGET, 600) && goes_on(timed(), TARGET, 720), "a drain that was given up");
 }
 
 #[test]
@@ -236,7 +167,7 @@ fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() 
     assert_eq!(asked().steps(), ["call Status"]);
     let there = asked().answered(Verb::Status, 1, vm());
     assert!(there.steps().is_empty());
-    assert_eq!(there.plan().waits[0].reason, "RemovingVM");
+    assert_eq!(there.plan().waits[0].reason, "Removing");
     let gone = asked().answered(Verb::Status, 1, failed(Code::NotFound));
     assert_eq!(gone.steps(), ["edit Machine default/m"]);
     assert_eq!(
@@ -444,7 +375,6 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     };
     let asking = gone(Lookup::Pending).plan();
     assert_eq!((asking.scoped_watches[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
-    assert_eq!(gone(Lookup::Pending).steps(), ["status Terminating"], "a stage that lasts is told");
     assert_eq!(gone(Lookup::Missing).steps(), ["edit Machine default/m"]);
     let node = json!({"metadata": {"name": "n", "uid": "uid-late"}, "spec": {"providerID": "p:///1"}});
     let late = gone(Lookup::Found(Arc::new(serde_json::from_value(node).unwrap())));
@@ -605,32 +535,4 @@ fn a_deletion_asks_the_provider_though_the_identity_of_the_class_was_changed() {
     let mut dying = scene(dying());
     dying.snapshot.changed_identity = Some(changed_identity());
     assert_eq!(dying.steps(), ["call Delete"], "a VM that it does not find is a mismatch, and not gone");
-}
-
-#[test]
-fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
-    let since =
-        |machine: MachineBuilder| machine.with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));
-    let failing = |machine: MachineBuilder, class: FailureClass| {
-        let mut scene = scene(since(machine)).node(synced(READY));
-        scene.attempt = 1;
-        scene.failure =
-            Some(Failure::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n"), class, "connection refused"));
-        scene
-    };
-    let first = failing(dying(), FailureClass::Unreachable);
-    assert_eq!(first.steps(), ["status Terminating"]);
-    let status = status_of(&first.plan());
-    let condition = status["conditions"].as_array().unwrap().last().unwrap();
-    assert_eq!((&condition["type"], &condition["reason"]), (&json!("Drained"), &json!("RequestFailed")));
-    let description = status["lastOperation"]["description"].as_str().unwrap();
-    assert!(
-        description.starts_with("Initiate node drain") && description.contains("connection refused"),
-        "{description}"
-    );
-    let refused = Scene { attempt: 2, ..failing(dying(), FailureClass::Unreachable) };
-    assert_eq!(refused.steps(), ["edit Node n", "edit Node n"], "it may have been the status that was refused");
-    let told = failing(dying().with("/status", status), FailureClass::Unreachable);
-    assert_eq!(told.steps(), ["edit Node n", "edit Node n"]);
-    assert_eq!(failing(dying(), FailureClass::Conflict).steps(), ["edit Node n", "edit Node n"]);
 }

@@ -206,6 +206,7 @@ impl Cluster {
             outcomes: &outcomes,
             refusals: &[],
             notes: &[],
+            waits: &[],
             status_written: self.status_written,
         };
         plan(&context, &self.snapshot(), self.full_schema)

@@ -25,6 +25,7 @@ mod scale;
 mod schemas;
 mod secrets;
 mod selfhealing;
+mod targetless;
 mod throttling;
 mod traces;
 mod unreadable;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
+use nodewright_api::conditions::machine::WAITING;
 use nodewright_e2e_control_plane::{Component, ControlPlane};
 use nodewright_e2e_devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, TestResult, clusters, ensure, skip_on_external_cluster};
@@ -191,15 +192,30 @@ async fn has_lost_nothing(env: &Environment) -> TestResult {
     Ok(())
 }
 
-/// A drain ends at its limit, whatever the target cluster says: here it says nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_whose_time_is_over_goes_on_while_the_target_cluster_is_away() -> TestResult {
-    if skip_on_external_cluster("overdue", "there is no second control plane to break") {
+    an_overdue_drain("overdue", Manager::Stays).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_never_saw_the_target_cluster_goes_on_with_a_drain_whose_time_is_over() -> TestResult {
+    an_overdue_drain("overdue-anew", Manager::Restarts).await
+}
+
+#[derive(PartialEq)]
+enum Manager {
+    Stays,
+    Restarts,
+}
+
+/// A drain ends at its limit, whatever the target cluster says: here it says nothing.
+async fn an_overdue_drain(name: &str, manager: Manager) -> TestResult {
+    if skip_on_external_cluster(name, "there is no second control plane to break") {
         return Ok(());
     }
     let target = clusters::exclusive().await?;
     let Some(plane) = target.control_plane() else { return Ok(()) };
-    let env = Environment::builder("overdue").cloud_flags(["--delete-seconds=0"]).with_target(&target);
+    let env = Environment::builder(name).cloud_flags(["--delete-seconds=0"]).with_target(&target);
     let env = env.mostly_waiting().start().await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 1).machine("drainTimeout", "5s")).await?;
@@ -209,6 +225,18 @@ async fn a_drain_whose_time_is_over_goes_on_while_the_target_cluster_is_away() -
     plane.stop(Component::ApiServer)?;
     let begun = Instant::now();
     env.kubectl(&format!("delete machine {} --wait=false", machine.name_any())).await?;
+    if manager == Manager::Restarts {
+        let mut running = env.manager().await?;
+        running.kill_9();
+        running.spawn_again()?;
+    }
+    if manager == Manager::Restarts {
+        env.wait_for_machines("the machine to say what it waits for", |machines| {
+            let waiting = machines.values().filter_map(|machine| machine.condition(WAITING));
+            waiting.filter_map(|waiting| waiting.reason.as_deref()).any(|reason| reason == "ListingNodes")
+        })
+        .await?;
+    }
     env.wait_for("the VM to go", async || Ok(env.vms().await?.iter().all(|vm| vm.id != id))).await?;
     let lasted = begun.elapsed();
     ensure(lasted > Duration::from_mins(1), || format!("the pods had {lasted:?} to leave"))?;

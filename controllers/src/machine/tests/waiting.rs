@@ -1,0 +1,102 @@
+use nodewright_api::conditions::machine::WAITING;
+
+use super::*;
+use crate::{machine::MachineController, shared::CONTROL};
+
+/// Checks for every plan of these tests that its waits show in the Machine's status once they have lasted for a minute: in a
+/// condition or in the phase.
+pub(super) fn is_told_after_a_while(scene: &Scene, controller: &MachineController, plan: &Plan<Call>) {
+    let since = scene.now - SignedDuration::from_mins(1);
+    let waits: Vec<_> = plan.waits.iter().map(|wait| Waiting::new(wait.reason, since)).collect();
+    let context = Context { waits: &waits, failure: None, status_written: None, ..scene.moment() };
+    let mut snapshot = scene.snapshot.clone();
+    // A plan that writes another status tells the wait with the next one.
+    for _ in 0..3 {
+        let plan = controller.plan(&context, &snapshot);
+        let said = json!(snapshot.machine.status).to_string();
+        if plan.waits.is_empty() || plan.waits.iter().any(|wait| said.contains(&format!("{:?}", wait.reason))) {
+            return;
+        }
+        let own = ObjectRef::of(CONTROL, snapshot.machine.as_ref());
+        let Some(step) = plan.steps().map(|planned| &planned.step).find(|step| step.key() == Some(&own)) else { break };
+        // What changes anything but the status is no plan that only waits.
+        let Step::Apply(apply) = step else { return };
+        let Some(status) = apply.fragment.get("status") else { return };
+        let mut machine = json!(snapshot.machine);
+        machine["status"] = status.clone();
+        snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    }
+    let reasons: Vec<_> = plan.waits.iter().map(|wait| wait.reason).collect();
+    panic!("{reasons:?} shows nowhere in the status: {}", json!(snapshot.machine.status));
+}
+
+fn condition(plan: &Plan<Call>) -> Option<Value> {
+    let conditions = status_of(plan)["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|condition| condition["type"] == WAITING)
+}
+
+/// A Machine whose Node has not come, and that has waited for this for so many seconds.
+fn joining(machine: MachineBuilder, seconds: i64) -> Scene {
+    let mut scene = scene(machine);
+    scene.waits = vec![Waiting::new("Joining", scene.now - SignedDuration::from_secs(seconds))];
+    scene
+}
+
+fn told(reason: &str, message: &str) -> MachineBuilder {
+    let told =
+        json!([{"type": WAITING, "status": "True", "reason": reason, "message": message, "lastTransitionTime": NOW}]);
+    linked("Pending").created("2026-06-01T11:50:00Z").with("/status/conditions", told)
+}
+
+#[test]
+fn a_wait_shows_in_the_status_once_it_has_lasted_and_is_not_written_again() {
+    let pending = || linked("Pending").created("2026-06-01T11:50:00Z");
+    let young = joining(pending(), 29).plan();
+    assert!(young.is_idle());
+    assert_eq!(young.wake, Some(at("2026-06-01T12:00:01Z")));
+    let message = "there is no node with providerID p:///1";
+    let shown = condition(&joining(pending(), 30).plan()).unwrap();
+    assert_eq!(
+        (&shown["status"], &shown["reason"], &shown["message"]),
+        (&json!("True"), &json!("Joining"), &json!(message))
+    );
+    assert!(joining(told("Joining", message), 90).plan().is_idle());
+}
+
+#[test]
+fn another_text_follows_after_a_pause() {
+    let mut changed = joining(told("Joining", "node n is not ready"), 90);
+    assert!(condition(&changed.plan()).unwrap()["message"].as_str().unwrap().contains("there is no node"));
+    changed.status_written = Some(changed.now - SignedDuration::from_secs(29));
+    let plan = changed.plan();
+    assert_eq!((plan.is_idle(), plan.wake), (true, Some(at("2026-06-01T12:00:01Z"))));
+}
+
+#[test]
+fn the_condition_goes_with_the_wait() {
+    let ready = conditions(READY)["status"]["conditions"][0].clone();
+    let waited = json!({"type": WAITING, "status": "True", "reason": "ReportAwaited", "message": ""});
+    let running = linked("Running").with("/status/conditions", json!([ready, waited]));
+    assert_eq!(condition(&scene(running).node(synced(READY)).plan()), None);
+    let joined = joining(told("Joining", ""), 90).node(synced(READY)).plan();
+    assert_eq!((status_of(&joined)["currentStatus"]["phase"].clone(), condition(&joined)), (json!("Running"), None));
+}
+
+#[test]
+fn a_call_that_waits_for_its_turn_is_told_from_one_that_is_not_answered() {
+    let mut scene = scene(machine("m")).running(Verb::Create);
+    let wait = |scene: &Scene| (scene.plan().waits[0].reason, scene.plan().waits[0].message.clone());
+    assert_eq!(wait(&scene).0, "CallQueued");
+    assert!(wait(&scene).1.contains("--*-concurrency"));
+    let call = scene.call(Verb::Create);
+    assert!(!scene.outcomes.started(&call, scene.now));
+    let answer = "the provider has not answered since 2026-06-01T12:00:00Z";
+    assert_eq!(wait(&scene), ("CallingProvider", answer.to_owned()));
+}
+
+#[test]
+fn a_wait_that_another_condition_names_is_not_told_twice() {
+    let mut failed = scene(linked("Failed"));
+    failed.waits = vec![Waiting::new("Failed", failed.since)];
+    assert!(failed.plan().is_idle());
+}

@@ -1,0 +1,74 @@
+//! What a Machine waits for, in its status: a wait that lasts is told there, not in the log alone.
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{Machine, conditions};
+use nodewright_runtime::{
+    clip::clip,
+    object::ObjectRef,
+    plan::{Plan, Wait},
+};
+
+use super::{calls::Call, decision::Scope};
+use crate::shared::CONTROL;
+
+/// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
+const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
+/// The pause between two texts: what a Machine waits for may change with each report of a kubelet.
+const TOLD_AGAIN: SignedDuration = SignedDuration::from_secs(30);
+
+/// The plan, and the condition `Waiting` of the Machine, if a wait has lasted for long and no other condition tells it. The
+/// condition goes when the wait is over, or with the next change of the phase or of the last operation.
+pub(super) fn told(scope: &Scope<'_>, mut plan: Plan<Call>) -> Plan<Call> {
+    let known = scope.machine.condition(conditions::machine::WAITING);
+    let has_nothing = known.is_none() && plan.waits.is_empty();
+    // While a request fails, the status tells that.
+    if has_nothing || writes_machine(scope.machine, &plan) || scope.lasting_failure().is_some() {
+        return plan;
+    }
+    let (wait, due) = untold(scope, &plan);
+    let text = wait.map(|wait| (wait.reason, clip(wait.message.as_str())));
+    let is_known = match (&text, known) {
+        (Some((reason, message)), Some(known)) => {
+            known.reason.as_deref() == Some(*reason) && known.message.as_deref() == Some(message)
+        }
+        (text, known) => text.is_none() && known.is_none(),
+    };
+    let again = scope.context.status_written.and_then(|written| scope.pause_end(written, TOLD_AGAIN));
+    if let Some(next) = due.into_iter().chain(again.filter(|_| !is_known)).min() {
+        plan.wake_at(next);
+    }
+    if is_known || again.is_some() {
+        return plan;
+    }
+    let kind = conditions::machine::WAITING;
+    let draft = match text {
+        Some((reason, message)) => scope.status().condition(kind, true, reason, message),
+        None => scope.status().without(kind),
+    };
+    plan.beside("what the machine waits for shows in its status", draft.step());
+    plan
+}
+
+/// The first wait that has lasted for long and that no other condition tells; or when there will be one.
+fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan<Call>) -> (Option<&'a Wait>, Option<Timestamp>) {
+    let mut next = None;
+    for wait in plan.waits.iter().filter(|wait| !is_told(scope.machine, wait)) {
+        match scope.pause_end(scope.context.waiting_since(wait.reason), WORTH_TELLING) {
+            None => return (Some(wait), None),
+            Some(due) => next = next.into_iter().chain([due]).min(),
+        }
+    }
+    (None, next)
+}
+
+fn is_told(machine: &Machine, wait: &Wait) -> bool {
+    let others = conditions::machine::ALL.into_iter().filter(|kind| *kind != conditions::machine::WAITING);
+    let mut reasons = others.filter_map(|kind| machine.condition(kind)?.reason.as_deref());
+    machine.phase().as_str() == wait.reason || reasons.any(|reason| reason == wait.reason)
+}
+
+/// A status carries the Machine's version, so nothing else of the Machine is written beside it.
+fn writes_machine(machine: &Machine, plan: &Plan<Call>) -> bool {
+    let own = ObjectRef::of(CONTROL, machine);
+    plan.steps().any(|planned| planned.step.key() == Some(&own))
+}
