@@ -4,7 +4,7 @@
 mod stages;
 mod write;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use futures::future::try_join_all;
 use k8s_openapi::api::{
@@ -107,7 +107,7 @@ struct World<'a> {
     vms: BTreeMap<String, (String, VmState)>,
     pods: Vec<Pod>,
     attachments: Vec<VolumeAttachment>,
-    nodes: BTreeMap<String, k8s_openapi::api::core::v1::Node>,
+    nodes: BTreeMap<String, Arc<k8s_openapi::api::core::v1::Node>>,
 }
 
 impl<'a> World<'a> {
@@ -116,7 +116,8 @@ impl<'a> World<'a> {
         let all = ListParams::default();
         let pods: Api<Pod> = Api::namespaced(env.target_client(), env.namespace());
         let attachments: Api<VolumeAttachment> = Api::all(env.target_client());
-        let nodes = nodes(env).list(&all).await?.items.into_iter().map(|node| (node.name_any(), node)).collect();
+        // Those of other scenarios may be unreadable on purpose.
+        let nodes = env.nodes().current();
         let (pods, attachments) = (pods.list(&all).await?.items, attachments.list(&all).await?.items);
         Ok(Self { env, vms, pods, attachments, nodes })
     }
