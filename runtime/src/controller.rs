@@ -37,7 +37,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// The kind that the controller reconciles; one controller per kind.
     type Primary: Kind;
     /// What a plan may see: `Arc`s taken from the caches at one moment.
-    type Snapshot: Send;
+    type Snapshot: Send + Sync + 'static;
     /// Calls outside Kubernetes; [`crate::effect::Never`] for most.
     type Effect: Effect;
 
@@ -53,6 +53,11 @@ pub trait Controller: Send + Sync + Sized + 'static {
     /// Whether to plan an object although caches of this cluster have not been listed yet: its snapshot asks
     /// [`Stores::is_listed`] which. It is planned again once they are.
     fn plans_unlisted(&self, _object: &Self::Primary, _cluster: Cluster) -> bool {
+        false
+    }
+    /// Whether the caches show that the rest of a plan from this snapshot is no longer wanted. The runtime asks while it executes
+    /// a stage of many steps, sends no further step if so, and plans again. Changes of what the plan itself writes do not count.
+    fn is_outdated(&self, _stores: &Stores, _snapshot: &Self::Snapshot) -> bool {
         false
     }
     /// How many objects a plan iterates over. The runtime plans an object with very many less often.

@@ -85,6 +85,8 @@ pub(crate) struct Execution {
     pub(crate) evicted: Vec<Arc<str>>,
     pub(crate) failure: Option<Failure>,
     pub(crate) status_written: bool,
+    /// Whether steps were left out because the plan is outdated.
+    pub(crate) is_cut_short: bool,
 }
 
 /// A stage ends after this many failures of single steps, because the cause may affect all.
@@ -96,6 +98,7 @@ const MOST_FAILURES: usize = 8;
 /// * Stages run in order. The steps of a stage run concurrently in batches of 1, 2, 4, …. No stage runs after a failed one.
 /// * After a failure of one step the batches begin at 1 again, and after eight the stage ends; the next run begins with other
 ///   steps. A failure that would hit every request (no connection, 429, 5xx, the end of leadership) ends it at once.
+/// * A plan that is outdated ends before the next batch of its stage. The batch that was sent before is not taken back.
 /// * Nothing is sent twice. The outcome of an unanswered write is learnt by a read, never by repeating the write. An
 ///   eviction may be repeated, and its failure ends no stage.
 /// * At most so many evictions of a cluster wait for their answers at once ([`Connection::evictions`]). The objects whose plans
@@ -121,11 +124,12 @@ impl Executor {
         attempt: u32,
         sending: &RequestContext,
         call: impl Fn(&E),
+        is_outdated: &(dyn Fn() -> bool + Send + Sync),
     ) -> Execution {
         let mut execution = Execution::default();
         for stage in stages {
-            self.run_stage(stage, attempt, sending, &call, &mut execution).await;
-            if execution.failure.is_some() {
+            self.run_stage(stage, attempt, sending, &call, is_outdated, &mut execution).await;
+            if execution.failure.is_some() || execution.is_cut_short {
                 break;
             }
         }
@@ -138,6 +142,7 @@ impl Executor {
         attempt: u32,
         sending: &RequestContext,
         call: &impl Fn(&E),
+        is_outdated: &(dyn Fn() -> bool + Send + Sync),
         execution: &mut Execution,
     ) {
         // Rotate the order: otherwise eight steps that always fail would prevent all others from being tried.
@@ -147,6 +152,11 @@ impl Executor {
         loop {
             let now: Vec<_> = steps.by_ref().take(batch).collect();
             if now.is_empty() {
+                return;
+            }
+            // The first step of a stage is sent in any case, so that an object that changes all the time still gets on.
+            if batch > 1 && is_outdated() {
+                execution.is_cut_short = true;
                 return;
             }
             let ends = join_all(now.iter().map(|planned| self.step(&planned.step, sending, call))).await;

@@ -161,8 +161,9 @@ fn unfreezing(scope: &Scope<'_>) -> Option<Step<Never>> {
 
 fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
-    let mode = RolloutMode::of(snapshot);
-    let mut plan = Plan::idle();
+    let mut mode = RolloutMode::of(snapshot);
+    let mut plan = settling(scope, mode);
+    mode.settles = !plan.waits.is_empty();
     let unsupported = in_place_update(scope);
     if let Some((reason, text)) = &unsupported {
         plan.append(stall(scope, reason, reason, text));
@@ -200,16 +201,43 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     if creation.is_some() && refusal.is_none() {
         // The status reports the creation only after it has succeeded.
         plan.stage(creation);
-        let mut last = Plan::idle();
-        write.add_to(&mut last);
-        plan.append(last);
+        plan.append(write.plan());
     } else {
-        // The status reports a refused creation before the next attempt.
-        write.add_to(&mut plan);
+        // By `observedGeneration` the sets know that they have their sizes. After a failure the status is written in any case: it
+        // reports a refused creation before the next attempt.
+        if scope.context.failure.is_none() {
+            plan.append(write.plan());
+        } else {
+            write.add_to(&mut plan);
+        }
         plan.stage(creation);
     }
     plan.append(wait_for_progress(scope, &after));
     add_history(plan, scope, &after)
+}
+
+/// How long a rollout lasts before it deletes a Machine, so that a change which is taken back at once costs none.
+const SETTLING: SignedDuration = SignedDuration::from_secs(5);
+
+/// The wait of a young rollout. A process that starts amid a rollout waits again.
+fn settling(scope: &Scope<'_>, mode: RolloutMode) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    plan.notes = Some(vec![]);
+    if !mode.rolls || scope.snapshot.old().all(|view| view.size().at_most() == 0) {
+        return plan;
+    }
+    let note = format!("rollout of template {}", template::hash(&scope.deployment.spec.template, 0));
+    let since = scope.context.noted(&note).unwrap_or(scope.context.now);
+    plan.notes = Some(vec![note.into()]);
+    let until = since.saturating_add(SETTLING).unwrap_or(scope.context.now);
+    if until > scope.context.now {
+        plan.wait_until(
+            until,
+            "RolloutSettling",
+            "machines of former templates stay until the template has lasted a while",
+        );
+    }
+    plan
 }
 
 /// A wait for help, with an event unless the condition already says the same.

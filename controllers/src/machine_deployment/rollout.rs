@@ -121,6 +121,25 @@ fn take(target: &mut i64, count: i64) -> i64 {
     taken
 }
 
+/// The replicas of the sets of a rollout that together exceed the ceiling: of the current one, and of the old ones, oldest first.
+/// Machines of old sets go first, unless availability forbids it: then such of the current set as are not available.
+pub(super) fn scale_in_rollout(goal: Goal, current: Size, old: &[Size]) -> (i64, Vec<i64>) {
+    let mut kept = current.replicas;
+    let mut targets: Vec<i64> = old.iter().map(|set| set.replicas).collect();
+    let mut excess = kept + targets.iter().sum::<i64>() - goal.ceiling();
+    let mut spare = current.surely_available() - goal.floor();
+    for (target, set) in targets.iter_mut().zip(old) {
+        excess -= take(target, excess.min(set.replicas - set.surely_available()));
+        spare += set.surely_available();
+    }
+    for target in &mut targets {
+        let taken = take(target, excess.min(spare));
+        (excess, spare) = (excess - taken, spare - taken);
+    }
+    take(&mut kept, excess);
+    (kept, targets)
+}
+
 /// One of several sets that are scaled in together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {

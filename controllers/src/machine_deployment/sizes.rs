@@ -4,7 +4,7 @@ use nodewright_api::{StrategyType, annotations};
 use nodewright_runtime::object::uid;
 
 use super::{
-    rollout::{Goal, Share, Size, grow, scale_in, shrink},
+    rollout::{Goal, Share, Size, grow, scale_in, scale_in_rollout, shrink},
     snapshot::{SetView, Snapshot},
 };
 
@@ -14,6 +14,8 @@ pub(super) struct RolloutMode {
     pub(super) rolls: bool,
     /// Whether all old Machines must be gone before the first new one is created.
     pub(super) recreates: bool,
+    /// Whether the rollout is so young that no Machine of a former template goes yet.
+    pub(super) settles: bool,
 }
 
 impl RolloutMode {
@@ -22,7 +24,7 @@ impl RolloutMode {
         let spec = &snapshot.deployment.spec;
         let strategy = spec.strategy.effective_type();
         let in_place = strategy == StrategyType::InPlaceUpdate;
-        Self { rolls: !spec.paused && !in_place, recreates: strategy == StrategyType::Recreate }
+        Self { rolls: !spec.paused && !in_place, recreates: strategy == StrategyType::Recreate, settles: false }
     }
 }
 
@@ -107,7 +109,8 @@ impl<'a> SetSizes<'a> {
         self.views[at].noted(annotations::DESIRED_REPLICAS)
     }
 
-    /// Scaling, without replacing anything. Of several active sets the newest grows, and all shrink in proportion.
+    /// Scaling, without replacing anything. Of several active sets the newest grows. In a rollout those of former templates shrink
+    /// first; if it is paused, all shrink in proportion.
     fn scale(&self) -> Vec<i64> {
         let mut replicas = self.replicas();
         match *self.active() {
@@ -130,6 +133,14 @@ impl<'a> SetSizes<'a> {
         if replicas.iter().sum::<i64>() <= self.goal.ceiling() {
             // In a rollout the next step lets the new set grow.
             return if self.mode.rolls { replicas } else { self.grown(self.growing(active)) };
+        }
+        if let Some(current) = self.current.filter(|_| self.mode.rolls) {
+            let mut old = self.sizes.clone();
+            let size = old.remove(current);
+            let (kept, old) = scale_in_rollout(self.goal, size, &old);
+            replicas = old;
+            replicas.insert(current, kept);
+            return replicas;
         }
         let share = |&at: &usize| {
             let ceiling_before = self.views[at].noted(annotations::MAX_REPLICAS);
@@ -166,10 +177,15 @@ impl<'a> SetSizes<'a> {
         replicas
     }
 
+    /// Whether the former sets keep their replicas for now. There is nothing to keep them for once the new set is complete.
+    fn keeps_old(&self) -> bool {
+        self.mode.settles && self.current.is_none_or(|at| self.sizes[at].available < self.goal.desired)
+    }
+
     /// One step of a rolling update. Growing and shrinking are independent decisions: each keeps its own bound.
     fn roll(&self) -> Vec<i64> {
         let mut replicas = self.grown(self.current);
-        let Some(current) = self.current else { return replicas };
+        let Some(current) = self.current.filter(|_| !self.keeps_old()) else { return replicas };
         let mut old = self.sizes.clone();
         let size = old.remove(current);
         let old_replicas = replicas.iter_mut().enumerate().filter(|(at, _)| *at != current);
@@ -181,6 +197,9 @@ impl<'a> SetSizes<'a> {
 
     /// One step of the strategy Recreate: the old Machines are deleted; once they are gone the new ones are created.
     fn recreate(&self) -> Vec<i64> {
+        if self.keeps_old() {
+            return self.replicas();
+        }
         let grown = self.grown(self.current).into_iter().enumerate();
         grown.map(|(at, replicas)| if Some(at) == self.current { replicas } else { 0 }).collect()
     }

@@ -5,6 +5,8 @@
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   adopted unchanged.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
+//! * While its deployment has a newer spec than the one that it sized the set for, the set neither creates Machines nor deletes
+//!   surplus ones: what was just taken back costs no Machine.
 //! * Node template, timeouts and class kind of the template are copied to existing Machines.
 
 mod reconcile;
@@ -15,19 +17,21 @@ mod template;
 #[cfg(test)]
 mod tests;
 
-use nodewright_api::{Machine, MachineSet};
+use std::sync::Arc;
+
+use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{ObjectRef, controller_uid, name},
+    object::{ObjectRef, controller_uid, name, uid},
     plan::{Context, Plan},
 };
 
-use self::snapshot::Snapshot;
+use self::snapshot::{Snapshot, deployment_of, is_ahead, wish};
 use crate::shared::{
     CONTROL,
-    indexes::{MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
+    indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
     membership::{rivals, selects},
     schema::FullSchema,
@@ -57,10 +61,27 @@ impl Controller for MachineSetController {
             .index(MACHINE_BY_INSTANCE)
             .wakes_unreadable(wake_namespace::<MachineSet>)
             .wakes(wake_sets);
+        on.kind::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID).wakes(
+            |change, stores, wake| {
+                let progress =
+                    |side: &Option<Arc<MachineDeployment>>| side.as_ref().map(|it| (wish(it.as_ref()), is_ahead(it)));
+                if progress(&change.old) != progress(&change.new) {
+                    let sets = stores.of::<MachineSet>(CONTROL);
+                    change.sides().for_each(|it| wake_all(sets.owned_by(uid(it.as_ref())), wake));
+                }
+            },
+        );
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         Snapshot::take(stores, key)
+    }
+
+    fn is_outdated(&self, stores: &Stores, snapshot: &Snapshot) -> bool {
+        let key = ObjectRef::of(CONTROL, snapshot.set.as_ref());
+        let set = stores.of::<MachineSet>(CONTROL).get(&key);
+        set.as_deref().map(wish) != Some(wish(snapshot.set.as_ref()))
+            || deployment_of(stores, &snapshot.set).as_deref().map(wish) != snapshot.deployment.as_deref().map(wish)
     }
 
     fn children(&self, snapshot: &Snapshot) -> usize {

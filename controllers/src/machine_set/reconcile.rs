@@ -1,5 +1,6 @@
 //! The plan of a MachineSet, composed from the results of the other files.
 
+use jiff::SignedDuration;
 use nodewright_api::{
     Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::unreadable, selector,
 };
@@ -14,7 +15,7 @@ use nodewright_runtime::{
 
 use super::{
     removal::{Removal, next_expiry, removal, victims},
-    snapshot::{BATCH, Members, Snapshot},
+    snapshot::{BATCH, Members, Snapshot, is_ahead},
     status::{invalid_ledger_text, unreadable_text, write},
     template::{adoptions, creations, taken, updates},
 };
@@ -105,7 +106,11 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
     }
     let snapshot = members.snapshot;
     let replicas = usize::try_from(set.spec.replicas).unwrap_or(0);
-    let victims = if invalid.is_some() { vec![] } else { victims(context, members, replicas) };
+    let awaited = size_awaited(context, snapshot);
+    let size_is_awaited = !awaited.waits.is_empty();
+    plan.append(awaited);
+    let enough = if size_is_awaited { usize::MAX } else { replicas };
+    let victims = if invalid.is_some() { vec![] } else { victims(context, members, enough) };
     if !victims.is_empty() || !members.retired.is_empty() || !members.leaving.is_empty() {
         let why = "there are more machines than wanted, or it has failed";
         plan.append(remove(set, &removal(members, victims), why));
@@ -120,6 +125,7 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
         return plan;
     }
     let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
+    let missing = if size_is_awaited { 0 } else { missing };
     let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
     if room > 0 && !snapshot.orphans.is_empty() {
         // The cache may show Machines that a set has just orphaned (`--cascade=orphan`), and not yet that the set is being
@@ -136,7 +142,32 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
         let ledger = LedgerAnnotation::of(&members.ledger.retire(taken));
         plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
     }
-    plan.wake = next_expiry(members, context.now);
+    if let Some(expiry) = next_expiry(members, context.now) {
+        plan.wake_at(expiry);
+    }
+    plan
+}
+
+/// How long a set waits for its deployment to size it again. It ends the wait of a set whose deployment cannot write its status.
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(10);
+
+/// The wait of a set whose deployment has a newer spec than the one that the set was sized for. Its replicas may have been taken
+/// back: until they are confirmed, nothing is created, and no surplus is deleted.
+fn size_awaited(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    plan.notes = Some(vec![]);
+    let Some(deployment) = snapshot.deployment.as_deref().filter(|deployment| is_ahead(deployment)) else {
+        return plan;
+    };
+    let generation = deployment.metadata.generation.unwrap_or_default();
+    let note = format!("generation {generation} of the deployment is awaited");
+    let since = context.noted(&note).unwrap_or(context.now);
+    plan.notes = Some(vec![note.into()]);
+    let until = since.saturating_add(LONGEST_WAIT).unwrap_or(context.now);
+    if until > context.now {
+        let text = format!("generation {generation} of the deployment may change the number of replicas");
+        plan.wait_until(until, "SizeAwaited", text);
+    }
     plan
 }
 

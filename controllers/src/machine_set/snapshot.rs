@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::{Machine, MachineSet, annotations};
+use nodewright_api::{Machine, MachineDeployment, MachineSet, annotations};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
+    object::{Kind, ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
 use crate::shared::{
     CONTROL,
-    indexes::{MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
+    indexes::{DEPLOYMENT_BY_UID, MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::{Ledger, Ordinal, base},
     membership::{is_contested, may_adopt, may_be_owned},
 };
@@ -21,6 +21,8 @@ pub(super) const BATCH: usize = 100;
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub set: Arc<MachineSet>,
+    /// The deployment that controls it.
+    pub deployment: Option<Arc<MachineDeployment>>,
     pub machines: Vec<Arc<Machine>>,
     /// Machines without an owner that it may adopt, by name.
     pub orphans: Vec<Arc<Machine>>,
@@ -54,7 +56,8 @@ impl Snapshot {
         orphans.retain(|machine| may_adopt(&set, machine));
         let (namesakes, orphans) = (by_name(readable(namesakes)), by_name(readable(orphans)));
         let (contested, orphans) = orphans.into_iter().partition(|machine| is_contested(stores, machine));
-        Some(Self { set, machines, orphans, contested, namesakes, unreadable })
+        let deployment = deployment_of(stores, &set);
+        Some(Self { set, deployment, machines, orphans, contested, namesakes, unreadable })
     }
 
     /// The unreadable Machines that may be the set's: it controls them, would adopt them, or their owner is unknown.
@@ -64,6 +67,21 @@ impl Snapshot {
             .map(AsRef::as_ref)
             .filter(|machine| may_be_owned(self.set.as_ref(), self.set.spec.selector.as_ref(), machine))
     }
+}
+
+pub(super) fn deployment_of(stores: &Stores, set: &MachineSet) -> Option<Arc<MachineDeployment>> {
+    stores.of::<MachineDeployment>(CONTROL).by(DEPLOYMENT_BY_UID, controller_uid(set)?).pop()
+}
+
+/// What changes with each change of the spec of an object, and with its deletion.
+pub(super) fn wish<K: Kind>(object: &K) -> (Option<i64>, bool) {
+    (object.meta().generation, is_deleting(object))
+}
+
+/// Whether the deployment controller has yet to act on the spec of a deployment.
+pub(super) fn is_ahead(deployment: &MachineDeployment) -> bool {
+    let observed = deployment.status.as_ref().map_or(0, |status| status.observed_generation);
+    deployment.metadata.generation.unwrap_or_default() > observed
 }
 
 pub(super) struct Members<'a> {

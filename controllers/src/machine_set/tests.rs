@@ -1,5 +1,6 @@
 //! Tests from a snapshot to a plan.
 
+mod awaited;
 mod unreadable;
 
 use std::sync::Arc;
@@ -39,6 +40,7 @@ fn member(set: &MachineSet, index: usize) -> MachineBuilder {
 fn snapshot(set: MachineSet, machines: Vec<Machine>) -> Snapshot {
     Snapshot {
         set: Arc::new(set),
+        deployment: None,
         machines: machines.into_iter().map(Arc::new).collect(),
         orphans: vec![],
         contested: vec![],

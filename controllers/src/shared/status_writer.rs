@@ -77,6 +77,13 @@ impl<E> StatusWrite<E> {
             Self::Later(at) => drop(plan.wake_at(at)),
         }
     }
+
+    /// The write in a plan of its own.
+    pub(crate) fn plan(self) -> Plan<E> {
+        let mut plan = Plan::idle();
+        self.add_to(&mut plan);
+        plan
+    }
 }
 
 /// Decides when the status of an object is written: at once if it `is_urgent`, or if more than counts has changed.

@@ -51,6 +51,35 @@ fn what_somebody_has_thought_of_breaks_nothing() {
     });
 }
 
+/// A change that is taken back within ten seconds, or a template within one, while the caches are late by up to a second: only
+/// machines of the change come and go.
+#[test]
+fn what_is_taken_back_at_once_costs_only_its_own_machines() {
+    let at = |millis, act| Trouble::At { millis, act };
+    let late = |millis| {
+        ["machinedeployments", "machinesets", "machines"].map(|kind| at(0, Act::LateWatches(kind.to_owned(), millis)))
+    };
+    let (scale, roll) = (|to| Act::from(Edit::Scale(to)), |to: &str| Act::from(Edit::Roll(to.to_owned())));
+    let begin = 30_000;
+    let changes = [
+        ([at(begin, scale(131)), at(begin + 9_000, scale(3))], 131),
+        ([at(begin, scale(131)), at(begin + 900, scale(3))], 131),
+        ([at(begin, roll("large")), at(begin + 1_000, roll("small"))], 3 + 4),
+    ];
+    let lags = [0, 300, 1_000];
+    for (lag, (change, most)) in lags.into_iter().flat_map(|lag| changes.clone().map(|change| (lag, change))) {
+        let schedule = Schedule(late(lag).into_iter().chain(change.clone()).collect());
+        let run = Run { phases: vec![], schedule, unavailable: 1, ..Run::up_roll_down(1) };
+        let report = examine(&run, &mut Reference::default(), Detail::Brief);
+        expect_good(&run, &report);
+        for kind in ["machines", "vms"] {
+            let (made, gone) = report.counts.0[kind];
+            assert!(made <= most && made - gone <= 3, "{lag} ms late, {change:?}: {made} {kind} made, {gone} gone");
+        }
+        println!("{lag} {:?} {:?}", report.counts, report.trace.len());
+    }
+}
+
 /// Every fifth step, once before it and once after it; `make simulate` covers every step.
 #[test]
 fn killed_at_any_step_it_makes_and_unmakes_the_same() {

@@ -112,6 +112,16 @@ async fn execute(server: &ApiServer, leadership: Leadership, stages: Vec<Vec<Ste
     execute_again(server, leadership, 0, stages).await
 }
 
+fn executor(server: &ApiServer, leadership: Leadership) -> Executor {
+    let metrics = Arc::new(Metrics::new());
+    let connection = Connection::new(server.client(), agent("test/1", "test"), leadership, 100, metrics);
+    Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() }
+}
+
+fn planned(step: Step<()>) -> Planned<()> {
+    Planned { why: "as told".into(), step }
+}
+
 /// Runs with this number of failed runs before.
 async fn execute_again(
     server: &ApiServer,
@@ -119,13 +129,10 @@ async fn execute_again(
     attempt: u32,
     stages: Vec<Vec<Step<()>>>,
 ) -> Execution {
-    let metrics = Arc::new(Metrics::new());
-    let connection = Connection::new(server.client(), agent("test/1", "test"), leadership, 100, metrics);
-    let executor = Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() };
-    let planned = |step| Planned { why: "as told".into(), step };
+    let executor = executor(server, leadership);
     let stages: Vec<Vec<_>> = stages.into_iter().map(|stage| stage.into_iter().map(planned).collect()).collect();
     let sending = RequestContext { traceparent: TRACE.parse().ok(), ..RequestContext::default() };
-    executor.run(&stages, attempt, &sending, |()| {}).await
+    executor.run(&stages, attempt, &sending, |()| {}, &|| false).await
 }
 
 async fn execute_one(server: &ApiServer, step: Step<()>) -> Execution {
@@ -349,6 +356,21 @@ async fn who_refuses_all_is_asked_eight_times_and_the_next_run_begins_elsewhere(
 }
 
 #[tokio::test]
+async fn an_outdated_plan_sends_nothing_after_the_batch_that_is_on_its_way() {
+    let server = ApiServer::new();
+    let executor = executor(&server, Leadership::unlimited());
+    let stage = |prefix: &str| (0..20).map(|n| planned(create(&format!("{prefix}-{n:02}")))).collect();
+    let is_outdated = || server.objects(PODS).len() >= 3;
+    let stages = [stage("a"), stage("b")];
+    let execution = executor.run(&stages, 0, &RequestContext::default(), |()| {}, &is_outdated).await;
+    assert!(execution.is_cut_short && execution.failure.is_none());
+    assert_eq!(server.objects(PODS).len(), 3, "batches of one and two");
+    let stages = [stage("c"), stage("d")];
+    executor.run(&stages, 0, &RequestContext::default(), |()| {}, &is_outdated).await;
+    assert_eq!(server.objects(PODS).len(), 4, "the first step is sent in any case, so that each plan makes progress");
+}
+
+#[tokio::test]
 async fn a_failure_that_meets_every_request_ends_the_stage() {
     for fault in [Fault::Status(503), Fault::Unreachable, Fault::too_many_requests("busy", 1)] {
         let server = ApiServer::new();
@@ -363,7 +385,7 @@ async fn a_failure_that_meets_every_request_ends_the_stage() {
 async fn drain(executor: &Executor, object: &str, pods: &[Pod]) {
     let stage: Vec<_> = pods.iter().map(|pod| Planned { why: "as told".into(), step: evict(pod) }).collect();
     let sending = RequestContext { object: Flow::of(object), ..RequestContext::default() };
-    executor.run(&[stage], 0, &sending, |()| {}).await;
+    executor.run(&[stage], 0, &sending, |()| {}, &|| false).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -384,7 +406,7 @@ async fn evictions_of_several_objects_take_turns_and_leave_room_for_other_reques
     let edits = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let planned = Planned { why: "as told".into(), step: edit(&other) };
-        executor.run(&[vec![planned]], 0, &RequestContext::default(), |()| {}).await;
+        executor.run(&[vec![planned]], 0, &RequestContext::default(), |()| {}, &|| false).await;
         server.requests().len()
     };
     let (sent, (), ()) = tokio::join!(edits, drain(&executor, "a", &pods[0]), drain(&executor, "b", &pods[1]));

@@ -105,6 +105,8 @@ struct Act<E> {
     pause: Duration,
     sending: RequestContext,
     subject: Subject,
+    /// Whether the caches show that the rest of the plan is no longer wanted.
+    is_outdated: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 impl<C: Controller> Reconciler<C> {
@@ -302,7 +304,9 @@ impl<C: Controller> Reconciler<C> {
         let subject = Subject::new::<C>(key, owner, &plan);
         let object = Flow::of(uid(live.as_ref()));
         let sending = RequestContext { traceparent: plan.traceparent, flow: memory.flow.clone(), object };
-        Work::Act(Box::new(Act { plan, pause, sending, subject }))
+        let this = self.clone();
+        let is_outdated = Box::new(move || this.controller.is_outdated(&this.shared.stores, &snapshot));
+        Work::Act(Box::new(Act { plan, pause, sending, subject, is_outdated }))
     }
 
     fn context<'a>(
@@ -352,10 +356,12 @@ impl<C: Controller> Reconciler<C> {
     }
 
     async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect>>) -> ReconcileResult {
-        let Act { plan, pause, sending, subject } = *act;
+        let Act { plan, pause, sending, subject, is_outdated } = *act;
         log_plan(&plan);
         let call = |effect: &C::Effect| self.call(key, effect, &sending.flow, &subject);
-        let execution = self.shared.executor.run(&plan.stages, self.queue.failures(key), &sending, call).await;
+        let attempt = self.queue.failures(key);
+        let execution = self.shared.executor.run(&plan.stages, attempt, &sending, call, &*is_outdated).await;
+        let is_cut_short = execution.is_cut_short;
         let refused = !execution.refused.is_empty();
         let failed = self.memories.get(key).and_then(|memory| {
             let mut memory = memory.lock();
@@ -374,6 +380,8 @@ impl<C: Controller> Reconciler<C> {
                 warnings.for_each(|event| self.shared.recorder.publish(event));
                 ReconcileResult::Failed(failure.retry_after)
             }
+            // The events would say more than was done.
+            None if is_cut_short => ReconcileResult::Again,
             None => self.conclude(plan, pause, refused),
         }
     }

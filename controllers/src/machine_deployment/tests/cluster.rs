@@ -16,7 +16,7 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     effect::{Never, Outcomes},
     object::{Kind, ObjectRef, ResourceType},
-    plan::{Context, Failure, FailureClass, Plan, Step, StepVerb},
+    plan::{Context, Failure, FailureClass, Note, Plan, Step, StepVerb},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::Value;
@@ -51,6 +51,7 @@ pub(super) struct Cluster {
     /// An older version of the deployment, which the cache still shows.
     pub(super) cached: Option<Arc<Value>>,
     pub(super) status_written: Option<Timestamp>,
+    notes: Vec<Note>,
     pub(super) failure: Option<Failure>,
     pub(super) events: Vec<String>,
     pub(super) full_schema: bool,
@@ -78,6 +79,7 @@ impl Cluster {
             made: 0,
             cached: None,
             status_written: None,
+            notes: vec![],
             failure: None,
             events: vec![],
             full_schema: true,
@@ -205,7 +207,7 @@ impl Cluster {
             failure: self.failure.as_ref(),
             outcomes: &outcomes,
             refusals: &[],
-            notes: &[],
+            notes: &self.notes,
             waits: &[],
             status_written: self.status_written,
         };
@@ -215,6 +217,10 @@ impl Cluster {
     /// Makes a plan and executes it. Returns whether anything was done.
     pub(super) fn act(&mut self) -> bool {
         let plan = self.plan();
+        if let Some(notes) = &plan.notes {
+            let since = |text: &str| Note::since(&self.notes, text).unwrap_or(self.now());
+            self.notes = notes.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
+        }
         for planned in plan.steps() {
             self.runtime.block_on(self.send(&planned.step)).unwrap_or_else(|error| panic!("{planned:?}: {error}"));
             if matches!(&planned.step, Step::Apply(apply) if apply.part == Subresource::Status) {
@@ -350,12 +356,18 @@ impl Cluster {
             check(self);
             changed |= self.one_vanishes() || self.one_gets_ready();
             check(self);
+            changed |= self.deployment().is_some() && self.plan().waits.iter().any(|wait| wait.until.is_some());
             self.set_now(self.now() + SignedDuration::from_secs(3));
             if !changed {
                 return;
             }
         }
         panic!("it never comes to rest: {:#?}", self.sets());
+    }
+
+    /// Lets a rollout last long enough to delete machines.
+    pub(super) fn let_time_pass(&mut self) {
+        self.set_now(self.now() + SignedDuration::from_secs(6));
     }
 
     pub(super) fn settle(&mut self) {

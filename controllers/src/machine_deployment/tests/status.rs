@@ -16,8 +16,8 @@ fn a_roll_says_what_it_waits_for_and_the_autoscaler_knows_of_it_at_once() {
     cluster.act();
     assert_eq!(cluster.reason("Reconciling"), "RollingOut");
     let waits = cluster.plan().waits;
-    assert_eq!(waits[0].reason, "RollingOut");
-    assert!(waits[0].message.contains("0 of 3 machines are up to date, 3 are available"), "{}", waits[0].message);
+    assert_eq!(waits.iter().map(|wait| wait.reason).collect::<Vec<_>>(), ["RolloutSettling", "RollingOut"]);
+    assert!(waits[1].message.contains("0 of 3 machines are up to date, 3 are available"), "{}", waits[1].message);
     assert!(
         cluster.events.iter().any(|event| event.starts_with("Scaled up machine set pool-")),
         "{:?}",
@@ -130,8 +130,11 @@ fn a_rollout_that_does_not_get_on_is_called_stuck_at_its_deadline() {
     while cluster.act() {}
     cluster.sets_act();
     while cluster.act() {}
+    let begun = cluster.now();
+    cluster.let_time_pass();
+    while cluster.act() {}
     let wake = cluster.plan().wake.unwrap();
-    assert_eq!(wake, cluster.now() + SignedDuration::from_secs(601));
+    assert_eq!(wake, begun + SignedDuration::from_secs(601));
     cluster.set_now(wake);
     cluster.act();
     let stuck = cluster.condition("Progressing").unwrap();

@@ -44,3 +44,24 @@ async fn another_class_rolls_all_machines_within_surge_and_unavailable() -> Test
     assert_eq!(desired, ["0", &REPLICAS.to_string()], "the old set stays, empty, for a rollback");
     env.end().await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_that_is_taken_back_within_a_second_costs_no_machine() -> TestResult {
+    let env = Environment::builder("undo").cloud_flags(["--boot-seconds=5"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply_class("large").await?;
+    let strategy = serde_json::json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
+    let pool = || env.pool("a", 3).spec("strategy", strategy.clone());
+    env.apply(&pool()).await?;
+    let first = env.wait_for_running(3).await?;
+    let mark = env.machines().mark();
+    env.apply(&pool().class("large")).await?;
+    env.wait_for_machines("a machine of the new template", |machines| machines.len() > 3).await?;
+    env.apply(&pool()).await?;
+    let left = env.wait_for_running(3).await?;
+    ensure(left.keys().eq(first.keys()), || format!("{:?} are left of {:?}", left.keys(), first.keys()))?;
+    // The rollout may make one machine beside the three, and one for the one that may be unavailable.
+    let (born, gone) = (env.machines().born_since(mark)?, env.machines().gone_since(mark)?);
+    ensure(born == gone && born <= 2, || format!("{born} machines were created and {gone} deleted"))?;
+    env.end().await
+}

@@ -1,6 +1,6 @@
 //! `kubectl scale`: exactly the wanted number of machines.
 
-use nodewright_e2e_scenarios::{Environment, TestResult};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn scaling_up_and_down_creates_and_deletes_exactly_what_is_asked_for() -> TestResult {
@@ -57,6 +57,30 @@ async fn what_is_taken_back_at_once_ends_as_it_was() -> TestResult {
     })
     .await?;
     env.wait_for_running(3).await?;
+    env.wait_for("no VM to be too many", async || Ok(env.vms().await?.len() == 3)).await?;
+    env.end().await
+}
+
+/// Issue 1091 of machine-controller-manager, which then had about 43 machines too many.
+#[tokio::test(flavor = "multi_thread")]
+async fn mcm_issue_1091_many_machines_that_are_taken_back_within_seconds_leave_the_first_ones_alone() -> TestResult {
+    const MOST: usize = 131;
+    // Long enough that no new machine runs before the change is taken back.
+    let env = Environment::builder("revert").cloud_flags(["--boot-seconds=12"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 3)).await?;
+    let first = env.wait_for_running(3).await?;
+    let mark = env.machines().mark();
+    env.scale("a", 131).await?;
+    env.wait_for_machines("most of the machines", |machines| machines.len() > 100).await?;
+    env.scale("a", 3).await?;
+    let left = env.wait_for_running(3).await?;
+    ensure(left.keys().eq(first.keys()), || format!("{:?} are left of {:?}", left.keys(), first.keys()))?;
+    let (born, gone) = (env.machines().born_since(mark)?, env.machines().gone_since(mark)?);
+    ensure(born == gone && born <= MOST - 3, || format!("{born} machines were created and {gone} deleted"))?;
+    env.machines().states(mark, |at, state| {
+        ensure(state.len() <= MOST, || format!("at {at} there were {} machines", state.len()))
+    })?;
     env.wait_for("no VM to be too many", async || Ok(env.vms().await?.len() == 3)).await?;
     env.end().await
 }

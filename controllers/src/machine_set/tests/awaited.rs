@@ -1,0 +1,71 @@
+//! A set whose deployment has a newer spec than the one that it sized the set for.
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::MachineDeployment;
+use nodewright_runtime::plan::Note;
+
+use super::*;
+use crate::testing::{machine_deployment, rolling};
+
+/// A set of a deployment that is at this generation and has acted on the first.
+fn snapshot_at(generation: i64, replicas: i32, machines: &[MachineBuilder]) -> Snapshot {
+    let mut deployment: MachineDeployment = serde_json::from_value(machine_deployment(3, &rolling(1, 0))).unwrap();
+    deployment.metadata.generation = Some(generation);
+    deployment.status.get_or_insert_default().observed_generation = 1;
+    let machines = machines.iter().map(|machine| machine.clone().build()).collect();
+    let set = machine_set("set", replicas, Some(LEDGER));
+    Snapshot { deployment: Some(Arc::new(deployment)), ..snapshot(set, machines) }
+}
+
+fn plan_at(snapshot: &Snapshot, now: Timestamp, notes: &[Note]) -> Plan<Never> {
+    let outcomes = Outcomes::default();
+    let context = Context {
+        now,
+        leader_since: now,
+        connected_since: now,
+        attempt: 0,
+        failure: None,
+        outcomes: &outcomes,
+        refusals: &[],
+        notes,
+        waits: &[],
+        status_written: None,
+    };
+    plan(&context, snapshot, true)
+}
+
+/// The requests of a set of two running machines.
+fn requests(generation: i64, replicas: i32) -> Vec<Vec<String>> {
+    let set = machine_set("set", replicas, Some(LEDGER));
+    let machines = [member(&set, 0), member(&set, 1)];
+    steps(&planned(&snapshot_at(generation, replicas, &machines)))
+}
+
+#[test]
+fn it_neither_creates_nor_deletes_a_surplus_until_its_deployment_has_spoken() {
+    assert_eq!(requests(1, 3).len(), 1, "the deployment has acted on its spec: a machine is created");
+    assert_eq!(requests(1, 1).len(), 2, "and one is deleted");
+    assert_eq!(requests(2, 3), Vec::<Vec<String>>::new());
+    assert_eq!(requests(2, 1), Vec::<Vec<String>>::new());
+}
+
+#[test]
+fn a_failed_machine_goes_all_the_same() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let snapshot = snapshot_at(2, 2, &[member(&set, 0), member(&set, 1).phase("Failed")]);
+    let requests = steps(&planned(&snapshot));
+    assert_eq!(requests[1], [format!("delete {}", index_name(LEDGER, 1))]);
+}
+
+#[test]
+fn it_waits_no_longer_than_ten_seconds_for_each_generation() {
+    let now: Timestamp = NOW.parse().unwrap();
+    let snapshot = snapshot_at(2, 3, &[]);
+    let waiting = plan_at(&snapshot, now, &[]);
+    assert_eq!((waiting.waits[0].reason, waiting.wake), ("SizeAwaited", Some(now + SignedDuration::from_secs(10))));
+    let text = waiting.notes.unwrap().remove(0);
+    let notes = [Note { text, since: now - SignedDuration::from_secs(10) }];
+    assert_eq!(steps(&plan_at(&snapshot, now, &notes))[0].len(), 3, "its deployment may be unable to write its status");
+    let newer = snapshot_at(3, 3, &[]);
+    assert_eq!(steps(&plan_at(&newer, now, &notes)), Vec::<Vec<String>>::new());
+}
