@@ -32,8 +32,14 @@ pub mod machine_set {
     pub const FAILED_CREATE: &str = "FailedCreate";
     /// `ReplicaFailure`: a machine could not be deleted.
     pub const FAILED_DELETE: &str = "FailedDelete";
+    /// `ReplicaFailure`, ours: what machines take over from the template could not be written to one.
+    pub const FAILED_UPDATE: &str = "FailedUpdate";
     /// `ReplicaFailure`, ours: the spec is invalid. The message names the field.
     pub const INVALID_SPEC: &str = "InvalidSpec";
+    /// `ReplicaFailure`, ours: a limit for the number of machines is reached.
+    pub const TOO_MANY_MACHINES: &str = "TooManyMachines";
+    /// `ReplicaFailure`, ours: the template is too large to be copied into every machine.
+    pub const TEMPLATE_TOO_LARGE: &str = "TemplateTooLarge";
 }
 
 /// Reasons of waits, conditions and events: an object exists and cannot be decoded, so that controllers must not act as if
@@ -73,6 +79,8 @@ pub mod events {
     pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
     /// MachineSet: a machine could not be deleted.
     pub const FAILED_DELETE: &str = "FailedDelete";
+    /// MachineSet, MachineDeployment: it has let go what its selector no longer matches.
+    pub const RELEASED: &str = "Released";
     /// MachineSet: its freeze by MCM has ended.
     pub const UNFROZE_MACHINE_SET: &str = "UnfrozeMachineSet";
     /// MachineDeployment: a MachineSet was scaled.

@@ -13,7 +13,7 @@ use crate::{
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
     orphan_node::{OrphanNodeController, look_up},
-    shared::{CONTROL, TARGET, schema::Schemas},
+    shared::{CONTROL, TARGET, fleet::FleetSettings, schema::Schemas},
 };
 
 /// The controllers of sets, as in the process `machine-controller-manager`.
@@ -31,6 +31,8 @@ pub struct Wiring {
     pub driver: Arc<dyn Driver>,
     /// Timeouts and periods of machines.
     pub settings: Settings,
+    /// Limits and times of deployments and sets.
+    pub fleet: FleetSettings,
     /// Wall clock.
     pub clock: Arc<dyn Clock>,
     /// Records the spans of machines.
@@ -55,8 +57,14 @@ impl Wiring {
     pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
         let (namespace, Schemas { deployment, set, .. }) = (self.namespace.clone(), self.schemas.clone());
         match name {
-            "machine-deployment" => manager.add(MachineDeploymentController { namespace, full_schema: deployment }),
-            "machine-set" => manager.add(MachineSetController { namespace, full_schema: set }),
+            "machine-deployment" => manager.add(MachineDeploymentController {
+                namespace,
+                full_schema: deployment,
+                fleet: self.fleet.clone(),
+            }),
+            "machine-set" => {
+                manager.add(MachineSetController { namespace, full_schema: set, fleet: self.fleet.clone() })
+            }
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager),
             other => return Err(WiringError::Unknown(other.to_owned())),

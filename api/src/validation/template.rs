@@ -7,7 +7,7 @@ use crate::machine::MachineSpec;
 use crate::machine::MachineTemplate;
 use crate::validation::metadata;
 use serde_json::json;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
@@ -21,7 +21,41 @@ pub(super) fn errors(template: &MachineTemplate) -> Vec<FieldError> {
         errors.push(FieldError::forbidden(spec.child("providerID"), detail));
     }
     errors.extend(node_template_errors(&template.spec.node_template, &spec.child("nodeTemplate")));
+    errors.extend(size_error(template).map(|detail| FieldError::forbidden(path, detail)));
     errors
+}
+
+/// The most labels, annotations or taints of a template.
+const MOST_ENTRIES: usize = 256;
+/// The largest size of each of the maps of a template and of its taints, in bytes. A Node gets the template's labels, annotations
+/// and taints, and a copy of them as an annotation; all annotations of an object may have 256 KiB.
+const LARGEST_PART: usize = 64 << 10;
+
+/// Why a template is too large to be copied into every machine, if it is.
+pub fn size_error(template: &MachineTemplate) -> Option<String> {
+    let of_map = |map: Option<&BTreeMap<String, String>>| {
+        map.map_or((0, 0), |map| (map.len(), map.iter().map(|(key, value)| key.len() + value.len()).sum()))
+    };
+    let (of_machine, of_node) = (&template.metadata, &template.spec.node_template);
+    let taints = of_node.spec.taints.as_deref().unwrap_or_default();
+    let of_taint = |taint: &Taint| taint.key.len() + taint.value.as_ref().map_or(0, String::len) + taint.effect.len();
+    let conditions = template.spec.node_conditions.as_deref().unwrap_or_default();
+    let parts = [
+        ("metadata.labels", of_map(of_machine.labels.as_ref())),
+        ("metadata.annotations", of_map(of_machine.annotations.as_ref())),
+        ("spec.nodeTemplate.metadata.labels", of_map(of_node.metadata.labels.as_ref())),
+        ("spec.nodeTemplate.metadata.annotations", of_map(of_node.metadata.annotations.as_ref())),
+        ("spec.nodeTemplate.spec.taints", (taints.len(), taints.iter().map(of_taint).sum())),
+        ("spec.nodeConditions", (conditions.split(',').count(), conditions.len())),
+    ];
+    parts.into_iter().find(|(_, (entries, bytes))| *entries > MOST_ENTRIES || *bytes > LARGEST_PART).map(
+        |(field, (entries, bytes)): (&str, (usize, usize))| {
+            format!(
+                "spec.template.{field} has {entries} entries of {bytes} bytes, and is copied into every machine: at most \
+                 {MOST_ENTRIES} entries of {LARGEST_PART} bytes are allowed"
+            )
+        },
+    )
 }
 
 /// The errors of what is copied to the Node.

@@ -3,8 +3,12 @@
 use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use jiff::SignedDuration;
 use nodewright_api::GoDuration;
-use nodewright_controllers::machine::{CallLimits, Settings};
+use nodewright_controllers::{
+    machine::{CallLimits, Settings},
+    shared::fleet::FleetSettings,
+};
 use nodewright_driver::Driver;
 use nodewright_driver_local::LocalDriver;
 use nodewright_driver_simulated::{Options, SimulatedDriver};
@@ -47,6 +51,8 @@ pub(crate) struct ManagerFlags {
     pub(crate) election: ElectionFlags,
     #[command(flatten)]
     pub(crate) machine: MachineFlags,
+    #[command(flatten)]
+    pub(crate) fleet: FleetFlags,
     #[command(flatten)]
     pub(crate) provider: ProviderFlags,
     #[command(flatten)]
@@ -229,6 +235,34 @@ impl MachineFlags {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Deployments and sets")]
+pub(crate) struct FleetFlags {
+    /// Time that a failed machine is kept if its preservation was asked for, unless its spec says how long.
+    #[arg(long, default_value = "96h", value_parser = duration, value_name = "DURATION")]
+    pub(crate) machine_preserve_timeout: Duration,
+    /// Count machines as available only minReadySeconds after they became ready. machine-controller-manager ignores that field.
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) honor_min_ready_seconds: bool,
+    /// Create no machine while this many exist, those in deletion included.
+    #[arg(long, default_value_t = 20_000, value_name = "NUMBER")]
+    pub(crate) max_machines: usize,
+    /// Create no machine of a deployment that has this many, those in deletion included.
+    #[arg(long, default_value_t = 10_000, value_name = "NUMBER")]
+    pub(crate) max_machines_per_deployment: usize,
+}
+
+impl FleetFlags {
+    pub(crate) fn settings(&self) -> FleetSettings {
+        FleetSettings {
+            preserve_timeout: SignedDuration::try_from(self.machine_preserve_timeout).unwrap_or(SignedDuration::MAX),
+            honor_min_ready_seconds: self.honor_min_ready_seconds,
+            max_machines: self.max_machines,
+            max_machines_per_deployment: self.max_machines_per_deployment,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Provider")]
 pub(crate) struct ProviderFlags {
     /// Driver that creates VMs.
@@ -344,7 +378,7 @@ pub(crate) struct WebhookFlags {
 
 /// Flags of machine-controller-manager that have no effect here. They are accepted so that its command lines work.
 const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-content-type leader-elect-resource-lock \
-    machine-inplace-update-timeout machine-preserve-timeout \
+    machine-inplace-update-timeout \
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
     machine-safety-orphan-vms-period machine-safety-overshooting-period min-resync-period safety-down safety-up";
 /// More such flags, which need no value.

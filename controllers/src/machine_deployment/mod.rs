@@ -6,6 +6,7 @@
 //!   in the status, which leads to another name. Sets without an owner that the selector matches are adopted.
 //! * **Sizes.** `rollout` decides how large the sets are; each write of a set's replicas is refused once the set has changed.
 //!   Notes on the sets tell for which goal they were sized, as with Kubernetes' Deployments.
+//!   A set that the selector no longer matches is released.
 //! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
 //!   the condition `Stalled` says what can be done.
 //! * **Removal.** Machines that the cluster autoscaler names are marked, so that their set deletes them first.
@@ -19,13 +20,13 @@
 //! by the time that its set's `observedGeneration` is.
 //!
 //! # Caveats
-//! * A set that the selector no longer matches is kept, not released.
-//! * `minReadySeconds` is passed on and has no effect.
+//! * `minReadySeconds` has no effect, unless [`FleetSettings::honor_min_ready_seconds`] is set.
 //! * Nodes get neither taint nor annotations during a rollout.
 
 mod reconcile;
 mod requests;
 mod rollout;
+mod scale_in;
 mod sets;
 mod sizes;
 mod snapshot;
@@ -48,6 +49,7 @@ use nodewright_runtime::{
 use self::snapshot::Snapshot;
 use crate::shared::{
     CONTROL,
+    fleet::FleetSettings,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     membership::{rivals, would_adopt},
     ownership::noted_id,
@@ -62,6 +64,8 @@ pub struct MachineDeploymentController {
     pub namespace: String,
     /// Whether the served schema is ours, with `status.selector`, or machine-controller-manager's, without.
     pub full_schema: FullSchema,
+    /// Limits and times.
+    pub fleet: FleetSettings,
 }
 
 impl Controller for MachineDeploymentController {
@@ -104,7 +108,7 @@ impl Controller for MachineDeploymentController {
     }
 
     fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(context, snapshot, self.full_schema.get())
+        reconcile::plan(context, snapshot, self)
     }
 }
 

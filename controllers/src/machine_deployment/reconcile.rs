@@ -23,6 +23,7 @@ use nodewright_runtime::{
 };
 
 use super::{
+    MachineDeploymentController,
     requests::{marks, roll_back},
     rollout::Goal,
     sets::{RevisionPart, SetPart, new_set, next_revision},
@@ -34,10 +35,20 @@ use super::{
     },
     template,
 };
-use crate::shared::{CONTROL, freeze, ledger::Ledger, membership::ORPHAN_FINALIZER};
+use crate::shared::{
+    CONTROL, freeze,
+    ledger::Ledger,
+    membership::{ORPHAN_FINALIZER, matches, release},
+};
 
-pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> Plan<Never> {
+pub(super) fn plan(
+    context: &Context<'_, Never>,
+    snapshot: &Snapshot,
+    controller: &MachineDeploymentController,
+) -> Plan<Never> {
+    let snapshot = &*snapshot.at(context.now, &controller.fleet);
     let deployment = snapshot.deployment.as_ref();
+    let full_schema = controller.full_schema.get();
     let scope = Scope { context, snapshot, deployment, goal: goal(deployment), full_schema };
     let mut plan = if deployment.is_deleting() {
         finalize(&scope)
@@ -53,6 +64,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
     } else {
         reconcile(&scope)
     };
+    plan.wake = plan.wake.into_iter().chain(snapshot.next_available()).min();
     plan.traceparent =
         TraceContext::from_annotation(deployment.metadata.annotations.as_ref(), annotations::TRACEPARENT);
     plan
@@ -125,6 +137,9 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
         let text = format!("its machine sets were sized for generation {newer}, and {seen} is seen here; {remedy}");
         plan.wait("OldView", text);
         return plan;
+    }
+    if let Some(releases) = releases(scope) {
+        return releases;
     }
     if !snapshot.orphans.is_empty() {
         // The cache may show sets that a deployment has just orphaned (`--cascade=orphan`), and not yet that the deployment is
@@ -286,6 +301,22 @@ fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
     let text = "the template has changed, and machines are not yet updated in place by this version: restore the \
         template, or set spec.strategy.type to RollingUpdate to replace them";
     (in_place && is_due).then(|| (IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
+}
+
+/// Removes the owner from sets that the selector no longer matches: they keep their Machines.
+fn releases(scope: &Scope<'_>) -> Option<Plan<Never>> {
+    let (deployment, snapshot) = (scope.deployment, scope.snapshot);
+    let selector = deployment.spec.selector.as_ref();
+    let is_foreign = |view: &&SetView| !matches(selector, view.set.metadata.labels.as_ref());
+    let mut plan = Plan::idle();
+    for view in snapshot.staying().filter(is_foreign) {
+        let step = Step::edit(CONTROL, view.set.as_ref(), release(&view.set.metadata, uid(deployment)));
+        plan.beside("the selector no longer matches the machine set", step);
+        let text =
+            format!("Released machine set {}, whose labels the selector no longer matches", name(view.set.as_ref()));
+        plan.event(Event::normal(reference(deployment), events::RELEASED, text));
+    }
+    (!plan.is_idle()).then_some(plan)
 }
 
 /// Adopts sets without an owner. The deployment has its finalizer, so it still exists.

@@ -7,7 +7,10 @@
 //! `spec.rollbackTo` is deprecated, and supported as by MCM and early Kubernetes: one write restores the template of the
 //! revision and the annotations that the deployment had with it, and clears the field.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use json_patch::Patch;
 use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, reasons::events};
@@ -31,8 +34,10 @@ pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
     let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return Default::default() };
     let changed = annotation(deployment, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME);
     let since = changed.map_or_else(|| format!("{:.0}", scope.context.now), str::to_owned);
+    let machines: HashMap<&str, &Arc<Machine>> =
+        scope.snapshot.machines().map(|machine| (name(machine.as_ref()), machine)).collect();
     let entries: Vec<(&Arc<Machine>, String)> =
-        list.split(',').filter_map(|entry| read(scope.snapshot, entry.trim(), &since)).collect();
+        list.split(',').filter_map(|entry| read(&machines, entry.trim(), &since)).collect();
     let marks = entries.iter().filter_map(|(machine, time)| mark(machine, time)).collect();
     let kept: Vec<_> = entries.iter().map(|(machine, time)| format!("{}~{time}", name(machine.as_ref()))).collect();
     let kept = (!kept.is_empty()).then(|| kept.join(","));
@@ -44,10 +49,14 @@ pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
 }
 
 /// Parses an entry `machine~time`, or a name alone. `None` unless the Machine exists and is not yet being deleted.
-fn read<'a>(snapshot: &'a Snapshot, entry: &str, since: &str) -> Option<(&'a Arc<Machine>, String)> {
+fn read<'a>(
+    machines: &HashMap<&str, &'a Arc<Machine>>,
+    entry: &str,
+    since: &str,
+) -> Option<(&'a Arc<Machine>, String)> {
     let (wanted, time) = entry.split_once('~').unwrap_or((entry, since));
     time.parse::<jiff::Timestamp>().ok()?;
-    let machine = snapshot.machines().find(|machine| name(machine.as_ref()) == wanted)?;
+    let machine = *machines.get(wanted)?;
     let leaving = machine.is_deleting() || matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating);
     (!leaving).then(|| (machine, time.to_owned()))
 }

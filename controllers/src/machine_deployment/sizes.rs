@@ -4,7 +4,8 @@ use nodewright_api::{StrategyType, annotations};
 use nodewright_runtime::object::uid;
 
 use super::{
-    rollout::{Goal, Share, Size, grow, scale_in, scale_in_rollout, shrink},
+    rollout::{Goal, Size, grow, shrink},
+    scale_in::{Share, scale_in, scale_in_rollout},
     snapshot::{SetView, Snapshot},
 };
 

@@ -1,8 +1,9 @@
 //! The snapshot of a MachineDeployment, and what else all decisions may know.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
-use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels};
+use jiff::Timestamp;
+use nodewright_api::{Machine, MachineDeployment, MachineSet, annotations, labels};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
     effect::Never,
@@ -16,6 +17,8 @@ use super::{
 };
 use crate::shared::{
     CONTROL,
+    availability::Availability,
+    fleet::FleetSettings,
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, matches, may_be_owned, will_adopt},
     ownership::vm_id,
@@ -40,6 +43,8 @@ pub struct SetView {
     pub orphans: Vec<Arc<Machine>>,
     /// The number of existing Machines that may be the set's and cannot be read.
     pub unreadable: usize,
+    /// When its Machines are available. The plan sets it.
+    pub availability: Availability,
 }
 
 pub(super) struct Scope<'a> {
@@ -65,7 +70,7 @@ impl Snapshot {
             own.retain(|machine| !machines.is_unreadable(&key.namespace, name(machine.as_ref())));
             let unreadable =
                 unread.iter().filter(|machine| may_be_owned(set.as_ref(), set.spec.selector.as_ref(), machine)).count();
-            SetView { machines: own, orphans, unreadable, set }
+            SetView { machines: own, orphans, unreadable, set, availability: Availability::default() }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);
         orphans.retain(|set| may_adopt(&deployment, set));
@@ -74,6 +79,28 @@ impl Snapshot {
         unreadable.retain(|set| may_be_owned(deployment.as_ref(), deployment.spec.selector.as_ref(), set));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
         Some(Self { sets: sets.collect(), orphans, unreadable, namesake, deployment })
+    }
+
+    /// The same, where Machines are available only after the deployment's `minReadySeconds`.
+    pub(super) fn at(&self, now: Timestamp, settings: &FleetSettings) -> Cow<'_, Self> {
+        if !settings.honor_min_ready_seconds {
+            return Cow::Borrowed(self);
+        }
+        let mut own = self.clone();
+        let availability = Availability::new(now, self.deployment.spec.min_ready_seconds, settings);
+        own.sets.iter_mut().for_each(|view| view.availability = availability);
+        Cow::Owned(own)
+    }
+
+    /// When the next Machine becomes available by the passing of time.
+    pub(super) fn next_available(&self) -> Option<Timestamp> {
+        let next = |view: &SetView| view.availability.next(view.machines.iter().map(AsRef::as_ref));
+        self.sets.iter().filter_map(next).min()
+    }
+
+    pub(super) fn available(&self) -> usize {
+        let of = |view: &SetView| view.machines.iter().filter(|it| view.availability.is_available(it)).count();
+        self.sets.iter().map(of).sum()
     }
 
     /// The set of the present template: if there are several the oldest, as in Kubernetes.
@@ -135,7 +162,7 @@ impl SetView {
             available: if self.set.is_deleting() {
                 0
             } else {
-                count(self.machines.iter().filter(|it| is_available(it)))
+                count(self.machines.iter().filter(|it| self.availability.is_available(it)))
             },
             without_vm: count(self.machines.iter().filter(|it| !is_deleting(it.as_ref()) && vm_id(it).is_none())),
             observed: observed >= generation,
@@ -156,14 +183,6 @@ impl SetView {
     pub(super) fn revision(&self) -> i64 {
         self.noted(annotations::REVISION).unwrap_or_default()
     }
-}
-
-pub(super) fn is_available(machine: &Machine) -> bool {
-    is_ready(machine) || (*machine.phase() == MachinePhase::Available && !is_deleting(machine))
-}
-
-pub(super) fn is_ready(machine: &Machine) -> bool {
-    *machine.phase() == MachinePhase::Running && !is_deleting(machine)
 }
 
 fn count<T>(items: impl Iterator<Item = T>) -> i64 {

@@ -21,7 +21,8 @@ use nodewright_runtime::{
     plan::{Failure, FailureClass},
 };
 
-use super::snapshot::{Scope, is_available, is_ready};
+use super::snapshot::Scope;
+use crate::shared::availability::is_ready;
 use crate::shared::status_writer::{FailedMachines, StatusWrite, count, write_status};
 
 /// Reconciling: Machines of a former template are being replaced.
@@ -44,7 +45,7 @@ pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> Status {
     let (deployment, snapshot) = (scope.deployment, scope.snapshot);
     let before = deployment.status.clone().unwrap_or_default();
     let machines = || snapshot.machines().map(AsRef::as_ref);
-    let available = count(machines().filter(|machine| is_available(machine)));
+    let available = i32::try_from(snapshot.available()).unwrap_or(i32::MAX);
     let wanted: i64 = snapshot.sets.iter().map(|view| i64::from(view.set.spec.replicas)).sum();
     let views = snapshot.sets.iter();
     let with_sets = views.flat_map(|view| view.machines.iter().map(|machine| (machine.as_ref(), view.set.as_ref())));

@@ -4,11 +4,14 @@
 //! * An ordinal is retired in the ledger before the set deletes its Machine, or lets go one that a user has deleted.
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   adopted unchanged.
+//! * A Machine whose labels the selector no longer matches is released: it keeps running, without an owner, and is replaced.
+//! * Limits for the number of Machines and for the size of a template ([`ceiling`]) stop creations, and nothing else.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced.
 //! * While its deployment has a newer spec than the one that it sized the set for, the set neither creates Machines nor deletes
 //!   surplus ones: what was just taken back costs no Machine.
-//! * Node template, timeouts and class kind of the template are copied to existing Machines.
+//! * Node template, timeouts and class kind of the template are copied to existing Machines, those in deletion included.
 
+mod ceiling;
 mod reconcile;
 mod removal;
 mod snapshot;
@@ -31,6 +34,7 @@ use nodewright_runtime::{
 use self::snapshot::{Snapshot, deployment_of, is_ahead, wish};
 use crate::shared::{
     CONTROL,
+    fleet::FleetSettings,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
     membership::{rivals, selects},
@@ -45,6 +49,8 @@ pub struct MachineSetController {
     pub namespace: String,
     /// Whether the served schema is ours, with `status.selector`, or machine-controller-manager's, without.
     pub full_schema: FullSchema,
+    /// Limits and times.
+    pub fleet: FleetSettings,
 }
 
 impl Controller for MachineSetController {
@@ -89,7 +95,7 @@ impl Controller for MachineSetController {
     }
 
     fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(context, snapshot, self.full_schema.get())
+        reconcile::plan(context, snapshot, self)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The plan of a MachineSet, composed from the results of the other files.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use nodewright_api::{
     Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::unreadable, selector,
@@ -14,19 +16,28 @@ use nodewright_runtime::{
 };
 
 use super::{
+    MachineSetController,
+    ceiling::{Ceiling, ceiling},
     removal::{Removal, next_expiry, removal, victims},
-    snapshot::{BATCH, Members, Snapshot, is_ahead},
+    snapshot::{BATCH, Members, Snapshot, is_ahead, is_consistent},
     status::{invalid_ledger_text, unreadable_text, write},
     template::{adoptions, creations, taken, updates},
 };
 use crate::shared::{
-    CONTROL, freeze,
+    CONTROL,
+    availability::Availability,
+    fleet::FleetSettings,
+    freeze,
     ledger::{Ledger, LedgerAnnotation, Ordinal},
-    membership::{ORPHAN_FINALIZER, is_sized},
+    membership::{ORPHAN_FINALIZER, is_sized, release},
     status_writer::StatusWrite,
 };
 
-pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> Plan<Never> {
+pub(super) fn plan(
+    context: &Context<'_, Never>,
+    snapshot: &Snapshot,
+    controller: &MachineSetController,
+) -> Plan<Never> {
     let set = snapshot.set.as_ref();
     let mut plan = Plan::idle();
     plan.traceparent = TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT);
@@ -36,11 +47,12 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
         return plan;
     }
     match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
-        Some(Ok(ledger)) => plan.append(reconcile(context, &Members::of(snapshot, &ledger))),
+        Some(Ok(ledger)) => plan.append(reconcile(context, &Members::of(snapshot, &ledger), &controller.fleet)),
         // No action: without the ledger a retired name could be used again.
         Some(Err(_)) => plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set))),
         None if snapshot.machines.is_empty() && snapshot.unreadable.is_empty() && is_deleting(set) => {
-            plan.append(reconcile(context, &Members::of(snapshot, &Ledger::seeded(uid(set)))));
+            let ledger = Ledger::seeded(uid(set));
+            plan.append(reconcile(context, &Members::of(snapshot, &ledger), &controller.fleet));
         }
         None => {
             let ledger = LedgerAnnotation::of(&Ledger::seeded(uid(set)));
@@ -53,7 +65,9 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot, full_schem
     if plan.steps().any(|planned| writes(&planned.step, set)) {
         return plan;
     }
-    match write(context, snapshot, full_schema) {
+    let rule = Availability::new(context.now, set.spec.min_ready_seconds, &controller.fleet);
+    plan.wake = plan.wake.into_iter().chain(rule.next(snapshot.machines.iter().map(AsRef::as_ref))).min();
+    match write(context, snapshot, controller) {
         // The status reports that a step was refused. It comes first: if that step is refused again, later steps are skipped.
         StatusWrite::Now(status) if context.failure.is_some() => plan.stages.insert(0, vec![*status]),
         other => other.add_to(&mut plan),
@@ -92,7 +106,7 @@ fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan
     plan
 }
 
-fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never> {
+fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &FleetSettings) -> Plan<Never> {
     let set = members.snapshot.set.as_ref();
     let mut plan = failure(set, unreadable::MACHINE, unreadable_text(members.snapshot));
     if is_deleting(set) {
@@ -110,13 +124,25 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
     let size_is_awaited = !awaited.waits.is_empty();
     plan.append(awaited);
     let enough = if size_is_awaited { usize::MAX } else { replicas };
-    let victims = if invalid.is_some() { vec![] } else { victims(context, members, enough) };
+    let victims = if invalid.is_some() { vec![] } else { victims(context, members, enough, settings) };
+    let mut denied = Plan::idle();
     if !victims.is_empty() || !members.retired.is_empty() || !members.leaving.is_empty() {
         let why = "there are more machines than wanted, or it has failed";
-        plan.append(remove(set, &removal(members, victims), why));
-        return plan;
+        let removal = removal(members, victims);
+        let is_repeated = removal.ledger == *members.ledger && is_denied(context.failure, StepVerb::Delete);
+        let deletions = remove(set, &removal, why);
+        if !is_repeated {
+            plan.append(deletions);
+            return plan;
+        }
+        denied = deletions;
     }
     if invalid.is_some() {
+        plan.append(denied);
+        return plan;
+    }
+    if !members.unselected.is_empty() {
+        plan.append(releases(members));
         return plan;
     }
     if let Some(step) = unfreezing(members, replicas) {
@@ -126,6 +152,8 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
     }
     let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
     let missing = if size_is_awaited { 0 } else { missing };
+    let ceiling = ceiling(snapshot, settings, missing);
+    let missing = ceiling.as_ref().map_or(missing, |ceiling| ceiling.room);
     let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
     if room > 0 && !snapshot.orphans.is_empty() {
         // The cache may show Machines that a set has just orphaned (`--cascade=orphan`), and not yet that the set is being
@@ -142,8 +170,41 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>) -> Plan<Never>
         let ledger = LedgerAnnotation::of(&members.ledger.retire(taken));
         plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
     }
-    if let Some(expiry) = next_expiry(members, context.now) {
+    // Denied deletions are repeated beside everything else, so that one machine does not hold up the others.
+    for planned in denied.stages.into_iter().flatten() {
+        plan.beside(planned.why, planned.step);
+    }
+    if let Some(Ceiling { reason, text, .. }) = ceiling {
+        // Machines of other sets may go.
+        plan.wait_until(context.now.saturating_add(CEILING_RETRY).unwrap_or(context.now), reason, text);
+    }
+    if let Some(expiry) = next_expiry(members, context.now, settings) {
         plan.wake_at(expiry);
+    }
+    plan
+}
+
+/// How often a set that has reached a ceiling looks again.
+const CEILING_RETRY: SignedDuration = SignedDuration::from_mins(1);
+
+/// Whether the last plan failed because the API server refuses such a request for a Machine.
+fn is_denied(failure: Option<&Failure>, verb: StepVerb) -> bool {
+    failure.is_some_and(|failure| failure.verb == verb && failure.is_of::<Machine>() && !failure.is_passing())
+}
+
+/// Removes the owner from Machines that the selector no longer matches. Their names are retired when the cache shows them as
+/// those of others.
+fn releases(members: &Members<'_>) -> Plan<Never> {
+    let set = members.snapshot.set.as_ref();
+    let mut plan = Plan::idle();
+    let release = |machine: &&Arc<Machine>| {
+        let step = Step::edit(CONTROL, machine.as_ref(), release(&machine.metadata, uid(set)))?;
+        Some(Planned { why: "the selector no longer matches the machine".into(), step })
+    };
+    plan.stage(members.unselected.iter().take(BATCH).filter_map(release));
+    let names = members.unselected.iter().take(BATCH).map(|machine| name(machine.as_ref()));
+    if let Some(text) = summary("Released", names) {
+        plan.event(Event::normal(reference(set), reasons::events::RELEASED, text));
     }
     plan
 }
@@ -183,6 +244,10 @@ fn invalid_spec(set: &MachineSet) -> Option<String> {
     if selector::is_empty(set.spec.selector.as_ref()) {
         return Some("spec.selector: Required value: without one the set would own every machine".to_owned());
     }
+    if !is_consistent(set) {
+        let text = "spec.template.metadata.labels: Invalid value: the selector must match them";
+        return Some(text.to_owned());
+    }
     let replicas = set.spec.replicas;
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
 }
@@ -193,7 +258,7 @@ fn finalize(members: &Members<'_>) -> Plan<Never> {
     if has_finalizer(set, ORPHAN_FINALIZER) {
         plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
     } else if !snapshot.machines.is_empty() {
-        let victims = members.staying.iter().copied().take(BATCH).collect();
+        let victims = members.staying.iter().chain(&members.unselected).copied().take(BATCH).collect();
         plan = remove(set, &removal(members, victims), "the set is being deleted");
         // Delete a Machine only if it has not changed: one that was released meanwhile must stay.
         plan.pin_deletions();
@@ -224,19 +289,21 @@ fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Ne
 fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan<Never> {
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     let mut plan = Plan::idle();
-    plan.stage(updates(members));
+    let mut steps = updates(members);
     match creations(members, ordinals) {
         Err((reason, text)) => drop(plan.wait(reason, text)),
         Ok(machines) => {
             let create = |machine: &Machine| {
                 Some(Planned { why: "a machine is missing".into(), step: Step::create(CONTROL, machine)? })
             };
-            plan.stage(machines.iter().filter_map(create));
+            steps.extend(machines.iter().filter_map(create));
             if let Some(text) = summary("Created", machines.iter().map(name)) {
                 plan.event(Event::normal(reference(set), reasons::events::SUCCESSFUL_CREATE, text));
             }
         }
     }
+    // In one stage: a machine that cannot be changed does not keep others from being created.
+    plan.stage(steps);
     let contested: Vec<_> = snapshot.contested.iter().map(|machine| name(machine.as_ref())).collect();
     if let Some(names) = listed(&contested) {
         let text = format!("machines are not adopted, because other machines name the same VMs: {names}");

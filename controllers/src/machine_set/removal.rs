@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachinePhase, MachineSet, annotations};
 use nodewright_runtime::{
     effect::Never,
@@ -12,7 +12,7 @@ use nodewright_runtime::{
 };
 
 use super::snapshot::{BATCH, Members};
-use crate::shared::ledger::Ledger;
+use crate::shared::{fleet::FleetSettings, ledger::Ledger};
 
 pub(super) struct Removal<'a> {
     /// The ledger to write first: with these Machines retired, and with the ones that another client deletes.
@@ -37,12 +37,13 @@ pub(super) fn victims<'a>(
     context: &Context<'_, Never>,
     members: &Members<'a>,
     replicas: usize,
+    settings: &FleetSettings,
 ) -> Vec<&'a Arc<Machine>> {
     let set = members.snapshot.set.as_ref();
     let mut staying = members.staying.clone();
     sort(&mut staying, annotation(set, annotations::DELETION_ORDER));
-    let goes =
-        |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_preserved(machine, context.now));
+    let is_preserved = |machine: &Machine| kept_until(machine, settings).is_some_and(|until| until > context.now);
+    let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_preserved(machine));
     let (mut victims, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
     let surplus = others.len().saturating_sub(replicas);
     victims.extend(others.into_iter().take(surplus));
@@ -61,21 +62,28 @@ fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
     candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
-/// Whether a Machine is kept for diagnosis: until its expiry, or from the request until the expiry is set.
-fn is_preserved(machine: &Machine, now: Timestamp) -> bool {
-    let requested = annotation(machine, annotations::PRESERVE).is_some_and(|value| {
+/// Until when a failed Machine is kept for diagnosis: until its expiry, or if no controller has set one although it was asked
+/// for, for as long after its failure as machine-controller-manager would keep it.
+fn kept_until(machine: &Machine, settings: &FleetSettings) -> Option<Timestamp> {
+    let asked_for = annotation(machine, annotations::PRESERVE).is_some_and(|value| {
         [annotations::PRESERVE_NOW, annotations::PRESERVE_WHEN_FAILED, annotations::PRESERVE_AUTO].contains(&value)
     });
-    preserve_expiry(machine).map_or(requested, |expiry| expiry > now)
+    if let Some(expiry) = preserve_expiry(machine).or_else(|| (!asked_for).then_some(Timestamp::MIN)) {
+        return Some(expiry);
+    }
+    let own = machine.spec.machine_preserve_timeout.and_then(|own| SignedDuration::try_from(own.to_std()).ok());
+    let failed = machine.status.as_ref().and_then(|status| status.current_status.last_update_time.as_ref());
+    let failed = failed.or(machine.metadata.creation_timestamp.as_ref())?;
+    failed.0.saturating_add(own.unwrap_or(settings.preserve_timeout)).ok()
 }
 
 fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.preserve_expiry_time.as_ref()?.0)
 }
 
-pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp) -> Option<Timestamp> {
+pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, settings: &FleetSettings) -> Option<Timestamp> {
     let failed = members.staying.iter().filter(|machine| is_failed(machine));
-    failed.filter_map(|machine| preserve_expiry(machine)).filter(|expiry| *expiry > now).min()
+    failed.filter_map(|machine| kept_until(machine, settings)).filter(|expiry| *expiry > now).min()
 }
 
 /// Sorts Machines so that the first is deleted first:

@@ -8,11 +8,12 @@ use nodewright_runtime::{
     object::{Kind, ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
+use super::ceiling::Population;
 use crate::shared::{
     CONTROL,
     indexes::{DEPLOYMENT_BY_UID, MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::{Ledger, Ordinal, base},
-    membership::{is_contested, may_adopt, may_be_owned},
+    membership::{is_contested, matches, may_adopt, may_be_owned, selects},
 };
 
 /// The maximum number of Machines that one plan creates or deletes. The next plan checks again what is wanted.
@@ -32,6 +33,7 @@ pub struct Snapshot {
     pub namesakes: Vec<Arc<Machine>>,
     /// Existing Machines that cannot be read, by name: all of the namespace.
     pub unreadable: Vec<Arc<Unreadable>>,
+    pub population: Population,
 }
 
 impl Snapshot {
@@ -57,7 +59,8 @@ impl Snapshot {
         let (namesakes, orphans) = (by_name(readable(namesakes)), by_name(readable(orphans)));
         let (contested, orphans) = orphans.into_iter().partition(|machine| is_contested(stores, machine));
         let deployment = deployment_of(stores, &set);
-        Some(Self { set, deployment, machines, orphans, contested, namesakes, unreadable })
+        let population = population(stores, deployment.as_deref());
+        Some(Self { set, deployment, machines, orphans, contested, namesakes, unreadable, population })
     }
 
     /// The unreadable Machines that may be the set's: it controls them, would adopt them, or their owner is unknown.
@@ -69,8 +72,20 @@ impl Snapshot {
     }
 }
 
+fn population(stores: &Stores, deployment: Option<&MachineDeployment>) -> Population {
+    let machines = stores.of::<Machine>(CONTROL);
+    let sets = deployment.map(|it| stores.of::<MachineSet>(CONTROL).owned_by(uid(it))).unwrap_or_default();
+    let of_deployment = sets.iter().map(|set| machines.count_owned_by(uid(set.as_ref()))).sum();
+    Population { of_namespace: machines.len(), of_deployment }
+}
+
 pub(super) fn deployment_of(stores: &Stores, set: &MachineSet) -> Option<Arc<MachineDeployment>> {
     stores.of::<MachineDeployment>(CONTROL).by(DEPLOYMENT_BY_UID, controller_uid(set)?).pop()
+}
+
+/// Whether a set selects the Machines that it would create. If not, it would release each one and create another.
+pub(super) fn is_consistent(set: &MachineSet) -> bool {
+    matches(set.spec.selector.as_ref(), set.spec.template.metadata.labels.as_ref())
 }
 
 /// What changes with each change of the spec of an object, and with its deletion.
@@ -87,9 +102,11 @@ pub(super) fn is_ahead(deployment: &MachineDeployment) -> bool {
 pub(super) struct Members<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) ledger: &'a Ledger,
-    /// Neither deleting nor retired: these count as replicas.
+    /// Neither deleting nor retired, and selected: these count as replicas.
     pub(super) staying: Vec<&'a Arc<Machine>>,
     pub(super) retired: Vec<&'a Arc<Machine>>,
+    /// Neither deleting nor retired, and no longer selected.
+    pub(super) unselected: Vec<&'a Arc<Machine>>,
     /// Ordinals of Machines that are being deleted and are not retired yet: the set did not choose them.
     pub(super) leaving: Vec<Ordinal>,
     used: BTreeSet<Ordinal>,
@@ -100,8 +117,9 @@ pub(super) struct Members<'a> {
 impl<'a> Members<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, ledger: &'a Ledger) -> Self {
         let unreadable = snapshot.unreadable_members().filter(|machine| !machine.is_deleting()).count();
-        let (staying, retired, leaving, used) = Default::default();
-        let mut members = Self { snapshot, ledger, staying, retired, leaving, used, unreadable };
+        let (staying, retired, unselected, leaving, used) = Default::default();
+        let mut members = Self { snapshot, ledger, staying, retired, unselected, leaving, used, unreadable };
+        let is_selected = |machine: &Machine| selects(&snapshot.set, machine) || !is_consistent(&snapshot.set);
         for machine in &snapshot.machines {
             let ordinal = members.ordinal(machine);
             members.used.extend(ordinal);
@@ -113,7 +131,8 @@ impl<'a> Members<'a> {
                 (true, true) => {}
                 (true, false) => members.leaving.extend(ordinal),
                 (false, true) => members.retired.push(machine),
-                (false, false) => members.staying.push(machine),
+                (false, false) if is_selected(machine) => members.staying.push(machine),
+                (false, false) => members.unselected.push(machine),
             }
         }
         members

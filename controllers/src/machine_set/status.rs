@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
-    ConditionStatus, Machine, MachinePhase, MachineSet, MachineSetCondition, MachineSetStatus, annotations,
+    ConditionStatus, Machine, MachineSet, MachineSetCondition, MachineSetStatus, annotations,
     conditions::machine_set as kinds,
     reasons::{self, unreadable},
     selector,
@@ -11,44 +11,54 @@ use nodewright_runtime::{
     clip::clip,
     effect::Never,
     object::{annotation, is_deleting},
-    plan::{Context, FailureClass, StepVerb},
+    plan::{Context, Failure, FailureClass, StepVerb},
 };
 
-use super::Snapshot;
+use super::{
+    MachineSetController, Snapshot,
+    ceiling::{ceiling, lacking},
+};
 use crate::shared::{
+    availability::{Availability, is_ready},
+    fleet::FleetSettings,
     ledger::Ledger,
     status_writer::{FailedMachines, StatusWrite, count, write_status},
 };
 
-pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> StatusWrite<Never> {
+pub(super) fn write(
+    context: &Context<'_, Never>,
+    snapshot: &Snapshot,
+    controller: &MachineSetController,
+) -> StatusWrite<Never> {
     let set = snapshot.set.as_ref();
-    let wanted = status(context, snapshot, full_schema);
+    let wanted = status(context, snapshot, controller);
     let is_settled = wanted.replicas == set.spec.replicas && wanted.available_replicas == wanted.replicas;
     let is_urgent = is_settled || wanted.replicas == 0;
     write_status(context, set, wanted, is_urgent)
 }
 
-fn status(context: &Context<'_, Never>, snapshot: &Snapshot, full_schema: bool) -> MachineSetStatus {
+fn status(context: &Context<'_, Never>, snapshot: &Snapshot, controller: &MachineSetController) -> MachineSetStatus {
     let set = snapshot.set.as_ref();
     let before = set.status.clone().unwrap_or_default();
     let machines = || snapshot.machines.iter().map(AsRef::as_ref);
     let live = || machines().filter(|machine| !is_deleting(*machine));
+    let rule = Availability::new(context.now, set.spec.min_ready_seconds, &controller.fleet);
     let failed = FailedMachines::of(live().map(|machine| (machine, set)));
     MachineSetStatus {
         replicas: count(machines()),
         fully_labeled_replicas: count(machines().filter(|machine| is_fully_labelled(set, machine))),
-        ready_replicas: count(live().filter(|machine| *machine.phase() == MachinePhase::Running)),
-        available_replicas: count(live().filter(|machine| is_available(machine))),
+        ready_replicas: count(live().filter(|machine| is_ready(machine))),
+        available_replicas: count(live().filter(|machine| rule.is_available(machine))),
         observed_generation: set.metadata.generation.unwrap_or_default(),
-        conditions: conditions(context, snapshot, &before, &failed),
+        conditions: conditions(context, snapshot, &before, &failed, &controller.fleet),
         failed_machines: failed.listed,
-        selector: if full_schema { selector::to_text(set.spec.selector.as_ref()) } else { String::new() },
+        selector: if controller.full_schema.get() {
+            selector::to_text(set.spec.selector.as_ref())
+        } else {
+            String::new()
+        },
         ..before
     }
-}
-
-fn is_available(machine: &Machine) -> bool {
-    matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
 }
 
 fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
@@ -80,6 +90,7 @@ fn conditions(
     snapshot: &Snapshot,
     before: &MachineSetStatus,
     failed: &FailedMachines,
+    settings: &FleetSettings,
 ) -> Vec<MachineSetCondition> {
     let ours = [kinds::REPLICA_FAILURE, kinds::FAILED_MACHINES_TRUNCATED];
     let stays = |condition: &&MachineSetCondition| match condition.condition_type.as_str() {
@@ -98,19 +109,50 @@ fn conditions(
         }
     };
     all.extend(failed.truncation().map(|text| holds(kinds::FAILED_MACHINES_TRUNCATED, "TooManyToList", text)));
-    let refused =
-        context.failure.filter(|failure| matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden));
-    if let Some(text) = invalid_ledger_text(&snapshot.set) {
-        all.push(holds(kinds::REPLICA_FAILURE, unreadable::LEDGER, text));
-    } else if let Some(failure) = refused {
-        let reason = if failure.verb == StepVerb::Delete {
-            reasons::machine_set::FAILED_DELETE
-        } else {
-            reasons::machine_set::FAILED_CREATE
-        };
-        all.push(holds(kinds::REPLICA_FAILURE, reason, failure.to_string()));
-    } else if let Some(text) = unreadable_text(snapshot) {
-        all.push(holds(kinds::REPLICA_FAILURE, unreadable::MACHINE, text));
-    }
+    all.extend(
+        replica_failure(context, snapshot, settings).map(|(reason, text)| holds(kinds::REPLICA_FAILURE, reason, text)),
+    );
     all
+}
+
+/// Why the set has not the Machines that it should have: reason and message.
+fn replica_failure(
+    context: &Context<'_, Never>,
+    snapshot: &Snapshot,
+    settings: &FleetSettings,
+) -> Option<(&'static str, String)> {
+    if let Some(text) = invalid_ledger_text(&snapshot.set) {
+        return Some((unreadable::LEDGER, text));
+    }
+    if let Some(failure) = context.failure.filter(|failure| is_lasting(failure, context.attempt)) {
+        return Some((refusal_reason(failure), failure.to_string()));
+    }
+    if let Some(text) = unreadable_text(snapshot) {
+        return Some((unreadable::MACHINE, text));
+    }
+    let ceiling = ceiling(snapshot, settings, lacking(&snapshot.set, snapshot));
+    ceiling.map(|ceiling| (ceiling.reason, ceiling.text))
+}
+
+/// How many runs have to fail in a row before a failure that may pass by itself counts as a refusal.
+const IN_A_ROW: u32 = 3;
+
+/// Whether a refusal is worth a condition: at once if a retry does not help, else when several retries have not.
+fn is_lasting(failure: &Failure, attempt: u32) -> bool {
+    match failure.class {
+        FailureClass::Invalid | FailureClass::Forbidden => true,
+        FailureClass::TooManyRequests | FailureClass::Unknown => failure.is_of::<Machine>() && attempt >= IN_A_ROW,
+        // Another writer was faster, or there is no connection, and so nowhere to write the condition.
+        FailureClass::Conflict | FailureClass::AlreadyExists | FailureClass::Unreachable | FailureClass::Expired => {
+            false
+        }
+    }
+}
+
+fn refusal_reason(failure: &Failure) -> &'static str {
+    match failure.verb {
+        StepVerb::Delete => reasons::machine_set::FAILED_DELETE,
+        StepVerb::Create => reasons::machine_set::FAILED_CREATE,
+        _ => reasons::machine_set::FAILED_UPDATE,
+    }
 }

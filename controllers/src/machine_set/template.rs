@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::{ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, labels};
+use nodewright_api::{
+    ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, labels, validation::template_size,
+};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
@@ -94,13 +96,16 @@ pub(super) fn updates(members: &Members<'_>) -> Vec<Planned<Never>> {
         let step = Step::apply(CONTROL, machine.as_ref(), &part)?;
         Some(Planned { why: "the template changed in what machines take over in place".into(), step })
     };
+    if template_size(&set.spec.template).is_some() {
+        return vec![];
+    }
     differing(&set.spec.template.spec, members).filter_map(update).take(BATCH).collect()
 }
 
 fn differing<'a>(template: &'a MachineSpec, members: &'a Members<'_>) -> impl Iterator<Item = &'a Arc<Machine>> {
     // Machines share their node template: compare an equal one only once.
     let mut equal: Option<&Arc<NodeTemplate>> = None;
-    members.staying.iter().copied().filter(move |machine| {
+    members.snapshot.machines.iter().filter(move |machine| {
         let known = equal.is_some_and(|equal| Arc::ptr_eq(equal, &machine.spec.node_template));
         let same = known || machine.spec.node_template == template.node_template;
         equal = Some(&machine.spec.node_template).filter(|_| same).or(equal);

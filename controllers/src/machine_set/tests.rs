@@ -1,6 +1,10 @@
 //! Tests from a snapshot to a plan.
 
 mod awaited;
+mod limits;
+mod preserved;
+mod refused;
+mod released;
 mod unreadable;
 
 use std::sync::Arc;
@@ -13,9 +17,9 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{Snapshot, reconcile::plan};
+use super::{MachineSetController, Snapshot, ceiling::Population, reconcile::plan};
 use crate::{
-    shared::{CONTROL, ledger::Ledger},
+    shared::{CONTROL, fleet::FleetSettings, ledger::Ledger},
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
 };
 
@@ -46,7 +50,12 @@ fn snapshot(set: MachineSet, machines: Vec<Machine>) -> Snapshot {
         contested: vec![],
         namesakes: vec![],
         unreadable: vec![],
+        population: Population::default(),
     }
+}
+
+fn controller() -> MachineSetController {
+    MachineSetController { namespace: "default".into(), full_schema: true.into(), fleet: FleetSettings::default() }
 }
 
 fn planned(snapshot: &Snapshot) -> Plan<Never> {
@@ -63,7 +72,7 @@ fn planned(snapshot: &Snapshot) -> Plan<Never> {
         waits: &[],
         status_written: None,
     };
-    plan(&at, snapshot, true)
+    plan(&at, snapshot, &controller())
 }
 
 /// What each stage does to which object, without the status.
@@ -319,7 +328,7 @@ fn a_foreign_machine_under_a_name_of_ours_costs_the_name() {
 #[test]
 fn a_machine_without_index_counts_and_can_be_deleted() {
     let set = machine_set("set", 1, Some(LEDGER));
-    let adopted = machine("set-abcde").owned_by(&set).phase("Pending").build();
+    let adopted = machine("set-abcde").owned_by(&set).label("name", "set").phase("Pending").build();
     let own = member(&set, 0).build();
     let first = planned(&snapshot(set, vec![adopted.clone(), own.clone()]));
     assert_eq!(
@@ -420,7 +429,7 @@ fn negative_replicas_delete_nothing() {
 #[test]
 fn an_own_machine_that_does_not_count_costs_its_name() {
     let set = machine_set("set", 2, Some(LEDGER));
-    let unindexed = machine(&index_name(LEDGER, 0)).owned_by(&set).phase("Running").build();
+    let unindexed = machine(&index_name(LEDGER, 0)).owned_by(&set).label("name", "set").phase("Running").build();
     assert_eq!(steps(&planned(&snapshot(set, vec![unindexed]))), [[ledger_apply("k7f;0")]]);
 }
 
@@ -441,7 +450,7 @@ fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan
         waits: &[],
         status_written: None,
     };
-    plan(&at, snapshot, true)
+    plan(&at, snapshot, &controller())
 }
 
 #[test]
@@ -603,10 +612,10 @@ fn counts_alone_wait_and_the_final_state_does_not() {
         plan.steps()
             .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
     };
-    let paced = plan(&at, &known, true);
+    let paced = plan(&at, &known, &controller());
     assert!(!has_status(&paced) && paced.wake.is_some());
     at.status_written = None;
-    assert!(has_status(&plan(&at, &known, true)));
+    assert!(has_status(&plan(&at, &known, &controller())));
 }
 
 #[test]

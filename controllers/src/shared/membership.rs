@@ -2,17 +2,20 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use nodewright_api::{Machine, MachineSet, annotations, selector};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
     object::{Kind, annotation, controller, is_deleting, namespace, uid},
 };
+use serde_json::json;
 
 use crate::shared::{
     CONTROL,
     indexes::{MACHINE_BY_INSTANCE, instance_id},
     ownership::{noted_id, vm_id},
+    patch,
 };
 
 /// The finalizer that the API server puts on an object that is deleted with `--cascade=orphan`.
@@ -39,6 +42,16 @@ pub(crate) fn would_adopt(set: &MachineSet, machine: &Machine) -> bool {
 
 pub(crate) fn may_adopt(set: &MachineSet, machine: &Machine) -> bool {
     selects(set, machine) && !is_deleting(machine)
+}
+
+/// Removes the reference to an owner that has let the object go. The object keeps everything else.
+pub(crate) fn release(seen: &ObjectMeta, owner: &str) -> Patch {
+    let all = seen.owner_references.as_deref().unwrap_or_default();
+    let others: Vec<_> = all.iter().filter(|reference| reference.uid != owner).collect();
+    if others.len() == all.len() {
+        return Patch(vec![]);
+    }
+    Patch(vec![patch::same_version(seen), patch::set(&["metadata", "ownerReferences"], json!(others))])
 }
 
 /// Whether a set has its size: a deployment creates its sets with 0 replicas and sizes them later.

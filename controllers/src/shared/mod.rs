@@ -1,8 +1,10 @@
 //! Code that two or more controllers use, and the drain, which knows nothing of Machines. A controller imports from here and
 //! never from another controller.
 
+pub(crate) mod availability;
 pub(crate) mod class_secrets;
 pub(crate) mod drain;
+pub mod fleet;
 pub(crate) mod freeze;
 pub(crate) mod indexes;
 pub mod ledger;

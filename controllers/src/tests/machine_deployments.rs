@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use crate::shared::CONTROL;
+use crate::shared::{CONTROL, fleet::FleetSettings};
 use crate::{
     machine_class::{MachineClassController, MachineClassSecretController},
     machine_deployment::MachineDeploymentController,
@@ -30,8 +30,16 @@ impl Plane {
     fn start(server: ApiServer) -> Self {
         let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, server.client()));
         let namespace = || "default".to_owned();
-        manager.add(MachineDeploymentController { namespace: namespace(), full_schema: true.into() });
-        manager.add(MachineSetController { namespace: namespace(), full_schema: true.into() });
+        manager.add(MachineDeploymentController {
+            namespace: namespace(),
+            full_schema: true.into(),
+            fleet: FleetSettings::default(),
+        });
+        manager.add(MachineSetController {
+            namespace: namespace(),
+            full_schema: true.into(),
+            fleet: FleetSettings::default(),
+        });
         let (full_schema, driver) = (true.into(), Arc::new(Uncalled));
         let classes = MachineClassController { namespace: namespace(), full_schema, driver };
         manager.add(classes);

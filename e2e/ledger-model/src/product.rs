@@ -16,6 +16,7 @@ use nodewright_controllers::{
     machine_set::MachineSetController,
     shared::{
         CONTROL,
+        fleet::FleetSettings,
         ledger::{Ledger, Ordinal},
     },
 };
@@ -100,7 +101,11 @@ impl Product {
         let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &Leadership::default()).unwrap();
         let (namespace, settings) = (NAMESPACE.to_owned(), Settings::default());
         let machines = MachineController { namespace, settings, driver: Arc::new(driver) };
-        let sets = MachineSetController { namespace: NAMESPACE.into(), full_schema: true.into() };
+        let sets = MachineSetController {
+            namespace: NAMESPACE.into(),
+            full_schema: true.into(),
+            fleet: FleetSettings::default(),
+        };
         let stores = stores(&sets, &machines);
         let (decisions, create_calls, ends, last_checks) = Default::default();
         let mut product = Self {

@@ -25,7 +25,7 @@ use super::{
     clock::JumpingClock,
     names::{LEASES, NAMESPACE, prefix},
 };
-use nodewright_controllers::shared::{CONTROL, TARGET};
+use nodewright_controllers::shared::{CONTROL, TARGET, fleet::FleetSettings};
 use nodewright_e2e_cloud::LocalCloud;
 
 /// The time until an ended process is running again.
@@ -152,6 +152,7 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         .into(),
         driver: Arc::new(driver),
         settings: Settings::default(),
+        fleet: FleetSettings::default(),
         clock,
         spans: Spans::disabled(),
         metrics: Arc::new(Metrics::new()),

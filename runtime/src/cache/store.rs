@@ -159,6 +159,11 @@ impl<K: Kind> Store<K> {
         objects.resolve(objects.owners.get(uid))
     }
 
+    /// How many objects the object with this UID controls.
+    pub fn count_owned_by(&self, uid: &str) -> usize {
+        self.objects.read().owners.get(uid).len()
+    }
+
     /// The objects under a key of an index. An index that was never added is empty.
     pub fn by(&self, index: Index<K>, key: &str) -> Vec<Arc<K>> {
         let objects = self.objects.read();

@@ -19,11 +19,12 @@ use nodewright_runtime::{
     plan::{Context, Failure, FailureClass, Note, Plan, Step, StepVerb},
 };
 use nodewright_testing::api_server::ApiServer;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::super::{reconcile::plan, snapshot::Snapshot};
+use super::super::{MachineDeploymentController, reconcile::plan, snapshot::Snapshot};
 use crate::shared::{
     CONTROL,
+    fleet::FleetSettings,
     indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
 };
 use crate::testing::{NOW, machine};
@@ -55,6 +56,7 @@ pub(super) struct Cluster {
     pub(super) failure: Option<Failure>,
     pub(super) events: Vec<String>,
     pub(super) full_schema: bool,
+    pub(super) fleet: FleetSettings,
     /// Existing sets that cannot be read.
     pub(super) unreadable_sets: Vec<Arc<Unreadable>>,
     /// How many Machines of each set cannot be read.
@@ -83,6 +85,7 @@ impl Cluster {
             failure: None,
             events: vec![],
             full_schema: true,
+            fleet: FleetSettings::default(),
             unreadable_sets: vec![],
             unreadable_machines: 0,
         };
@@ -211,7 +214,10 @@ impl Cluster {
             waits: &[],
             status_written: self.status_written,
         };
-        plan(&context, &self.snapshot(), self.full_schema)
+        let full_schema = self.full_schema.into();
+        let controller =
+            MachineDeploymentController { namespace: "default".into(), full_schema, fleet: self.fleet.clone() };
+        plan(&context, &self.snapshot(), &controller)
     }
 
     /// Makes a plan and executes it. Returns whether anything was done.
@@ -337,7 +343,10 @@ impl Cluster {
                 && machine["metadata"]["deletionTimestamp"].is_null()
         };
         let next = machines.iter().find(|(_, machine)| waiting(machine));
-        let running = |machine: &mut Value| machine["status"]["currentStatus"]["phase"] = "Running".into();
+        let now = self.now().to_string();
+        let running = |machine: &mut Value| {
+            machine["status"]["currentStatus"] = json!({"phase": "Running", "lastUpdateTime": now});
+        };
         next.map(|(name, _)| self.edit_machine(name, running)).is_some()
     }
 

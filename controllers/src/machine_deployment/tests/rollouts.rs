@@ -4,7 +4,7 @@ use nodewright_api::Machine;
 use serde_json::json;
 
 use super::cluster::{Cluster, kinds};
-use crate::testing::{machine, machine_deployment, machine_set, rolling};
+use crate::testing::{MachineExt, machine, machine_deployment, machine_set, rolling};
 
 #[test]
 fn a_roll_keeps_its_bounds_whatever_the_strategy_allows() {
@@ -282,4 +282,41 @@ fn mcm_defect_17_machines_that_the_autoscaler_names_are_marked_and_forgotten_onc
     cluster.remove_machine(&names[1]);
     while cluster.act() {}
     assert!(cluster.live()["metadata"]["annotations"].get(key).is_none());
+}
+
+#[test]
+fn a_rollout_waits_for_min_ready_seconds_only_if_told_to() {
+    for (honors, duration) in [(false, 60), (true, 1_500)] {
+        let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
+        cluster.fleet.honor_min_ready_seconds = honors;
+        cluster.set_now(cluster.now() + jiff::SignedDuration::from_secs(600));
+        cluster.change("/spec/template/spec/class/name", json!("v2"));
+        let begun = cluster.now();
+        cluster.settle();
+        while cluster.replicas() != [0, 3] {
+            let wake = cluster.plan().wake.expect("it knows when the next machine is available");
+            cluster.set_now(cluster.now().max(wake));
+            cluster.settle();
+        }
+        let took = cluster.now().duration_since(begun).as_secs();
+        assert!(if honors { took >= duration } else { took <= duration }, "{honors}: {took} s");
+    }
+}
+
+#[test]
+fn a_list_of_very_many_names_is_read_as_fast_as_a_short_one_for_each_name() {
+    let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+    let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
+    let set: nodewright_api::MachineSet = serde_json::from_value((*cluster.only_set().1).clone()).unwrap();
+    for index in 0..2_000 {
+        let machine = machine(&format!("pool-{index}")).owned_by(&set).label("name", "pool").phase("Running");
+        cluster.add::<Machine>(serde_json::to_value(machine.build()).unwrap());
+    }
+    let time = "2026-06-01T11:00:00Z";
+    let names = (0..100_000).map(|index| format!("gone-{index}~{time}")).chain([format!("pool-1234~{time}")]);
+    cluster.annotate(key, &names.collect::<Vec<_>>().join(","));
+    let begun = std::time::Instant::now();
+    assert_eq!(kinds(&cluster.plan()), ["edit Machine", "edit MachineDeployment"]);
+    // The comparison of each name with each machine takes ten times as long.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(3), "{:?}", begun.elapsed());
 }

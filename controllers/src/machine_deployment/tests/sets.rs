@@ -355,3 +355,25 @@ fn a_ledger_that_cannot_be_read_says_so_on_the_deployment_that_waits_for_it() {
     cluster.act();
     assert_eq!(cluster.reason("Stalled"), "InvalidLedger");
 }
+
+#[test]
+fn a_set_that_the_selector_no_longer_matches_is_released_with_its_machines() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let (former, _) = cluster.only_set();
+    cluster.edit(|live| {
+        let labels = json!({"name": "pool", "tier": "b"});
+        live["spec"]["selector"]["matchLabels"] = labels.clone();
+        live["spec"]["template"]["metadata"]["labels"] = labels;
+    });
+    cluster.settle();
+    let sets = cluster.sets();
+    assert_eq!(sets.len(), 2);
+    assert!(sets[&former]["metadata"]["ownerReferences"].as_array().is_none_or(Vec::is_empty));
+    assert_eq!(sets[&former]["spec"]["replicas"], 2, "it keeps its machines");
+    assert_eq!(cluster.machines().len(), 4);
+    assert!(cluster.events.iter().any(|event| event.starts_with(&format!("Released machine set {former}"))));
+    assert_eq!(
+        (cluster.status()["replicas"].clone(), cluster.status()["availableReplicas"].clone()),
+        (json!(2), json!(2))
+    );
+}

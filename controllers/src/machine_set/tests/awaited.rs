@@ -31,7 +31,7 @@ fn plan_at(snapshot: &Snapshot, now: Timestamp, notes: &[Note]) -> Plan<Never> {
         waits: &[],
         status_written: None,
     };
-    plan(&context, snapshot, true)
+    plan(&context, snapshot, &controller())
 }
 
 /// The requests of a set of two running machines.

@@ -1,0 +1,100 @@
+//! Requests that the API server refuses, and what goes on beside them.
+
+use super::*;
+
+fn failure(verb: StepVerb, class: FailureClass, machine: &str) -> Failure {
+    Failure::of::<Machine>(verb, ObjectRef::new(CONTROL, "default", machine), class, "denied by a policy")
+}
+
+fn plan_after(snapshot: &Snapshot, failure: &Failure, attempt: u32) -> Plan<Never> {
+    let outcomes = Outcomes::default();
+    let now = NOW.parse().unwrap();
+    let context = Context {
+        now,
+        leader_since: now,
+        connected_since: now,
+        attempt,
+        failure: Some(failure),
+        outcomes: &outcomes,
+        refusals: &[],
+        notes: &[],
+        waits: &[],
+        status_written: None,
+    };
+    plan(&context, snapshot, &controller())
+}
+
+#[test]
+fn a_machine_that_may_not_be_deleted_does_not_hold_up_its_siblings() {
+    // Two of three have failed, and are retired; the API server refuses to delete the first.
+    let set = machine_set("set", 3, Some("k7f;0-1"));
+    let failed = |index| member(&set, index).phase("Failed").build();
+    let snapshot = snapshot(set.clone(), vec![failed(0), failed(1), member(&set, 2).build()]);
+    let before = steps(&planned(&snapshot));
+    assert_eq!(before.len(), 1, "deletions come first: {before:?}");
+    let name = |index| index_name(LEDGER, index);
+    let denied = failure(StepVerb::Delete, FailureClass::Forbidden, &name(0));
+    let after = steps(&plan_after(&snapshot, &denied, 1));
+    let mut expected: Vec<String> = [3, 4].map(|index| format!("create {}", name(index))).into();
+    expected.extend([0, 1].map(|index| format!("delete {}", name(index))));
+    assert_eq!(after, [expected], "one stage, whose steps fail alone");
+}
+
+#[test]
+fn a_machine_that_may_not_be_changed_does_not_keep_others_from_being_created() {
+    let mut set = machine_set("set", 2, Some(LEDGER));
+    set.spec.template.spec.drain_timeout = Some("1h".parse().unwrap());
+    let steps = steps(&planned(&snapshot(set.clone(), vec![member(&set, 0).build()])));
+    assert_eq!(steps.len(), 1);
+    assert!(steps[0][0].starts_with("apply") && steps[0][1].starts_with("create"), "{steps:?}");
+}
+
+#[test]
+fn what_machines_take_over_reaches_those_in_deletion() {
+    let mut set = machine_set("set", 1, Some("k7f;0"));
+    set.spec.template.spec.drain_timeout = Some("1m".parse().unwrap());
+    let mut current = member(&set, 1);
+    current = current.with("/spec/drainTimeout", "1m");
+    let leaving = member(&set, 0).deleting().with("/spec/drainTimeout", "2h").build();
+    let steps = steps(&planned(&snapshot(set, vec![leaving, current.build()])));
+    assert!(steps.len() == 1 && steps[0].len() == 1, "{steps:?}");
+    assert!(
+        steps[0][0].contains(&index_name(LEDGER, 0)) && steps[0][0].contains(r#""drainTimeout":"1m0s""#),
+        "{steps:?}"
+    );
+}
+
+#[test]
+fn every_class_of_refusal_is_a_condition_as_soon_as_a_retry_does_not_help() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let snapshot = snapshot(set, vec![]);
+    let said = |verb, class, attempt| {
+        let plan = plan_after(&snapshot, &failure(verb, class, "a"), attempt);
+        let status = plan.steps().find_map(|planned| match &planned.step {
+            Step::Apply(apply) => apply.fragment.get("status").cloned(),
+            _ => None,
+        });
+        let conditions =
+            status.and_then(|status| status["machineSetCondition"].as_array().cloned()).unwrap_or_default();
+        conditions.first().map(|condition| condition["reason"].as_str().unwrap().to_owned())
+    };
+    use FailureClass::{AlreadyExists, Conflict, Expired, Forbidden, Invalid, TooManyRequests, Unknown, Unreachable};
+    for (class, at_once, later) in [
+        (Invalid, true, true),
+        (Forbidden, true, true),
+        (TooManyRequests, false, true),
+        (Unknown, false, true),
+        (Conflict, false, false),
+        (AlreadyExists, false, false),
+        (Unreachable, false, false),
+        (Expired, false, false),
+    ] {
+        for (verb, reason) in
+            [(StepVerb::Create, "FailedCreate"), (StepVerb::Delete, "FailedDelete"), (StepVerb::Apply, "FailedUpdate")]
+        {
+            let expected = |said: bool| said.then(|| reason.to_owned());
+            assert_eq!(said(verb, class, 1), expected(at_once), "{verb:?} {class:?} once");
+            assert_eq!(said(verb, class, 3), expected(later), "{verb:?} {class:?} three times");
+        }
+    }
+}
