@@ -42,6 +42,10 @@ pub const REVISION_HISTORY: &str = "deployment.kubernetes.io/revision-history";
 pub const DESIRED_REPLICAS: &str = "deployment.kubernetes.io/desired-replicas";
 /// On a MachineSet: the replicas plus the surge of its deployment when the set was last scaled.
 pub const MAX_REPLICAS: &str = "deployment.kubernetes.io/max-replicas";
+/// On a Node: the cluster autoscaler does not remove it.
+pub const SCALE_DOWN_DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
+/// On a Node: a controller manager has set [`SCALE_DOWN_DISABLED`], and removes it.
+pub const SCALE_DOWN_DISABLED_BY_MCM: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm";
 /// On a MachineSet: its Nodes have the taint [`crate::taints::PREFER_NO_SCHEDULE`], which has the same key.
 pub const PREFER_NO_SCHEDULE: &str = "deployment.machine.sapcloud.io/prefer-no-schedule";
 /// The value of [`PREFER_NO_SCHEDULE`].

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::{
     machine::{Caller, MachineController, Settings},
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController},
-    machine_deployment::MachineDeploymentController,
+    machine_deployment::{MachineDeploymentController, RolloutNodeController},
     machine_set::MachineSetController,
     orphan_node::{OrphanNodeController, look_up},
     shared::{CONTROL, TARGET, fleet::FleetSettings, schema::Schemas},
@@ -55,21 +55,24 @@ pub enum WiringError {
 impl Wiring {
     /// Adds a controller by its name, with the metrics and helpers that belong to it.
     pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
-        let (namespace, Schemas { deployment, set, .. }) = (self.namespace.clone(), self.schemas.clone());
+        let (namespace, full_schema) = (self.namespace.clone(), self.schemas.set.clone());
         match name {
-            "machine-deployment" => manager.add(MachineDeploymentController {
-                namespace,
-                full_schema: deployment,
-                fleet: self.fleet.clone(),
-            }),
-            "machine-set" => {
-                manager.add(MachineSetController { namespace, full_schema: set, fleet: self.fleet.clone() })
-            }
+            "machine-deployment" => self.add_machine_deployment(manager),
+            "machine-set" => manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() }),
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager),
             other => return Err(WiringError::Unknown(other.to_owned())),
         }
         Ok(())
+    }
+
+    fn add_machine_deployment(&self, manager: &mut Manager) {
+        let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
+        manager.add(MachineDeploymentController { namespace, full_schema, fleet: self.fleet.clone() });
+        if self.settings.has_target {
+            let (namespace, annotates) = (self.namespace.clone(), self.fleet.annotates_nodes_in_rollouts);
+            manager.add(RolloutNodeController { namespace, annotates });
+        }
     }
 
     fn add_machine(&self, manager: &mut Manager) -> Result<(), WiringError> {

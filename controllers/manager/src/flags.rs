@@ -243,6 +243,9 @@ pub(crate) struct FleetFlags {
     /// Count machines as available only minReadySeconds after they became ready. machine-controller-manager ignores that field.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) honor_min_ready_seconds: bool,
+    /// Keep the cluster autoscaler from removing Nodes of a former template while a rollout replaces them.
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) autoscaler_scaledown_annotation_during_rollout: bool,
     /// Create no machine while this many exist, those in deletion included.
     #[arg(long, default_value_t = 20_000, value_name = "NUMBER")]
     pub(crate) max_machines: usize,
@@ -256,6 +259,7 @@ impl FleetFlags {
         FleetSettings {
             preserve_timeout: SignedDuration::try_from(self.machine_preserve_timeout).unwrap_or(SignedDuration::MAX),
             honor_min_ready_seconds: self.honor_min_ready_seconds,
+            annotates_nodes_in_rollouts: self.autoscaler_scaledown_annotation_during_rollout,
             max_machines: self.max_machines,
             max_machines_per_deployment: self.max_machines_per_deployment,
         }
@@ -382,8 +386,7 @@ const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-conte
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
     machine-safety-orphan-vms-period machine-safety-overshooting-period min-resync-period safety-down safety-up";
 /// More such flags, which need no value.
-const IGNORED_SWITCHES: [&str; 3] =
-    ["autoscaler-scaledown-annotation-during-rollout", "contention-profiling", "profiling"];
+const IGNORED_SWITCHES: [&str; 2] = ["contention-profiling", "profiling"];
 
 /// The names of the flags without effect that the user has set.
 #[derive(Clone, Debug)]

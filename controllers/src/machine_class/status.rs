@@ -28,7 +28,7 @@ use super::{
 };
 use crate::shared::{
     CONTROL, class_secrets,
-    status_writer::{StatusWrite, write_status},
+    status_writer::{StatusWrite, Urgency, write_status},
 };
 
 const SERIES_LIMIT: usize = 100;
@@ -47,7 +47,7 @@ pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, problems:
         machines: i32::try_from(snapshot.machines).unwrap_or(i32::MAX),
         conditions: findings.map(|(kind, finding)| condition(class, context.now, kind, finding)).into(),
     };
-    write_status(context, class, wanted, false)
+    write_status(context, class, wanted, Urgency::Normal)
 }
 
 fn secrets_found(snapshot: &Snapshot) -> Finding {

@@ -10,6 +10,7 @@
 //! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
 //!   the condition `Stalled` says what can be done.
 //! * **Removal.** Machines that the cluster autoscaler names are marked, so that their set deletes them first.
+//! * **Nodes.** While a rollout lasts, the Nodes of former templates are marked, by a controller of their own ([`nodes`]).
 //! * **Status.** All counts are of Machine objects, seen in one store.
 //!
 //! # Guarantees
@@ -21,8 +22,9 @@
 //!
 //! # Caveats
 //! * `minReadySeconds` has no effect, unless [`FleetSettings::honor_min_ready_seconds`] is set.
-//! * Nodes get neither taint nor annotations during a rollout.
 
+mod blockers;
+mod nodes;
 mod reconcile;
 mod requests;
 mod rollout;
@@ -46,6 +48,7 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
+pub use self::nodes::RolloutNodeController;
 use self::snapshot::Snapshot;
 use crate::shared::{
     CONTROL,

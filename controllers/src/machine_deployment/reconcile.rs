@@ -24,6 +24,7 @@ use nodewright_runtime::{
 
 use super::{
     MachineDeploymentController,
+    blockers::given_up_at,
     requests::{marks, roll_back},
     rollout::Goal,
     sets::{RevisionPart, SetPart, new_set, next_revision},
@@ -183,7 +184,7 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     if let Some((reason, text)) = &unsupported {
         plan.append(stall(scope, reason, reason, text));
     }
-    let changes: Vec<_> = targets(snapshot, scope.goal, mode)
+    let changes: Vec<_> = targets(scope, mode)
         .iter()
         .filter_map(|target| Some((set_change(scope, target)?, scaling_event(scope, target))))
         .collect();
@@ -228,6 +229,8 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
         plan.stage(creation);
     }
     plan.append(wait_for_progress(scope, &after));
+    let given_up = snapshot.old().filter_map(given_up_at).filter(|at| *at > scope.context.now).min();
+    plan.wake = plan.wake.into_iter().chain(given_up).min();
     add_history(plan, scope, &after)
 }
 

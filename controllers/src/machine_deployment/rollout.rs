@@ -64,6 +64,11 @@ impl Size {
         self.replicas.max(self.live) + self.deleting
     }
 
+    /// The same set, whose machines nobody can delete, as if it had none.
+    pub(super) fn without_machines(self) -> Self {
+        Self { live: 0, deleting: 0, available: 0, without_vm: 0, observed: true, ..self }
+    }
+
     /// The machines that remain available, whichever machines the set has yet to delete.
     pub(super) fn surely_available(self) -> i64 {
         self.replicas.min(self.available)

@@ -4,9 +4,10 @@ use nodewright_api::{StrategyType, annotations};
 use nodewright_runtime::object::uid;
 
 use super::{
+    blockers::given_up_at,
     rollout::{Goal, Size, grow, shrink},
     scale_in::{Share, scale_in, scale_in_rollout},
-    snapshot::{SetView, Snapshot},
+    snapshot::{Scope, SetView, Snapshot},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,8 +38,9 @@ pub(super) struct Target<'a> {
 }
 
 /// The sizes of the sets that are not being deleted, oldest first.
-pub(super) fn targets<'a>(snapshot: &'a Snapshot, goal: Goal, mode: RolloutMode) -> Vec<Target<'a>> {
-    let sizes = SetSizes::of(snapshot, goal, mode);
+pub(super) fn targets<'a>(scope: &Scope<'a>, mode: RolloutMode) -> Vec<Target<'a>> {
+    let goal = scope.goal;
+    let sizes = SetSizes::of(scope, mode);
     let replicas = if !mode.rolls || sizes.is_scaled() {
         sizes.scale()
     } else if mode.recreates {
@@ -83,12 +85,18 @@ struct SetSizes<'a> {
 }
 
 impl<'a> SetSizes<'a> {
-    fn of(snapshot: &'a Snapshot, goal: Goal, mode: RolloutMode) -> Self {
+    fn of(scope: &Scope<'a>, mode: RolloutMode) -> Self {
+        let (snapshot, goal) = (scope.snapshot, scope.goal);
         let views: Vec<_> = snapshot.staying().collect();
         let current = snapshot.current().map(|view| uid(view.set.as_ref()));
         let leaving = snapshot.sets.iter().filter(|view| view.set.is_deleting()).map(SetView::size).collect();
-        let sizes = views.iter().map(|view| view.size()).collect();
         let current = views.iter().position(|view| Some(uid(view.set.as_ref())) == current);
+        let is_given_up = |view: &SetView| given_up_at(view).is_some_and(|at| at <= scope.context.now);
+        let size = |(at, view): (usize, &&SetView)| match view.size() {
+            size if current != Some(at) && is_given_up(view) => size.without_machines(),
+            size => size,
+        };
+        let sizes = views.iter().enumerate().map(size).collect();
         Self { goal, mode, views, sizes, current, leaving }
     }
 

@@ -21,9 +21,9 @@ use nodewright_runtime::{
     plan::{Failure, FailureClass},
 };
 
-use super::snapshot::Scope;
+use super::{blockers::blocker, snapshot::Scope};
 use crate::shared::availability::is_ready;
-use crate::shared::status_writer::{FailedMachines, StatusWrite, count, write_status};
+use crate::shared::status_writer::{FailedMachines, Health, StatusWrite, Urgency, count, unknown, write_status};
 
 /// Reconciling: Machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";
@@ -71,8 +71,26 @@ pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> Status {
 pub(super) fn write(scope: &Scope<'_>, after: Status) -> StatusWrite<Never> {
     let deployment = scope.deployment;
     let collisions = deployment.status.as_ref().and_then(|before| before.collision_count);
-    let is_urgent = collisions != after.collision_count || is_complete(i64::from(deployment.spec.replicas), &after);
-    write_status(scope.context, deployment, after, is_urgent)
+    let before = health(&deployment.status.clone().unwrap_or_default());
+    let unknown = unknown(scope.snapshot.machines().map(AsRef::as_ref));
+    let urgency = if collisions != after.collision_count || is_complete(i64::from(deployment.spec.replicas), &after) {
+        Urgency::Now
+    } else if health(&after).is_dip(before, unknown) {
+        Urgency::MayPass
+    } else {
+        Urgency::Normal
+    };
+    write_status(scope.context, deployment, after, urgency)
+}
+
+fn health(status: &Status) -> Health {
+    Health {
+        generation: status.observed_generation,
+        replicas: status.replicas,
+        updated: status.updated_replicas,
+        ready: status.ready_replicas,
+        available: status.available_replicas,
+    }
 }
 
 fn is_preserved_failed(machine: &Machine) -> bool {
@@ -231,7 +249,10 @@ impl Draft<'_> {
     fn stalled(&self, progressing: Option<&Condition>) -> Option<(&'static str, String)> {
         let late = progressing.filter(|known| known.reason == reasons::PROGRESS_DEADLINE_EXCEEDED);
         let late = late.filter(|_| !is_deleting(self.scope.deployment));
-        let late = late.map(|known| (reasons::PROGRESS_DEADLINE_EXCEEDED, known.message.clone()));
+        let late = late.map(|known| {
+            let blocker = blocker(self.scope.snapshot).map(|blocker| format!(" {blocker}")).unwrap_or_default();
+            (reasons::PROGRESS_DEADLINE_EXCEEDED, format!("{}{blocker}", known.message))
+        });
         self.input.stalled.clone().or(late)
     }
 
@@ -245,9 +266,13 @@ impl Draft<'_> {
             return Some((SCALING, text));
         }
         let text = |what: &str| {
-            format!(
-                "{what}: {updated} of {desired} machines are up to date, {available} are available, {deleting} are in deletion"
-            )
+            let counts = format!(
+                "{updated} of {desired} machines are up to date, {available} are available, {deleting} are in deletion"
+            );
+            match blocker(snapshot) {
+                Some(blocker) => format!("{what}: {counts}; {blocker}"),
+                None => format!("{what}: {counts}"),
+            }
         };
         let paused = deployment.spec.paused;
         if !paused && (after.replicas - updated > 0 || snapshot.current().is_none()) {

@@ -22,7 +22,7 @@ use crate::shared::{
     availability::{Availability, is_ready},
     fleet::FleetSettings,
     ledger::Ledger,
-    status_writer::{FailedMachines, StatusWrite, count, write_status},
+    status_writer::{FailedMachines, Health, StatusWrite, Urgency, count, unknown, write_status},
 };
 
 pub(super) fn write(
@@ -33,8 +33,15 @@ pub(super) fn write(
     let set = snapshot.set.as_ref();
     let wanted = status(context, snapshot, controller);
     let is_settled = wanted.replicas == set.spec.replicas && wanted.available_replicas == wanted.replicas;
-    let is_urgent = is_settled || wanted.replicas == 0;
-    write_status(context, set, wanted, is_urgent)
+    let before = health(&set.status.clone().unwrap_or_default());
+    let urgency = if is_settled || wanted.replicas == 0 {
+        Urgency::Now
+    } else if health(&wanted).is_dip(before, unknown(snapshot.machines.iter().map(AsRef::as_ref))) {
+        Urgency::MayPass
+    } else {
+        Urgency::Normal
+    };
+    write_status(context, set, wanted, urgency)
 }
 
 fn status(context: &Context<'_, Never>, snapshot: &Snapshot, controller: &MachineSetController) -> MachineSetStatus {
@@ -58,6 +65,16 @@ fn status(context: &Context<'_, Never>, snapshot: &Snapshot, controller: &Machin
             String::new()
         },
         ..before
+    }
+}
+
+fn health(status: &MachineSetStatus) -> Health {
+    Health {
+        generation: status.observed_generation,
+        replicas: status.replicas,
+        updated: status.fully_labeled_replicas,
+        ready: status.ready_replicas,
+        available: status.available_replicas,
     }
 }
 

@@ -1,19 +1,20 @@
 //! What the statuses share: when they are written, and the list of Machines whose last operation failed.
 //!
-//! A status is written as a whole: at once if more than counts has changed, else at a limited rate.
+//! A status is written as a whole: at once if more than counts has changed, else at a limited rate. While the only news is that
+//! Machines have become unhealthy, it waits whether that passes.
 
 use crate::shared::CONTROL;
 use jiff::{SignedDuration, Timestamp};
 use kube::core::object::HasStatus;
 use nodewright_api::{
-    ConditionStatus, LastOperation, Machine, MachineClassStatus, MachineDeploymentStatus, MachineSet, MachineSetStatus,
-    MachineSummary, OperationState,
+    ConditionStatus, LastOperation, Machine, MachineClassStatus, MachineDeploymentStatus, MachinePhase, MachineSet,
+    MachineSetStatus, MachineSummary, OperationState,
 };
 use nodewright_runtime::{
     apply_configuration::{ApplyConfiguration, Subresource},
     clip::clip,
     effect::Effect,
-    object::{Kind, name},
+    object::{Kind, is_deleting, name},
     plan::{Context, Plan, Planned, Step},
 };
 use serde::Serialize;
@@ -21,11 +22,56 @@ use serde::Serialize;
 /// The minimum time between two writes of a status in which only counts change. The cluster autoscaler updates the same objects,
 /// and must not meet a conflict each time.
 const PAUSE: SignedDuration = SignedDuration::from_secs(2);
+/// The same if only messages change.
+const PAUSE_OF_MESSAGES: SignedDuration = SignedDuration::from_secs(30);
+/// How long Machines may be unhealthy before a status says so.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+const UNHEALTHY: &str = "machines have become unhealthy";
+
+/// How soon a status has to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// At once: others wait for it.
+    Now,
+    /// At once if more than counts has changed.
+    Normal,
+    /// Only once it has lasted: all that has changed is that Machines are unhealthy.
+    MayPass,
+}
+
+/// The counts of a status by which a dip of health is recognized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Health {
+    pub(crate) generation: i64,
+    pub(crate) replicas: i32,
+    pub(crate) updated: i32,
+    pub(crate) ready: i32,
+    pub(crate) available: i32,
+}
+
+impl Health {
+    /// Whether all that has changed is that some of the `unknown` Machines are no longer ready.
+    pub(crate) fn is_dip(self, before: Self, unknown: i32) -> bool {
+        let same = |health: Self| (health.generation, health.replicas, health.updated);
+        let fewer = |after: i32, before: i32| after <= before && before - after <= unknown;
+        same(self) == same(before)
+            && fewer(self.ready, before.ready)
+            && fewer(self.available, before.available)
+            && (self.ready, self.available) != (before.ready, before.available)
+    }
+}
+
+/// How many Machines are unhealthy and have not failed yet.
+pub(crate) fn unknown<'a>(machines: impl Iterator<Item = &'a Machine>) -> i32 {
+    count(machines.filter(|machine| *machine.phase() == MachinePhase::Unknown && !is_deleting(*machine)))
+}
 
 pub(crate) trait Status: Serialize + PartialEq + Clone + Default + Send + Sync + 'static {
     fn generation(&self) -> i64;
     /// Type, status and reason of its conditions. Messages are left out, because they contain counts.
     fn headlines(&self) -> Vec<(&str, &ConditionStatus, &str)>;
+    /// The same status without the messages of its conditions.
+    fn without_messages(&self) -> Self;
 }
 
 macro_rules! status {
@@ -38,6 +84,12 @@ macro_rules! status {
             fn headlines(&self) -> Vec<(&str, &ConditionStatus, &str)> {
                 let all = self.conditions.iter();
                 all.map(|it| (it.condition_type.as_str(), &it.status, it.reason.as_str())).collect()
+            }
+
+            fn without_messages(&self) -> Self {
+                let mut own = self.clone();
+                own.conditions.iter_mut().for_each(|condition| condition.message.clear());
+                own
             }
         }
     )*};
@@ -67,6 +119,8 @@ pub(crate) enum StatusWrite<E> {
     Never,
     Now(Box<Planned<E>>),
     Later(Timestamp),
+    /// Unless what this note says passes before.
+    Unless(&'static str, Timestamp),
 }
 
 impl<E> StatusWrite<E> {
@@ -75,6 +129,10 @@ impl<E> StatusWrite<E> {
             Self::Never => {}
             Self::Now(planned) => drop(plan.beside(planned.why, planned.step)),
             Self::Later(at) => drop(plan.wake_at(at)),
+            Self::Unless(note, at) => {
+                plan.notes.get_or_insert_default().push(note.into());
+                plan.wake_at(at);
+            }
         }
     }
 
@@ -86,12 +144,12 @@ impl<E> StatusWrite<E> {
     }
 }
 
-/// Decides when the status of an object is written: at once if it `is_urgent`, or if more than counts has changed.
+/// Decides when the status of an object is written.
 pub(crate) fn write_status<K, E>(
     context: &Context<'_, E>,
     live: &K,
     wanted: K::Status,
-    is_urgent: bool,
+    urgency: Urgency,
 ) -> StatusWrite<E>
 where
     K: Kind + PartialEq + HasStatus<Status: Status>,
@@ -99,11 +157,19 @@ where
 {
     let before = live.status().cloned().unwrap_or_default();
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
+    let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };
     let Some(step) = Step::apply(CONTROL, live, &StatusPart::<K> { status: wanted }) else { return StatusWrite::Never };
+    if urgency == Urgency::MayPass {
+        let since = context.noted(UNHEALTHY).unwrap_or(context.now);
+        let over = since.checked_add(PATIENCE).unwrap_or(context.now);
+        if over > context.now {
+            return StatusWrite::Unless(UNHEALTHY, over);
+        }
+    }
     // Now as well if the clock was set back since the last write.
     let written = context.status_written.filter(|written| *written <= context.now);
-    let next = written.and_then(|written| written.checked_add(PAUSE).ok()).filter(|next| *next > context.now);
-    match next.filter(|_| !is_urgent && !is_new) {
+    let next = written.and_then(|written| written.checked_add(pause).ok()).filter(|next| *next > context.now);
+    match next.filter(|_| urgency != Urgency::Now && !is_new) {
         Some(later) => StatusWrite::Later(later),
         None => StatusWrite::Now(Box::new(Planned { why: "the status changed".into(), step })),
     }

@@ -61,6 +61,8 @@ pub(super) struct Cluster {
     pub(super) unreadable_sets: Vec<Arc<Unreadable>>,
     /// How many Machines of each set cannot be read.
     pub(super) unreadable_machines: usize,
+    /// A set that deletes no machine.
+    pub(super) stuck_set: Option<String>,
 }
 
 impl Cluster {
@@ -88,6 +90,7 @@ impl Cluster {
             fleet: FleetSettings::default(),
             unreadable_sets: vec![],
             unreadable_machines: 0,
+            stuck_set: None,
         };
         cluster.add::<MachineDeployment>(deployment);
         cluster
@@ -300,7 +303,14 @@ impl Cluster {
         for (name, raw) in self.sets() {
             let set: MachineSet = decoded(&raw);
             let is_deleting = set.metadata.deletion_timestamp.is_some();
-            let wanted = if is_deleting { 0 } else { usize::try_from(set.spec.replicas).unwrap() };
+            let is_stuck = self.stuck_set.as_deref() == Some(&*name);
+            let wanted = if is_stuck {
+                self.machines_of(&name).len()
+            } else if is_deleting {
+                0
+            } else {
+                usize::try_from(set.spec.replicas).unwrap()
+            };
             let mut staying = self.machines_of(&name);
             staying.retain(|(_, machine)| machine["metadata"]["deletionTimestamp"].is_null());
             staying.sort_by_key(|(_, machine)| is_ready(machine));

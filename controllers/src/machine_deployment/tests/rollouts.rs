@@ -320,3 +320,34 @@ fn a_list_of_very_many_names_is_read_as_fast_as_a_short_one_for_each_name() {
     // The comparison of each name with each machine takes ten times as long.
     assert!(begun.elapsed() < std::time::Duration::from_secs(3), "{:?}", begun.elapsed());
 }
+
+#[test]
+fn a_former_set_without_a_readable_ledger_does_not_stop_a_rollout_for_ever() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let (former, _) = cluster.only_set();
+    let since = cluster.now().to_string();
+    let condition = json!({"type": "ReplicaFailure", "status": "True", "reason": "InvalidLedger", "message": "it is spoilt",
+        "lastTransitionTime": since});
+    cluster.edit_sets(|set| set["status"]["machineSetCondition"] = json!([condition]));
+    cluster.stuck_set = Some(former.clone());
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.settle();
+    assert_eq!(
+        (cluster.machines().len(), cluster.replicas()[1]),
+        (3, 1),
+        "there is no room for the second new machine"
+    );
+    let said = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
+    let first = cluster.machines().into_keys().find(|name| name.starts_with(&former)).unwrap();
+    assert!(said.contains(&format!("machine set {former} cannot delete machine {first}")), "{said}");
+    assert!(said.contains("it is spoilt"), "{said}");
+    let wake = cluster.plan().wake.unwrap();
+    assert_eq!(
+        wake.to_string(),
+        (since.parse::<jiff::Timestamp>().unwrap() + jiff::SignedDuration::from_mins(15)).to_string()
+    );
+    cluster.set_now(wake);
+    cluster.settle();
+    assert_eq!((cluster.machines().len(), cluster.replicas()), (4, vec![0, 2]), "they are beside the others");
+    assert_eq!(cluster.status()["updatedReplicas"], 2);
+}

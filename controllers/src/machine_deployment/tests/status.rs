@@ -181,3 +181,63 @@ fn what_mcm_acts_on_is_acted_on() {
     raw["spec"]["template"]["spec"]["drainTimeout"] = "-5m".into();
     assert!(kinds(&Cluster::of(raw).plan()).iter().any(|step| step.starts_with("create ")));
 }
+
+#[test]
+fn a_dip_of_health_that_passes_within_ten_seconds_is_not_written() {
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
+    let name = cluster.machines().into_keys().next().unwrap();
+    let phase = |cluster: &Cluster, phase: &str| {
+        cluster.edit_machine(&name, |machine| machine["status"]["currentStatus"]["phase"] = phase.into());
+    };
+    cluster.set_now(cluster.now() + SignedDuration::from_secs(100));
+    phase(&cluster, "Unknown");
+    assert!(!cluster.act(), "it may pass");
+    assert_eq!(cluster.plan().wake, Some(cluster.now() + SignedDuration::from_secs(10)));
+    cluster.set_now(cluster.now() + SignedDuration::from_secs(9));
+    phase(&cluster, "Running");
+    assert!(!cluster.act(), "it has passed");
+    assert_eq!(cluster.status()["availableReplicas"], 3);
+
+    cluster.set_now(cluster.now() + SignedDuration::from_secs(100));
+    phase(&cluster, "Unknown");
+    assert!(!cluster.act());
+    cluster.set_now(cluster.now() + SignedDuration::from_secs(10));
+    assert!(cluster.act(), "it has lasted");
+    assert_eq!(
+        (cluster.status()["availableReplicas"].clone(), cluster.reason("Reconciling")),
+        (json!(2), "Scaling".into())
+    );
+    phase(&cluster, "Running");
+    assert!(cluster.act(), "what is good is said at once");
+    assert_eq!(cluster.status()["availableReplicas"], 3);
+}
+
+#[test]
+fn a_machine_that_fails_is_said_at_once() {
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
+    let name = cluster.machines().into_keys().next().unwrap();
+    cluster.set_now(cluster.now() + SignedDuration::from_secs(100));
+    cluster.edit_machine(&name, |machine| machine["status"]["currentStatus"]["phase"] = "Failed".into());
+    assert!(cluster.act());
+    assert_eq!(cluster.status()["availableReplicas"], 2);
+}
+
+#[test]
+fn messages_alone_are_written_twice_a_minute_at_most() {
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
+    cluster.change("/spec/template/spec/class/name", json!("v2"));
+    cluster.settle_checking(|_| {});
+    let name = cluster.machines().into_keys().next().unwrap();
+    cluster.delete("machines", &name);
+    while cluster.act() {}
+    let mut writes = 0;
+    for second in 0..120 {
+        cluster.set_now(cluster.now() + SignedDuration::from_secs(1));
+        let text = format!("pods are evicted, {second}");
+        cluster.edit_machine(&name, |machine| machine["status"]["lastOperation"]["description"] = text.into());
+        writes += u32::from(cluster.act());
+    }
+    assert!((3..=5).contains(&writes), "{writes} writes in two minutes");
+    let said = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(said.contains(&format!("; machine {name} (without a node): pods are evicted, ")), "{said}");
+}

@@ -1,0 +1,68 @@
+//! What a deployment that does not get on waits for: the first Machine, its Node, and the cause.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use nodewright_api::{Machine, conditions::machine_set, reasons::unreadable};
+use nodewright_runtime::{
+    clip::clip_to,
+    object::{is_deleting, name},
+};
+
+use super::snapshot::{SetView, Snapshot};
+use crate::shared::ownership::node_name;
+
+/// After this time, a rollout goes on without the Machines of a set whose ledger cannot be read. They still exist, and nobody may
+/// delete them: meanwhile there are as many more than the strategy allows.
+pub(super) const GIVEN_UP: SignedDuration = SignedDuration::from_mins(15);
+const LONGEST_CAUSE: usize = 256;
+
+/// When a rollout goes on without the Machines of this set, if its ledger cannot be read.
+pub(super) fn given_up_at(view: &SetView) -> Option<Timestamp> {
+    let said = view.set.condition(machine_set::REPLICA_FAILURE).filter(|said| said.reason == unreadable::LEDGER)?;
+    said.last_transition_time.as_ref()?.0.checked_add(GIVEN_UP).ok()
+}
+
+/// The first obstacle: a former set that cannot delete its Machines, else the Machine that has been in deletion for the longest,
+/// else the oldest one of the current set that is not available.
+pub(super) fn blocker(snapshot: &Snapshot) -> Option<String> {
+    let without_ledger = |view: &&SetView| given_up_at(view).is_some() && !view.machines.is_empty();
+    if let Some(view) = snapshot.old().find(without_ledger) {
+        let machine = view.machines.iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())))?;
+        let said = view.set.condition(machine_set::REPLICA_FAILURE).map_or("", |said| said.message.as_str());
+        let text = format!("machine set {} cannot delete {}: {said}", name(view.set.as_ref()), subject(machine));
+        return Some(clip_to(2 * LONGEST_CAUSE, text));
+    }
+    let leaving = snapshot.machines().filter(|machine| is_deleting(machine.as_ref()));
+    let leaving = leaving.min_by_key(|machine| age(machine, machine.metadata.deletion_timestamp.as_ref()));
+    let current = snapshot.current();
+    let coming = current.into_iter().flat_map(|view| {
+        view.machines
+            .iter()
+            .filter(|machine| !is_deleting(machine.as_ref()) && !view.availability.is_available(machine))
+    });
+    let coming = coming.min_by_key(|machine| age(machine, machine.metadata.creation_timestamp.as_ref()));
+    let machine = leaving.or(coming)?;
+    Some(format!("{}: {}", subject(machine), cause(machine)))
+}
+
+/// The sort key of Machines. Names break ties.
+fn age(machine: &Machine, since: Option<&Time>) -> (Option<Timestamp>, String) {
+    (since.map(|time| time.0), name(machine).to_owned())
+}
+
+fn subject(machine: &Machine) -> String {
+    match node_name(machine) {
+        Some(node) => format!("machine {} (node {node})", name(machine)),
+        None => format!("machine {} (without a node)", name(machine)),
+    }
+}
+
+/// The last operation says what a Machine waits for.
+fn cause(machine: &Machine) -> String {
+    let said = machine.status.as_ref().map_or("", |status| status.last_operation.description.as_str());
+    match said {
+        "" if is_deleting(machine) => "it is in deletion".to_owned(),
+        "" => "its controller has not seen it yet".to_owned(),
+        said => clip_to(LONGEST_CAUSE, said),
+    }
+}
