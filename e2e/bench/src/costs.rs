@@ -87,6 +87,12 @@ impl Costs {
         self.per_machine(counts.map(|(_, count)| count).sum())
     }
 
+    /// The writes of statuses of MachineDeployments and MachineSets.
+    pub(crate) fn statuses_of_owners(&self) -> u32 {
+        let is_status = |resource: &str| ["machinedeployments/status", "machinesets/status"].contains(&resource);
+        self.counts.iter().filter(|((_, resource, _), _)| is_status(resource)).map(|(_, count)| count).sum()
+    }
+
     /// The writes that are compared with a bound, per machine.
     pub(crate) fn writes(&self) -> f64 {
         self.each(RequestKind::Write)
@@ -133,6 +139,8 @@ mod tests {
             entry(ours, "patch", "machines", ""),
             entry(ours, "patch", "machines", "status"),
             entry(ours, "get", "machinesets", ""),
+            entry(ours, "patch", "machinesets", "status"),
+            entry(ours, "patch", "machinedeployments", "status"),
             entry(ours, "create", "secrets", ""),
             entry(ours, "create", "events", ""),
             entry(ours, "create", "pods", "eviction"),
@@ -143,7 +151,8 @@ mod tests {
         for entry in &entries {
             costs.add::<ManagerProcess>(entry);
         }
-        assert!((costs.writes() - 1.5).abs() < f64::EPSILON);
+        assert!((costs.writes() - 2.5).abs() < f64::EPSILON);
+        assert_eq!(costs.statuses_of_owners(), 2);
         assert!((costs.each(RequestKind::Token) - 0.5).abs() < f64::EPSILON);
         let table = costs.to_string();
         assert!(table.contains("machines         patch          2         1.00"), "{table}");

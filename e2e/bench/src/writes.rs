@@ -16,6 +16,9 @@ const CREATION_BOUND: f64 = 7.0;
 /// Writes per deleted machine, at most, without the evictions of its pods.
 const DELETION_BOUND: f64 = 9.0;
 
+/// How many machines are created and deleted to compare the writes of statuses: they must grow slower than the machines.
+const FLEETS: [u32; 3] = [10, 100, 400];
+
 /// Count the requests per machine that is created and deleted.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct WritesArguments {
@@ -25,6 +28,9 @@ pub(crate) struct WritesArguments {
     /// Seconds that the creation and the deletion may take, each
     #[arg(long, default_value_t = 300)]
     timeout: u64,
+    /// Also compare the writes of statuses for 10, 100 and 400 machines
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    statuses: bool,
     /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -47,6 +53,7 @@ async fn measure(arguments: WritesArguments) -> Result<(), BenchError> {
     measured.scale(machines, timeout, |entry| creation.add::<ManagerProcess>(&entry)).await?;
     eprintln!("deleting {machines} machines");
     measured.scale(0, timeout, |entry| deletion.add::<ManagerProcess>(&entry)).await?;
+    let statuses = if arguments.statuses { statuses(&mut measured, timeout).await? } else { vec![] };
     measured.stop().await?;
     print(&format!("\nCreation of {machines} machines\n\n{creation}"))?;
     print(&format!("Deletion of {machines} machines\n\n{deletion}"))?;
@@ -55,6 +62,36 @@ async fn measure(arguments: WritesArguments) -> Result<(), BenchError> {
     print(&format!("writes per deletion: {deleted:.2} (bound {DELETION_BOUND} + pods)"))?;
     if created > CREATION_BOUND || deleted > DELETION_BOUND {
         return Err(BenchError::Failed("machines cost more writes than the bounds allow".to_owned()));
+    }
+    judge(&statuses)
+}
+
+/// The writes of statuses of MachineDeployments and MachineSets while fleets of several sizes come and go.
+async fn statuses(measured: &mut Measured, timeout: Duration) -> Result<Vec<Costs>, BenchError> {
+    let mut all = Vec::new();
+    for machines in FLEETS {
+        eprintln!("creating and deleting {machines} machines");
+        let mut costs = Costs::of(machines);
+        for replicas in [machines as usize, 0] {
+            measured.scale(replicas, timeout, |entry| costs.add::<ManagerProcess>(&entry)).await?;
+        }
+        all.push(costs);
+    }
+    Ok(all)
+}
+
+/// Prints the writes of statuses for each size, and fails if a larger fleet has more of them per machine.
+fn judge(fleets: &[Costs]) -> Result<(), BenchError> {
+    let per_machine = |costs: &Costs| f64::from(costs.statuses_of_owners()) / f64::from(costs.machines());
+    for costs in fleets {
+        let (machines, writes) = (costs.machines(), costs.statuses_of_owners());
+        let each = per_machine(costs);
+        print(&format!(
+            "status writes of sets and deployments for {machines} machines: {writes}, {each:.2} per machine"
+        ))?;
+    }
+    if fleets.windows(2).any(|pair| per_machine(&pair[0]) <= per_machine(&pair[1])) {
+        return Err(BenchError::Failed("the writes of statuses grow as fast as the machines".to_owned()));
     }
     Ok(())
 }

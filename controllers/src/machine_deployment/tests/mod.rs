@@ -1,6 +1,7 @@
 //! Tests of the controller on small clusters.
 
 mod cluster;
+mod gitops;
 mod nodes;
 mod rollouts;
 mod sets;

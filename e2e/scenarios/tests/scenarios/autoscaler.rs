@@ -105,6 +105,7 @@ impl<'a> NodeGroup<'a> {
         let deployment = self.cached()?;
         ensure(Self::is_rolling_update_finished(&deployment), || format!("{} is under rolling update", self.name))?;
         let machines: Vec<_> = nodes.iter().map(|node| self.machine_of(node)).collect::<TestResult<_>>()?;
+        let machines: Vec<_> = machines.into_iter().filter(|machine| may_be_removed(machine)).collect();
         self.update(|deployment| {
             let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
             let marked = names_marked(deployment);
@@ -171,6 +172,12 @@ impl<'a> NodeGroup<'a> {
     }
 }
 
+/// Machines that have failed, are being deleted or are preserved are left to the controllers.
+fn may_be_removed(machine: &Machine) -> bool {
+    let preserved = machine.status.as_ref().is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
+    !matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating) && !preserved
+}
+
 fn last_segment(id: Option<&str>) -> String {
     id.unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned()
 }
@@ -209,12 +216,12 @@ async fn the_autoscaler_gets_what_it_asks_for() -> TestResult {
     env.wait_for_running(3).await?;
 
     // Up, twice: the second time while the first machines come up and the status changes.
-    group.increase_size(20).await?;
+    group.increase_size(100).await?;
     env.wait_for("the first of the new machines", async || Ok(env.nodes().current().len() > 3)).await?;
     let tries = group.increase_size(7).await?;
     ensure(tries <= 3, || format!("its write was refused {} times", tries - 1))?;
-    env.wait_for_running(30).await?;
-    assert_eq!(group.instances().iter().filter(|instance| matches!(instance, Instance::Node(_))).count(), 30);
+    env.wait_for_running(110).await?;
+    assert_eq!(group.instances().iter().filter(|instance| matches!(instance, Instance::Node(_))).count(), 110);
 
     // Down: exactly the nodes that it chose go, also those that it chooses while others go.
     env.wait_for("the rollout to be finished", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?)))
@@ -225,12 +232,12 @@ async fn the_autoscaler_gets_what_it_asks_for() -> TestResult {
     group.refresh().await?;
     group.delete_nodes(second).await?;
     group.refresh().await?;
-    let machines = env.wait_for_running(22).await?;
+    let machines = env.wait_for_running(102).await?;
     let kept: BTreeSet<_> = machines.values().filter_map(|machine| machine.node_name().map(str::to_owned)).collect();
     assert_eq!(kept, rest.iter().map(|node| node.name_any()).collect::<BTreeSet<_>>());
     env.wait_for("the list of chosen machines to be empty", async || Ok(names_marked(&group.cached()?).is_empty()))
         .await?;
-    assert_eq!(group.cached()?.spec.replicas, 22);
+    assert_eq!(group.cached()?.spec.replicas, 102);
     env.end().await
 }
 

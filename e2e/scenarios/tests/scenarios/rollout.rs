@@ -4,6 +4,14 @@ use nodewright_e2e_scenarios::{Environment, TestResult, ensure, waits};
 
 const REPLICAS: u32 = 4;
 
+/// Whether a node has the taint and the annotations of a former template in a rollout.
+fn is_marked(node: &k8s_openapi::api::core::v1::Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let annotations = node.metadata.annotations.clone().unwrap_or_default();
+    taints.iter().any(|taint| taint.key == "deployment.machine.sapcloud.io/prefer-no-schedule")
+        && annotations.contains_key("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_class_rolls_all_machines_within_surge_and_unavailable() -> TestResult {
     let env = Environment::start("roll").await?;
@@ -11,7 +19,7 @@ async fn another_class_rolls_all_machines_within_surge_and_unavailable() -> Test
     env.apply(&env.class("large").provider("size", "large")).await?;
     env.apply(&env.pool("a", REPLICAS)).await?;
     let replicas = REPLICAS as usize;
-    env.wait_for_running(replicas).await?;
+    let before = env.wait_for_running(replicas).await?;
     let (machines, nodes) = (env.machines().mark(), env.nodes().mark());
     let events = env.cloud().events(0).await?.last().map_or(0, |event| event.number);
 
@@ -38,6 +46,17 @@ async fn another_class_rolls_all_machines_within_surge_and_unavailable() -> Test
         let ready = state.values().filter(|node| open(node)).count();
         ensure(ready >= replicas, || format!("at {at} {ready} nodes were ready and open to pods"))
     })?;
+    let former: std::collections::BTreeSet<_> =
+        before.values().filter_map(|machine| machine.node_name().map(str::to_owned)).collect();
+    let mut marked = std::collections::BTreeSet::new();
+    env.nodes().states(nodes, |at, state| {
+        for (name, _) in state.iter().filter(|(_, node)| is_marked(node)) {
+            ensure(former.contains(name), || format!("at {at} node {name} of the new template is marked"))?;
+            marked.insert(name.clone());
+        }
+        Ok(())
+    })?;
+    ensure(marked == former, || format!("{marked:?} were marked of {former:?}"))?;
     let sets = env.table("mcs").await?;
     let mut desired = sets.column("DESIRED")?;
     desired.sort_unstable();
@@ -60,8 +79,10 @@ async fn a_template_that_is_taken_back_within_a_second_costs_no_machine() -> Tes
     env.apply(&pool()).await?;
     let left = env.wait_for_running(3).await?;
     ensure(left.keys().eq(first.keys()), || format!("{:?} are left of {:?}", left.keys(), first.keys()))?;
-    // The rollout may make one machine beside the three, and one for the one that may be unavailable.
+    // The rollout may make one machine beside the three; the second is for a controller that hears late of the change.
     let (born, gone) = (env.machines().born_since(mark)?, env.machines().gone_since(mark)?);
+    env.wait_for("no node to be marked", async || Ok(!env.nodes().current().values().any(|node| is_marked(node))))
+        .await?;
     ensure(born == gone && born <= 2, || format!("{born} machines were created and {gone} deleted"))?;
     env.end().await
 }
