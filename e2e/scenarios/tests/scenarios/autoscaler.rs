@@ -250,6 +250,9 @@ async fn the_autoscaler_sees_that_there_is_no_capacity() -> TestResult {
     env.apply(&pool).await?;
     let group = NodeGroup::new(&env, &pool).await?;
     env.wait_for_running(2).await?;
+    // Otherwise it would be part of the first rollout, which then does not end.
+    env.wait_for("the rollout to be finished", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?)))
+        .await?;
     group.increase_size(1).await?;
     let exhausted = || group.instances().into_iter().find(|instance| matches!(instance, Instance::OutOfResources(_)));
     env.wait_for("a machine without capacity", async || Ok(exhausted().is_some())).await?;
