@@ -35,7 +35,7 @@ mod snapshot;
 mod status;
 mod template;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 

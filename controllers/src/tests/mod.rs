@@ -1,5 +1,6 @@
 //! Several controllers together, in the real runtime, against the API server in process.
 
 mod class_secrets;
+mod game;
 mod machine_deployments;
 mod refused_writes;

@@ -35,38 +35,38 @@ const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
 const POOL: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/pool";
 
 /// The objects of a collection by name.
-pub(super) type Objects = BTreeMap<String, Arc<Value>>;
+pub(crate) type Objects = BTreeMap<String, Arc<Value>>;
 
 /// The failure to create a set.
-pub(super) fn failed_creation(set: &str, class: FailureClass, message: &str) -> Failure {
+pub(crate) fn failed_creation(set: &str, class: FailureClass, message: &str) -> Failure {
     Failure::of::<MachineSet>(StepVerb::Create, ObjectRef::new(CONTROL, "default", set), class, message)
 }
 
 /// An API server with one deployment.
-pub(super) struct Cluster {
+pub(crate) struct Cluster {
     server: ApiServer,
     client: kube::Client,
     runtime: tokio::runtime::Runtime,
     clock: Arc<Mutex<Timestamp>>,
     made: u64,
     /// An older version of the deployment, which the cache still shows.
-    pub(super) cached: Option<Arc<Value>>,
-    pub(super) status_written: Option<Timestamp>,
+    pub(crate) cached: Option<Arc<Value>>,
+    pub(crate) status_written: Option<Timestamp>,
     notes: Vec<Note>,
-    pub(super) failure: Option<Failure>,
-    pub(super) events: Vec<String>,
-    pub(super) full_schema: bool,
-    pub(super) fleet: FleetSettings,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) events: Vec<String>,
+    pub(crate) full_schema: bool,
+    pub(crate) fleet: FleetSettings,
     /// Existing sets that cannot be read.
-    pub(super) unreadable_sets: Vec<Arc<Unreadable>>,
+    pub(crate) unreadable_sets: Vec<Arc<Unreadable>>,
     /// How many Machines of each set cannot be read.
-    pub(super) unreadable_machines: usize,
+    pub(crate) unreadable_machines: usize,
     /// A set that deletes no machine.
-    pub(super) stuck_set: Option<String>,
+    pub(crate) stuck_set: Option<String>,
 }
 
 impl Cluster {
-    pub(super) fn of(deployment: Value) -> Self {
+    pub(crate) fn of(deployment: Value) -> Self {
         let clock = Arc::new(Mutex::new(NOW.parse().unwrap()));
         let time = clock.clone();
         let server = ApiServer::with_time(move || *time.lock().unwrap());
@@ -97,7 +97,7 @@ impl Cluster {
     }
 
     /// A cluster whose deployment has reached its goal.
-    pub(super) fn settled(deployment: Value) -> Self {
+    pub(crate) fn settled(deployment: Value) -> Self {
         let mut cluster = Self::of(deployment);
         cluster.settle();
         cluster.events.clear();
@@ -105,30 +105,30 @@ impl Cluster {
     }
 
     /// Another client creates an object.
-    pub(super) fn add<K: Kind>(&self, mut object: Value) {
+    pub(crate) fn add<K: Kind>(&self, mut object: Value) {
         let resource = ResourceType::of::<K>();
         object["apiVersion"] = resource.api_version().into();
         object["kind"] = (&*resource.kind).into();
         self.server.seed(&resource.collection("default"), object);
     }
 
-    pub(super) fn now(&self) -> Timestamp {
+    pub(crate) fn now(&self) -> Timestamp {
         *self.clock.lock().unwrap()
     }
 
-    pub(super) fn set_now(&self, now: Timestamp) {
+    pub(crate) fn set_now(&self, now: Timestamp) {
         *self.clock.lock().unwrap() = now;
     }
 
-    pub(super) fn deployment(&self) -> Option<Arc<Value>> {
+    pub(crate) fn deployment(&self) -> Option<Arc<Value>> {
         self.server.object(POOL)
     }
 
-    pub(super) fn live(&self) -> Arc<Value> {
+    pub(crate) fn live(&self) -> Arc<Value> {
         self.deployment().unwrap()
     }
 
-    pub(super) fn status(&self) -> Value {
+    pub(crate) fn status(&self) -> Value {
         self.live()["status"].clone()
     }
 
@@ -137,49 +137,49 @@ impl Cluster {
         objects.into_iter().map(|it| (it["metadata"]["name"].as_str().unwrap().to_owned(), it)).collect()
     }
 
-    pub(super) fn sets(&self) -> Objects {
+    pub(crate) fn sets(&self) -> Objects {
         self.objects("machinesets")
     }
 
     /// The only set, and its name.
-    pub(super) fn only_set(&self) -> (String, Arc<Value>) {
+    pub(crate) fn only_set(&self) -> (String, Arc<Value>) {
         let mut sets = self.sets();
         assert_eq!(sets.len(), 1, "{sets:?}");
         sets.pop_first().unwrap()
     }
 
-    pub(super) fn machines(&self) -> Objects {
+    pub(crate) fn machines(&self) -> Objects {
         self.objects("machines")
     }
 
     /// Another client changes the deployment.
-    pub(super) fn edit(&self, edit: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit(&self, edit: impl FnOnce(&mut Value)) {
         self.server.change(POOL, edit).unwrap();
     }
 
     /// Another client changes all sets.
-    pub(super) fn edit_sets(&self, edit: impl Fn(&mut Value)) {
+    pub(crate) fn edit_sets(&self, edit: impl Fn(&mut Value)) {
         for name in self.sets().keys() {
             self.server.change(&format!("{API}/machinesets/{name}"), &edit).unwrap();
         }
     }
 
     /// Another client changes a Machine.
-    pub(super) fn edit_machine(&self, name: &str, edit: impl FnOnce(&mut Value)) {
+    pub(crate) fn edit_machine(&self, name: &str, edit: impl FnOnce(&mut Value)) {
         self.server.change(&format!("{API}/machines/{name}"), edit).unwrap();
     }
 
     /// Another client deletes an object.
-    pub(super) fn delete(&self, plural: &str, name: &str) {
+    pub(crate) fn delete(&self, plural: &str, name: &str) {
         assert!(self.server.delete(&format!("{API}/{plural}/{name}")));
     }
 
     /// Another client removes a Machine and its finalizers.
-    pub(super) fn remove_machine(&self, name: &str) {
+    pub(crate) fn remove_machine(&self, name: &str) {
         self.server.remove(&format!("{API}/machines/{name}")).unwrap();
     }
 
-    pub(super) fn snapshot(&self) -> Snapshot {
+    pub(crate) fn snapshot(&self) -> Snapshot {
         let (sets, machines) = (Store::new(CONTROL, "default"), Store::new(CONTROL, "default"));
         sets.add_index(ORPHAN_SETS);
         machines.add_index(ORPHAN_MACHINES);
@@ -202,7 +202,7 @@ impl Cluster {
         snapshot
     }
 
-    pub(super) fn plan(&self) -> Plan<Never> {
+    pub(crate) fn plan(&self) -> Plan<Never> {
         let outcomes = Outcomes::default();
         let now = self.now();
         let context = Context {
@@ -224,14 +224,16 @@ impl Cluster {
     }
 
     /// Makes a plan and executes it. Returns whether anything was done.
-    pub(super) fn act(&mut self) -> bool {
+    pub(crate) fn act(&mut self) -> bool {
         let plan = self.plan();
         if let Some(notes) = &plan.notes {
             let since = |text: &str| Note::since(&self.notes, text).unwrap_or(self.now());
             self.notes = notes.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
         }
         for planned in plan.steps() {
-            self.runtime.block_on(self.send(&planned.step)).unwrap_or_else(|error| panic!("{planned:?}: {error}"));
+            self.runtime
+                .block_on(self.send(&planned.step, "machine-deployment"))
+                .unwrap_or_else(|error| panic!("{planned:?}: {error}"));
             if matches!(&planned.step, Step::Apply(apply) if apply.part == Subresource::Status) {
                 self.status_written = Some(self.now());
             }
@@ -241,11 +243,12 @@ impl Cluster {
     }
 
     /// Sends a step to the API server by kube's client.
-    async fn send(&self, step: &Step<Never>) -> kube::Result<()> {
-        let force = PatchParams::apply("nodewright").force();
+    async fn send(&self, step: &Step<Never>, manager: &str) -> kube::Result<()> {
+        let force = PatchParams::apply(manager).force();
         match step {
             Step::Create { key, resource, body } => {
-                assert_eq!(body["spec"]["replicas"], 0, "a set is born without replicas");
+                let is_set = &*resource.kind == "MachineSet";
+                assert!(!is_set || body["spec"]["replicas"] == 0, "a set is born without replicas");
                 // An apply of version 1, which no object has, only creates.
                 let mut body = body.clone();
                 body["metadata"]["resourceVersion"] = "1".into();
@@ -257,7 +260,7 @@ impl Cluster {
                 body["kind"] = (&*at.resource().kind).into();
                 body["metadata"]["name"] = (&*at.key().name).into();
                 body["metadata"]["uid"] = at.uid().into();
-                let is_set = &*at.resource().kind == "MachineSet";
+                let is_set = &*at.resource().kind == "MachineSet" && apply.part == Subresource::Main;
                 assert!(!is_set || at.version().is_some(), "a write of a set is pinned");
                 if let Some(version) = at.version() {
                     body["metadata"]["resourceVersion"] = version.to_string().into();
@@ -298,8 +301,17 @@ impl Cluster {
         Api::namespaced_with(self.client.clone(), "default", &resource)
     }
 
+    /// Sends the steps of a plan of another controller.
+    pub(crate) fn execute(&self, plan: &Plan<Never>, manager: &str) {
+        for planned in plan.steps() {
+            self.runtime
+                .block_on(self.send(&planned.step, manager))
+                .unwrap_or_else(|error| panic!("{planned:?}: {error}"));
+        }
+    }
+
     /// The set controller observes its sets, and creates and deletes machines.
-    pub(super) fn sets_act(&mut self) {
+    pub(crate) fn sets_act(&mut self) {
         for (name, raw) in self.sets() {
             let set: MachineSet = decoded(&raw);
             let is_deleting = set.metadata.deletion_timestamp.is_some();
@@ -333,20 +345,20 @@ impl Cluster {
         }
     }
 
-    fn machines_of(&self, set: &str) -> Vec<(String, Arc<Value>)> {
+    pub(crate) fn machines_of(&self, set: &str) -> Vec<(String, Arc<Value>)> {
         let is_owned = |machine: &Value| machine["metadata"]["ownerReferences"][0]["name"] == set;
         self.machines().into_iter().filter(|(_, machine)| is_owned(machine)).collect()
     }
 
     /// Removes one machine in deletion, if there is one.
-    pub(super) fn one_vanishes(&mut self) -> bool {
+    pub(crate) fn one_vanishes(&mut self) -> bool {
         let machines = self.machines();
         let leaving = machines.iter().find(|(_, machine)| machine["metadata"]["deletionTimestamp"].is_string());
         leaving.map(|(name, _)| self.remove_machine(name)).is_some()
     }
 
     /// Makes one machine ready, if there is one that is not.
-    pub(super) fn one_gets_ready(&mut self) -> bool {
+    pub(crate) fn one_gets_ready(&mut self) -> bool {
         let machines = self.machines();
         let waiting = |machine: &Value| {
             machine["status"]["currentStatus"]["phase"] != "Running"
@@ -361,7 +373,7 @@ impl Cluster {
     }
 
     /// Lets everything happen, slowly, until nothing changes any more; calls `check` after each change.
-    pub(super) fn settle_checking(&mut self, check: impl Fn(&Self)) {
+    pub(crate) fn settle_checking(&mut self, check: impl Fn(&Self)) {
         for _ in 0..2_000 {
             let mut changed = false;
             for _ in 0..20 {
@@ -385,40 +397,40 @@ impl Cluster {
     }
 
     /// Lets a rollout last long enough to delete machines.
-    pub(super) fn let_time_pass(&mut self) {
+    pub(crate) fn let_time_pass(&mut self) {
         self.set_now(self.now() + SignedDuration::from_secs(6));
     }
 
-    pub(super) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         self.settle_checking(|_| {});
     }
 
-    pub(super) fn ready(&self) -> usize {
+    pub(crate) fn ready(&self) -> usize {
         self.machines().values().filter(|machine| is_ready(machine)).count()
     }
 
-    pub(super) fn replicas(&self) -> Vec<i64> {
+    pub(crate) fn replicas(&self) -> Vec<i64> {
         let mut sets: Vec<_> = self.sets().into_values().collect();
         sets.sort_by_key(|set| set["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned());
         sets.iter().map(|set| set["spec"]["replicas"].as_i64().unwrap()).collect()
     }
 
-    pub(super) fn change(&mut self, pointer: &str, value: Value) {
+    pub(crate) fn change(&mut self, pointer: &str, value: Value) {
         self.edit(|live| match live.pointer_mut(pointer) {
             Some(place) => *place = value,
             None => panic!("{pointer} is not in {live}"),
         });
     }
 
-    pub(super) fn annotate(&mut self, key: &str, value: &str) {
+    pub(crate) fn annotate(&mut self, key: &str, value: &str) {
         self.edit(|live| live["metadata"]["annotations"][key] = value.into());
     }
 
-    pub(super) fn condition(&self, kind: &str) -> Option<Value> {
+    pub(crate) fn condition(&self, kind: &str) -> Option<Value> {
         self.status()["conditions"].as_array()?.iter().find(|condition| condition["type"] == kind).cloned()
     }
 
-    pub(super) fn reason(&self, kind: &str) -> String {
+    pub(crate) fn reason(&self, kind: &str) -> String {
         let condition = self.condition(kind).unwrap_or_default();
         condition["reason"].as_str().unwrap_or_default().to_owned()
     }
@@ -432,7 +444,7 @@ fn is_ready(machine: &Value) -> bool {
     machine["status"]["currentStatus"]["phase"] == "Running" && machine["metadata"]["deletionTimestamp"].is_null()
 }
 
-pub(super) fn kinds(plan: &Plan<Never>) -> Vec<String> {
+pub(crate) fn kinds(plan: &Plan<Never>) -> Vec<String> {
     let word = |step: &Step<Never>| match step {
         Step::Apply(apply) => format!("apply {}{}", apply.at.resource().kind, apply.part.suffix()),
         Step::Create { key, .. } => format!("create {}", key.name),

@@ -1,6 +1,6 @@
 //! Tests of the controller on small clusters.
 
-mod cluster;
+pub(crate) mod cluster;
 mod gitops;
 mod nodes;
 mod rollouts;
