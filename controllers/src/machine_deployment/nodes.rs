@@ -116,7 +116,9 @@ impl Controller for RolloutNodeController {
         });
         let of_set = move |stores: &Stores, set: &MachineSet, wake: &mut dyn FnMut(ObjectRef)| {
             let machines = stores.of::<Machine>(CONTROL).owned_by(uid(set));
-            machines.iter().for_each(|machine| of_machine(stores, machine, wake));
+            for machine in &machines {
+                of_machine(stores, machine, wake);
+            }
         };
         on.kind::<MachineSet>(CONTROL, &self.namespace).index(SET_BY_UID).wakes(move |change, stores, wake| {
             if let Some(set) = change.new.as_ref().filter(|_| owner_changes(change)) {
@@ -127,7 +129,9 @@ impl Controller for RolloutNodeController {
             move |change, stores, wake| {
                 if let Some(new) = change.new.as_ref().filter(|_| spec_changes(change)) {
                     let sets = stores.of::<MachineSet>(CONTROL).owned_by(uid(new.as_ref()));
-                    sets.iter().for_each(|set| of_set(stores, set, wake));
+                    for set in &sets {
+                        of_set(stores, set, wake);
+                    }
                 }
             },
         );
@@ -176,7 +180,7 @@ fn mark(node: &Node, annotates: bool) -> Patch {
             time_added: None,
         });
     }
-    let mut operations = retainted(node, all);
+    let mut operations = retainted(node, &all);
     if annotates && annotation(node, annotations::SCALE_DOWN_DISABLED).is_none() {
         let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
         let wanted = ours.map(|key| (key, "true".to_owned()));
@@ -188,7 +192,7 @@ fn mark(node: &Node, annotates: bool) -> Patch {
 fn unmark(node: &Node, is_preserved: bool) -> Patch {
     let mut all = node.taints().to_vec();
     all.retain(|taint| !is_ours(taint));
-    let mut operations = retainted(node, all);
+    let mut operations = retainted(node, &all);
     let is_by_us = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
     let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
     for key in ours.into_iter().filter(|_| is_by_us && !is_preserved) {
@@ -205,7 +209,7 @@ fn is_ours(taint: &Taint) -> bool {
 }
 
 /// Taints are one list with several writers. It is replaced as a whole, under a test of what was read.
-fn retainted(node: &Node, all: Vec<Taint>) -> Vec<PatchOperation> {
+fn retainted(node: &Node, all: &[Taint]) -> Vec<PatchOperation> {
     let live = node.taints();
     if all == live {
         return vec![];

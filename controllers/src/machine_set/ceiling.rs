@@ -8,17 +8,8 @@
 use nodewright_api::{MachineSet, reasons::machine_set as reasons, validation::template_size};
 use nodewright_runtime::object::is_deleting;
 
-use super::snapshot::Snapshot;
+use super::snapshot::{Population, Snapshot};
 use crate::shared::fleet::FleetSettings;
-
-/// How many Machines exist besides those of the set.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Population {
-    /// In the namespace, those of the set included.
-    pub of_namespace: usize,
-    /// In the set's deployment, those of the set included; 0 without a deployment.
-    pub of_deployment: usize,
-}
 
 /// The reason why fewer Machines are created than the set lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,6 @@ use nodewright_runtime::{
     object::{Kind, ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
-use super::ceiling::Population;
 use crate::shared::{
     CONTROL,
     indexes::{DEPLOYMENT_BY_UID, MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
@@ -97,6 +96,15 @@ pub(super) fn wish<K: Kind>(object: &K) -> (Option<i64>, bool) {
 pub(super) fn is_ahead(deployment: &MachineDeployment) -> bool {
     let observed = deployment.status.as_ref().map_or(0, |status| status.observed_generation);
     deployment.metadata.generation.unwrap_or_default() > observed
+}
+
+/// How many Machines exist.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Population {
+    /// In the namespace, those of the set included.
+    pub of_namespace: usize,
+    /// In the set's deployment, those of the set included; 0 without a deployment.
+    pub of_deployment: usize,
 }
 
 pub(super) struct Members<'a> {

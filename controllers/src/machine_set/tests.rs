@@ -17,7 +17,7 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{MachineSetController, Snapshot, ceiling::Population, reconcile::plan};
+use super::{MachineSetController, Snapshot, reconcile::plan, snapshot::Population};
 use crate::{
     shared::{CONTROL, fleet::FleetSettings, ledger::Ledger},
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},

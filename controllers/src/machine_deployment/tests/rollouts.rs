@@ -285,7 +285,7 @@ fn mcm_defect_17_machines_that_the_autoscaler_names_are_marked_and_forgotten_onc
 }
 
 #[test]
-fn a_rollout_waits_for_min_ready_seconds_only_if_told_to() {
+fn mcm_defect_23_a_rollout_waits_for_min_ready_seconds_only_if_told_to() {
     for (honors, duration) in [(false, 60), (true, 1_500)] {
         let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
         cluster.fleet.honor_min_ready_seconds = honors;

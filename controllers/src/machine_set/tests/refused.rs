@@ -78,16 +78,15 @@ fn every_class_of_refusal_is_a_condition_as_soon_as_a_retry_does_not_help() {
             status.and_then(|status| status["machineSetCondition"].as_array().cloned()).unwrap_or_default();
         conditions.first().map(|condition| condition["reason"].as_str().unwrap().to_owned())
     };
-    use FailureClass::{AlreadyExists, Conflict, Expired, Forbidden, Invalid, TooManyRequests, Unknown, Unreachable};
     for (class, at_once, later) in [
-        (Invalid, true, true),
-        (Forbidden, true, true),
-        (TooManyRequests, false, true),
-        (Unknown, false, true),
-        (Conflict, false, false),
-        (AlreadyExists, false, false),
-        (Unreachable, false, false),
-        (Expired, false, false),
+        (FailureClass::Invalid, true, true),
+        (FailureClass::Forbidden, true, true),
+        (FailureClass::TooManyRequests, false, true),
+        (FailureClass::Unknown, false, true),
+        (FailureClass::Conflict, false, false),
+        (FailureClass::AlreadyExists, false, false),
+        (FailureClass::Unreachable, false, false),
+        (FailureClass::Expired, false, false),
     ] {
         for (verb, reason) in
             [(StepVerb::Create, "FailedCreate"), (StepVerb::Delete, "FailedDelete"), (StepVerb::Apply, "FailedUpdate")]
