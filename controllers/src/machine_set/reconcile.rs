@@ -142,8 +142,12 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
         return plan;
     }
     if !members.unselected.is_empty() {
-        plan.append(releases(members));
-        return plan;
+        let releases = releases(members);
+        if !is_denied(context.failure, StepVerb::Patch) {
+            plan.append(releases);
+            return plan;
+        }
+        denied.append(releases);
     }
     if let Some(step) = unfreezing(members, replicas) {
         plan.then("there are no longer too many machines", step);
@@ -170,7 +174,7 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
         let ledger = LedgerAnnotation::of(&members.ledger.retire(taken));
         plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
     }
-    // Denied deletions are repeated beside everything else, so that one machine does not hold up the others.
+    // Denied deletions and releases are repeated beside everything else, so that one machine does not hold up the others.
     for planned in denied.stages.into_iter().flatten() {
         plan.beside(planned.why, planned.step);
     }

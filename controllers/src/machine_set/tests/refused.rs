@@ -41,6 +41,19 @@ fn a_machine_that_may_not_be_deleted_does_not_hold_up_its_siblings() {
 }
 
 #[test]
+fn a_machine_that_may_not_be_released_does_not_hold_up_its_siblings() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let strayed = member(&set, 0).label("name", "another").build();
+    let snapshot = snapshot(set, vec![strayed]);
+    let name = |index| index_name(LEDGER, index);
+    assert_eq!(steps(&planned(&snapshot)), [[format!("edit {}", name(0))]]);
+    let denied = failure(StepVerb::Patch, FailureClass::Forbidden, &name(0));
+    let expected = [1, 2].map(|index| format!("create {}", name(index)));
+    let expected = [expected.to_vec(), vec![format!("edit {}", name(0))]].concat();
+    assert_eq!(steps(&plan_after(&snapshot, &denied, 1)), [expected]);
+}
+
+#[test]
 fn a_machine_that_may_not_be_changed_does_not_keep_others_from_being_created() {
     let mut set = machine_set("set", 2, Some(LEDGER));
     set.spec.template.spec.drain_timeout = Some("1h".parse().unwrap());
