@@ -156,6 +156,21 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     }
     let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
     let missing = if size_is_awaited { 0 } else { missing };
+    plan.append(fill(context, members, settings, missing));
+    // Denied deletions and releases are repeated beside everything else, so that one machine does not hold up the others.
+    for planned in denied.stages.into_iter().flatten() {
+        plan.beside(planned.why, planned.step);
+    }
+    if let Some(expiry) = next_expiry(members, context.now, settings) {
+        plan.wake_at(expiry);
+    }
+    plan
+}
+
+/// Adopts Machines without an owner, or creates the missing ones, as far as the ceilings allow.
+fn fill(context: &Context<'_, Never>, members: &Members<'_>, settings: &FleetSettings, missing: usize) -> Plan<Never> {
+    let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
+    let mut plan = Plan::idle();
     let ceiling = ceiling(snapshot, settings, missing);
     let missing = ceiling.as_ref().map_or(missing, |ceiling| ceiling.room);
     let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
@@ -174,16 +189,9 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
         let ledger = LedgerAnnotation::of(&members.ledger.retire(taken));
         plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
     }
-    // Denied deletions and releases are repeated beside everything else, so that one machine does not hold up the others.
-    for planned in denied.stages.into_iter().flatten() {
-        plan.beside(planned.why, planned.step);
-    }
     if let Some(Ceiling { reason, text, .. }) = ceiling {
         // Machines of other sets may go.
         plan.wait_until(context.now.saturating_add(CEILING_RETRY).unwrap_or(context.now), reason, text);
-    }
-    if let Some(expiry) = next_expiry(members, context.now, settings) {
-        plan.wake_at(expiry);
     }
     plan
 }
