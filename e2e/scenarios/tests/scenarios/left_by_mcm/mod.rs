@@ -23,7 +23,7 @@ use serde_json::json;
 
 use self::{
     stages::{CREATIONS, DELETIONS, End, Extra},
-    write::{Left, by, machines, nodes, put},
+    write::{Left, by, machines, put},
 };
 
 #[tokio::test(flavor = "multi_thread")]
