@@ -43,6 +43,7 @@ pub mod labels;
 pub mod lenient;
 pub mod machine;
 pub mod machine_class;
+pub mod machine_config;
 pub mod machine_deployment;
 pub mod machine_set;
 pub mod operations;
