@@ -113,6 +113,14 @@ simulate: ## Run managers in 6,000 simulated clusters with all kinds of faults; 
 mutants: ## Check that the simulation notices changes for the worse in the product (1 to 2 minutes for each)
 	@hack/mutants
 
+# How many sequences of configs render-oracle compares. A seed repeats its sequence; without one they are new each time.
+SEQUENCES ?= 20000
+
+.PHONY: render-oracle
+render-oracle: ## Merge and judge SEQUENCES=20000 generated Ignition configs, and compare with Ignition's own code (1 minute)
+#  Fails at the first difference, which it makes as small as it can be, and prints its seed: SEED=7 SEQUENCES=1 repeats it.
+	@SEQUENCES=$(SEQUENCES) SEED=$(SEED) cargo test --locked --package nodewright-render --test oracle -- --nocapture
+
 .PHONY: soak
 soak: build-bench control-plane ## Check deadlines, counts and quiet with default flags over a long time; MINUTES=40 (40 minutes)
 #  VMs die, kubelets are silent, the API server restarts and is away, the leader is killed. Fails when a guarantee is

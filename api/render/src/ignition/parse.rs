@@ -1,0 +1,242 @@
+//! Reading a config of any version that is taken, and raising it to 3.5.0.
+
+use super::{Config, TAKEN, VERSION, prune, validate};
+use ignition_config::{v3_0, v3_1, v3_2, v3_3, v3_4, v3_5};
+use nodewright_api::field::{FieldError, FieldPath};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+
+/// The minor version of [`VERSION`].
+pub(super) const MINORS: usize = TAKEN.len() - 1;
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Parsed {
+    /// The config.
+    pub config: Config,
+    /// Fields that the version of the config does not have. Ignition ignores them with a warning; so they are not in `config`.
+    pub unused: Vec<FieldPath>,
+}
+
+/// Reads a config, raises it to [`VERSION`] and validates it by the rules of the version that it is written in.
+///
+/// The errors name fields below `at`. They do not show the content of a file.
+pub fn parse(text: &str, at: &FieldPath) -> Result<Parsed, Vec<FieldError>> {
+    let fail = |error: serde_json::Error| vec![FieldError::invalid(at.clone(), Value::Null, error.to_string())];
+    let mut document: Value = serde_json::from_str(text).map_err(fail)?;
+    if !document.is_object() {
+        return Err(vec![FieldError::invalid(
+            at.clone(),
+            Value::Null,
+            "must be an Ignition config, which is a JSON object",
+        )]);
+    }
+    let minor = version(&document, at).map_err(|error| vec![*error])?;
+    fill(&mut document, minor);
+    let (typed, unused) = read(&document, minor, at).map_err(|error| vec![*error])?;
+    let mut config = canonical(typed);
+    let errors = validate::validate(&config, minor, at);
+    if minor == 4 {
+        // Ignition loses it when it raises a config from 3.4 to 3.5.
+        each_element(&mut config.0, "tang", &|tang| drop(tang.remove("advertisement")));
+    }
+    if errors.is_empty() { Ok(Parsed { config, unused }) } else { Err(errors) }
+}
+
+/// The minor version of a config.
+fn version(document: &Value, at: &FieldPath) -> Result<usize, Box<FieldError>> {
+    let path = at.child("ignition").child("version");
+    let supported = format!("supported versions: {}", TAKEN.join(", "));
+    let Some(version) = document.pointer("/ignition/version").filter(|version| !version.is_null()) else {
+        return Err(Box::new(FieldError::required(path, supported)));
+    };
+    let version = version.as_str().unwrap_or_default();
+    if let Some(minor) = TAKEN.iter().position(|taken| *taken == version) {
+        return Ok(minor);
+    }
+    let advice = match version.split('.').next() {
+        Some("2") => "configs of Ignition 2 are not taken, translate it with ign-converter; ",
+        Some("3") => "this version of Ignition configs is not known here; ",
+        _ => "",
+    };
+    Err(Box::new(FieldError::invalid(path, version, format!("{advice}{supported}"))))
+}
+
+/// What a Go struct holds where the document says nothing: fields without a pointer. The types of `ignition-config` require
+/// them. By list, the field of its elements, and the last minor version in which Go's field has no pointer.
+const ZEROS: [(&str, &str, usize); 15] = [
+    ("certificateAuthorities", "source", 0),
+    ("directories", "path", MINORS),
+    ("disks", "device", MINORS),
+    ("dropins", "name", MINORS),
+    ("files", "path", MINORS),
+    ("filesystems", "device", MINORS),
+    ("groups", "name", MINORS),
+    ("httpHeaders", "name", MINORS),
+    ("links", "path", MINORS),
+    ("links", "target", 2),
+    ("luks", "name", MINORS),
+    ("raid", "level", 2),
+    ("raid", "name", MINORS),
+    ("units", "name", MINORS),
+    ("users", "name", MINORS),
+];
+
+/// Adds the zero values of [`ZEROS`].
+fn fill(value: &mut Value, minor: usize) {
+    let Value::Object(object) = value else { return };
+    for (field, value) in object.iter_mut() {
+        let Value::Array(list) = value else {
+            fill(value, minor);
+            continue;
+        };
+        for element in list {
+            if let Value::Object(element) = element {
+                zero_fields(field, element, minor);
+            }
+            fill(element, minor);
+        }
+    }
+}
+
+fn zero_fields(list: &str, element: &mut Map<String, Value>, minor: usize) {
+    for (_, field, _) in ZEROS.iter().filter(|(name, _, last)| *name == list && minor <= *last) {
+        fill_in(element, field, &"".into());
+    }
+    if list == "raid" && minor <= 2 {
+        fill_in(element, "devices", &Value::Array(Vec::new()));
+    }
+    // In 3.2, the fields of a custom pin had no pointers; the pin as a whole had one.
+    let custom = element.get_mut("clevis").and_then(|clevis| clevis.get_mut("custom")).and_then(Value::as_object_mut);
+    if let Some(custom) = custom.filter(|_| list == "luks" && minor == 2) {
+        fill_in(custom, "config", &"".into());
+        fill_in(custom, "pin", &"".into());
+    }
+}
+
+fn fill_in(object: &mut Map<String, Value>, field: &str, zero: &Value) {
+    let value = object.entry(field).or_insert(Value::Null);
+    if value.is_null() {
+        *value = zero.clone();
+    }
+}
+
+/// Reads a document by the types of its version, and writes it by those of [`VERSION`].
+fn read(document: &Value, minor: usize, at: &FieldPath) -> Result<(v3_5::Config, Vec<FieldPath>), Box<FieldError>> {
+    match minor {
+        0 => read_as::<v3_0::Config>(document, at),
+        1 => read_as::<v3_1::Config>(document, at),
+        2 => read_as::<v3_2::Config>(document, at),
+        3 => read_as::<v3_3::Config>(document, at),
+        4 => read_as::<v3_4::Config>(document, at),
+        _ => read_as::<v3_5::Config>(document, at),
+    }
+}
+
+/// Each version only adds optional fields, or makes fields optional, so that a document of one is a document of the next.
+fn read_as<T: DeserializeOwned + Serialize>(
+    document: &Value,
+    at: &FieldPath,
+) -> Result<(v3_5::Config, Vec<FieldPath>), Box<FieldError>> {
+    let (typed, unused) = deserialize::<T>(document, at)?;
+    let mut raised = serde_json::to_value(&typed).unwrap_or_default();
+    if let Some(path) = list_for_object(document, &raised, at) {
+        return Err(Box::new(FieldError::confidential(path, &Value::Null, "must be an object")));
+    }
+    if let Some(version) = raised.pointer_mut("/ignition/version") {
+        *version = VERSION.into();
+    }
+    let (config, _) = deserialize(&raised, at)?;
+    Ok((config, unused))
+}
+
+/// What serde says of a type, without the value and in words of JSON.
+fn wrong_type(error: &str) -> String {
+    let expected = error.rsplit_once(", expected ").map_or("", |(_, expected)| expected);
+    match expected {
+        "i64" => "must be an integer".to_owned(),
+        "a sequence" => "must be a list".to_owned(),
+        expected if expected.starts_with("struct ") => "must be an object".to_owned(),
+        "" => "must have the fields of an Ignition config".to_owned(),
+        expected => format!("must be {expected}"),
+    }
+}
+
+/// Where a document has a list, of which serde has made an object: it reads the elements as the values of the fields.
+fn list_for_object(document: &Value, typed: &Value, at: &FieldPath) -> Option<FieldPath> {
+    match (document, typed) {
+        (Value::Array(_), Value::Object(_)) => Some(at.clone()),
+        (Value::Array(document), Value::Array(typed)) => {
+            let pairs = document.iter().zip(typed).enumerate();
+            pairs.into_iter().find_map(|(index, (document, typed))| list_for_object(document, typed, &at.key(index)))
+        }
+        (Value::Object(document), Value::Object(typed)) => {
+            typed.iter().find_map(|(field, typed)| list_for_object(document.get(field)?, typed, &at.child(field)))
+        }
+        _ => None,
+    }
+}
+
+/// Reads a type, notes fields that it does not have, and names the field of an error.
+fn deserialize<T: DeserializeOwned>(document: &Value, at: &FieldPath) -> Result<(T, Vec<FieldPath>), Box<FieldError>> {
+    let mut unused = Vec::new();
+    let mut track = serde_path_to_error::Track::new();
+    let tracked = serde_path_to_error::Deserializer::new(document, &mut track);
+    let result = serde_ignored::deserialize(tracked, |path| unused.push(path_below(at, &path)));
+    match result {
+        Ok(value) => Ok((value, unused)),
+        Err(error) => {
+            let path = track.path().to_string();
+            let path = if path == "." { at.clone() } else { at.child(&path) };
+            // Neither the value nor the text of the error, which has the value in it: it may be the content of a file.
+            Err(Box::new(FieldError::confidential(path, &Value::Null, wrong_type(&error.to_string()))))
+        }
+    }
+}
+
+fn path_below(at: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
+    use serde_ignored::Path::{Map, NewtypeStruct, NewtypeVariant, Root, Seq, Some};
+    match path {
+        Root => at.clone(),
+        Seq { parent, index } => path_below(at, parent).key(index),
+        Map { parent, key } => path_below(at, parent).child(key),
+        Some { parent } | NewtypeStruct { parent } | NewtypeVariant { parent } => path_below(at, parent),
+    }
+}
+
+/// The canonical form of a config.
+fn canonical(typed: v3_5::Config) -> Config {
+    let mut value = serde_json::to_value(typed).unwrap_or_default();
+    prune(&mut value);
+    let Value::Object(mut config) = value else { return Config::default() };
+    // Go has no pointer for these two, and does not write their zero values.
+    each_element(&mut config, "partitions", &|partition| drop_if(partition, "number", &Value::from(0)));
+    each_element(&mut config, "tang", &|tang| drop_if(tang, "url", &Value::from("")));
+    Config(config)
+}
+
+fn drop_if(object: &mut Map<String, Value>, field: &str, zero: &Value) {
+    if object.get(field) == Some(zero) {
+        object.remove(field);
+    }
+}
+
+/// Changes the elements of all lists of a name.
+fn each_element(object: &mut Map<String, Value>, name: &str, change: &dyn Fn(&mut Map<String, Value>)) {
+    for (field, value) in object.iter_mut() {
+        let elements = match value {
+            Value::Object(object) => {
+                each_element(object, name, change);
+                continue;
+            }
+            Value::Array(elements) => elements,
+            _ => continue,
+        };
+        for element in elements.iter_mut().filter_map(Value::as_object_mut) {
+            if field == name {
+                change(element);
+            }
+            each_element(element, name, change);
+        }
+    }
+}

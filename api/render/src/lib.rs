@@ -1,0 +1,22 @@
+//! Renders the configuration of a pool of nodes: many MachineConfigs become one, whose name follows from its content.
+//!
+//! ```text
+//! MachineConfigs ── rules, ignition::parse ──▶ merge ──▶ Rendered: spec, provenance ──▶ name
+//!                                                              └── change ──▶ what differs, whether that can be done in
+//!                                                                             place, what it costs a node
+//! ```
+//!
+//! The crate does no I/O and reads no clock. It makes the same bytes of the same objects on a laptop and in a cluster.
+
+pub mod change;
+pub mod ignition;
+pub mod merge;
+pub mod name;
+pub mod provenance;
+pub mod rules;
+pub mod spec;
+
+pub use merge::{Input, Options, RenderError, Rendered, render};
+pub use name::name;
+pub use provenance::{Origin, Provenance};
+pub use spec::RenderedSpec;
