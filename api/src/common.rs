@@ -138,7 +138,7 @@ wire_string! {
     }
 }
 
-/// A condition of a MachineSet or MachineClass.
+/// A condition of an object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {

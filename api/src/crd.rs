@@ -1,6 +1,7 @@
 //! The custom resource definitions, generated from the types.
 //!
-//! Nodewright also runs on MCM's definitions. Ours add to them, and never refuse what MCM accepts and acts on:
+//! Nodewright also runs on MCM's definitions of machines and on OpenShift's of node configuration. Ours of machines add to them,
+//! and never refuse what MCM accepts and acts on; those of node configuration only relax OpenShift's:
 //!
 //! * No defaults. A default would change a stored template, and a changed template starts a rollout.
 //! * One rule about changes: `spec.providerID` of a Machine is immutable once set.
@@ -9,6 +10,7 @@
 //! * Nothing is nullable. The API server then drops the `null` that Go writes for a zero time.
 //! * The lists of conditions that MCM also has are atomic, as in its definitions, so that an apply replaces them as a whole.
 
+use crate::machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 use crate::validation::machine::PROVIDER_ID_IMMUTABLE;
 use crate::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
 use k8s_openapi::Resource;
@@ -22,7 +24,14 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::AddNullable;
 use serde_json::json;
 
-/// The definitions of the four kinds, sorted by name.
+/// The definitions of the kinds of node configuration, sorted by name. In comparison with OpenShift's they only relax.
+///
+/// They are not among [`all`]: on OpenShift, machine-config-operator has its own.
+pub fn machine_config() -> Vec<CustomResourceDefinition> {
+    [ControllerConfig::crd(), KubeletConfig::crd(), MachineConfigPool::crd(), MachineConfig::crd()].map(tidy).to_vec()
+}
+
+/// The definitions of the four kinds of machines, sorted by name.
 pub fn all() -> Vec<CustomResourceDefinition> {
     [MachineClass::crd(), MachineDeployment::crd(), Machine::crd(), MachineSet::crd()].map(tidy).to_vec()
 }

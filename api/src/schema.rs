@@ -11,6 +11,11 @@ pub(crate) fn free_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
+/// A number or a text, whatever they mean.
+pub(crate) fn int_or_string(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"x-kubernetes-int-or-string": true})
+}
+
 /// A number of machines, or a percentage of all.
 pub(crate) fn bound(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"x-kubernetes-int-or-string": true, "minimum": 0, "pattern": "^0*(100|[0-9]{1,2})%$"})

@@ -3,8 +3,19 @@
 //! All kinds are cluster-scoped. Configs that others interpret stay text: [`RawJson`](crate::RawJson).
 
 mod config;
+mod controller;
+mod kubelet;
+mod pool;
 
 pub use config::{KernelType, MachineConfig, MachineConfigSpec};
+pub use controller::{
+    ControllerCertificate, ControllerConfig, ControllerConfigSpec, ControllerConfigStatus, RegistryBundle,
+};
+pub use kubelet::{KubeletConfig, KubeletConfigSpec, KubeletConfigStatus};
+pub use pool::{
+    CertExpiry, MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus, Named, PoolConfiguration,
+    PoolSynchronizerStatus,
+};
 
 /// The API group.
 pub const GROUP: &str = "machineconfiguration.openshift.io";

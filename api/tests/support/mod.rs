@@ -1,11 +1,17 @@
 //! Helpers of the tests of the definitions.
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use nodewright_api::crd;
 use serde_json::{Number, Value};
 
-/// The definitions as JSON, with integers instead of whole floats.
+/// The definitions of machines as JSON, with integers instead of whole floats.
 pub(crate) fn definitions() -> Vec<Value> {
-    crd::all()
+    as_json(&crd::all())
+}
+
+/// Definitions as JSON, with integers instead of whole floats.
+pub(crate) fn as_json(definitions: &[CustomResourceDefinition]) -> Vec<Value> {
+    definitions
         .iter()
         .map(|definition| {
             let mut value = serde_json::to_value(definition).expect("writable");
