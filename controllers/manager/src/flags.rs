@@ -15,7 +15,7 @@ use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_observability::telemetry::{self, TelemetryConfig};
 use nodewright_runtime::leadership::Leadership;
 
-use crate::Outcome;
+use crate::{Outcome, render::RenderFlags};
 
 /// Manages Kubernetes worker machines.
 ///
@@ -40,6 +40,11 @@ pub(crate) enum Command {
     Webhook(Box<WebhookOnlyFlags>),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`.
     Crds,
+    /// Print the configuration that the nodes of a MachineConfigPool would run, from files and without a cluster.
+    ///
+    /// A pool selects MachineConfigs; their merge is what its nodes run. Says what is wrong with them, who has set what, and what
+    /// a change would cost.
+    Render(RenderFlags),
 }
 
 /// The flags of a process with controllers.

@@ -3,6 +3,7 @@
 //! ```text
 //! flags ──▶ process: telemetry, ports, signals ──▶ clusters ──▶ preflight ──▶ manager: controllers, elections
 //!                                                                        └──▶ webhooks
+//! flags ──▶ render: files ──▶ configuration of nodes
 //! ```
 
 mod certificate;
@@ -11,6 +12,7 @@ mod flags;
 mod manager;
 mod preflight;
 mod process;
+mod render;
 mod webhooks;
 
 use std::process::ExitCode;
@@ -34,6 +36,7 @@ async fn main() -> ExitCode {
         Command::Mc(flags) => manager::run(*flags, Role::Machines).await,
         Command::Webhook(flags) => webhooks::run(*flags).await,
         Command::Crds => crds(),
+        Command::Render(flags) => return render::run(&flags),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

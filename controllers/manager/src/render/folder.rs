@@ -1,0 +1,245 @@
+//! Reading objects of node configuration from files, as `kubectl` reads them.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use kube::Resource;
+use nodewright_api::{
+    machine_config::{API_VERSION, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool},
+    selector,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{CONTROLLER_CONFIG, Checked};
+
+/// An object of a file.
+#[derive(Debug)]
+pub(super) struct Loaded<T> {
+    /// The file, for messages.
+    pub(super) file: String,
+    /// Its name.
+    pub(super) name: String,
+    pub(super) object: T,
+}
+
+/// Objects by name, in the order of their names.
+type Objects<T> = BTreeMap<String, Loaded<T>>;
+
+/// The objects of all files.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    machine_configs: Objects<MachineConfig>,
+    pools: Objects<MachineConfigPool>,
+    controller_configs: Objects<ControllerConfig>,
+    kubelet_configs: Objects<KubeletConfig>,
+}
+
+impl Folder {
+    /// Reads files, and the files of folders.
+    pub(super) fn read(files: &[PathBuf]) -> Checked<Self> {
+        let (mut folder, mut errors) = (Self::default(), Vec::new());
+        for file in files {
+            match documents(file) {
+                Ok(documents) => {
+                    let refused = documents.iter().filter_map(|(file, object)| folder.add(file, object).err());
+                    errors.extend(refused);
+                }
+                Err(found) => errors.extend(found),
+            }
+        }
+        if errors.is_empty() { Ok(folder) } else { Err(errors) }
+    }
+
+    fn add(&mut self, file: &str, object: &Value) -> Result<(), String> {
+        if object["apiVersion"] != API_VERSION {
+            return Ok(());
+        }
+        match object["kind"].as_str().unwrap_or_default() {
+            "MachineConfig" => insert(&mut self.machine_configs, file, object),
+            "MachineConfigPool" => insert(&mut self.pools, file, object),
+            "ControllerConfig" => insert(&mut self.controller_configs, file, object),
+            "KubeletConfig" => insert(&mut self.kubelet_configs, file, object),
+            _ => Ok(()),
+        }
+    }
+
+    /// The MachineConfigs.
+    pub(super) fn machine_configs(&self) -> impl Iterator<Item = &Loaded<MachineConfig>> {
+        self.machine_configs.values()
+    }
+
+    /// A pool, or all.
+    pub(super) fn pools(&self, name: Option<&str>) -> Checked<Vec<&Loaded<MachineConfigPool>>> {
+        let names: Vec<_> = self.pools.keys().map(String::as_str).collect();
+        if names.is_empty() {
+            return Err(vec![format!("there is no MachineConfigPool of {API_VERSION} in the files")]);
+        }
+        let Some(name) = name else { return Ok(self.pools.values().collect()) };
+        let pool = self.pools.get(name).ok_or_else(|| {
+            vec![format!("there is no MachineConfigPool {name} in the files, but {}", names.join(", "))]
+        })?;
+        Ok(vec![pool])
+    }
+
+    /// The ControllerConfig that counts in a cluster.
+    pub(super) fn controller_config(&self) -> Checked<Option<&Loaded<ControllerConfig>>> {
+        match self.controller_configs.values().find(|loaded| loaded.name != CONTROLLER_CONFIG) {
+            Some(Loaded { file, name, .. }) => {
+                Err(vec![format!("{file}: ControllerConfig {name}: metadata.name: must be {CONTROLLER_CONFIG}")])
+            }
+            None => Ok(self.controller_configs.get(CONTROLLER_CONFIG)),
+        }
+    }
+
+    /// The KubeletConfigs that select a pool.
+    pub(super) fn kubelet_configs_of(&self, pool: &MachineConfigPool) -> impl Iterator<Item = &Loaded<KubeletConfig>> {
+        let labels = pool.metadata.labels.clone();
+        self.kubelet_configs.values().filter(move |loaded| {
+            let selector = loaded.object.spec.machine_config_pool_selector.as_ref();
+            !selector::is_empty(selector) && selector::matches(selector, labels.as_ref())
+        })
+    }
+}
+
+/// The one object of a kind in a file.
+pub(super) fn one<T: Resource<DynamicType = ()> + DeserializeOwned>(file: &Path) -> Checked<T> {
+    let kind = T::kind(&());
+    let mut objects = Objects::new();
+    for (file, object) in documents(file)? {
+        if object["apiVersion"] == API_VERSION && object["kind"] == *kind {
+            insert(&mut objects, &file, &object).map_err(|error| vec![error])?;
+        }
+    }
+    let count = objects.len();
+    match objects.pop_first().filter(|_| count == 1) {
+        Some((_, loaded)) => Ok(loaded.object),
+        None => Err(vec![format!("{}: must have one {kind} of {API_VERSION}, and has {count}", file.display())]),
+    }
+}
+
+/// Reads an object, and adds it to those of its kind.
+fn insert<T: Resource<DynamicType = ()> + DeserializeOwned>(
+    objects: &mut Objects<T>,
+    file: &str,
+    object: &Value,
+) -> Result<(), String> {
+    let kind = T::kind(&());
+    let Some(name) = object["metadata"]["name"].as_str().filter(|name| !name.is_empty()) else {
+        return Err(format!("{file}: {kind}: metadata.name: Required value"));
+    };
+    if let Some(Loaded { file: other, .. }) = objects.get(name) {
+        return Err(format!("{file}: {kind} {name}: is in {other} as well"));
+    }
+    // From text, as a config is kept as it is.
+    let text = object.to_string();
+    let object = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text))
+        .map_err(|error| format!("{file}: {kind} {name}: {}: {}", error.path(), without_position(error.inner())))?;
+    let loaded = Loaded { file: file.to_owned(), name: name.to_owned(), object };
+    objects.insert(name.to_owned(), loaded);
+    Ok(())
+}
+
+/// An error without the place in a text that the user has not written.
+fn without_position(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
+}
+
+/// The objects of a file, of the files of a folder, or of standard input. The elements of a `List` are objects.
+fn documents(path: &Path) -> Checked<Vec<(String, Value)>> {
+    let fail = |error: io::Error| vec![format!("failed to read {}: {error}", path.display())];
+    if path == Path::new("-") {
+        let mut text = String::new();
+        io::stdin().read_to_string(&mut text).map_err(fail)?;
+        return parse("standard input", &text);
+    }
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        let entries = fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(fail)?;
+        let is_object_file =
+            |path: &PathBuf| path.extension().is_some_and(|e| e == "yaml" || e == "yml" || e == "json");
+        files = entries.into_iter().map(|entry| entry.path()).filter(is_object_file).collect();
+        files.sort();
+    }
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
+    for file in files {
+        let name = file.display().to_string();
+        let text = fs::read_to_string(&file).map_err(|error| vec![format!("failed to read {name}: {error}")]);
+        match text.and_then(|text| parse(&name, &text)) {
+            Ok(documents) => found.extend(documents),
+            Err(error) => errors.extend(error),
+        }
+    }
+    if errors.is_empty() { Ok(found) } else { Err(errors) }
+}
+
+/// The objects of a text: JSON, or YAML as `kubectl` reads it, in which 0644 is octal.
+fn parse(file: &str, text: &str) -> Checked<Vec<(String, Value)>> {
+    let documents = match json(text) {
+        Some(documents) => documents,
+        None => yaml(text).map_err(|error| vec![format!("{file}: must be YAML or JSON: {error}")])?,
+    };
+    let objects = documents.into_iter().flat_map(|document| match document.get("items") {
+        Some(Value::Array(items)) if document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => {
+            items.clone()
+        }
+        _ => vec![document],
+    });
+    Ok(objects.map(|object| (file.to_owned(), object)).collect())
+}
+
+fn json(text: &str) -> Option<Vec<Value>> {
+    let documents = text.trim_start().starts_with('{').then(|| serde_json::Deserializer::from_str(text).into_iter());
+    documents?.collect::<Result<_, _>>().ok()
+}
+
+fn yaml(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false, budget: None };
+    serde_saphyr::from_multiple_with_options(text, options)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::parse;
+
+    /// What `kubectl` makes of them, which reads YAML 1.1.
+    #[test]
+    fn values_of_yaml_are_those_of_kubectl() {
+        let text = "a: [0644, 0o644, 0x1a4, 0b110100100, 1_000, 010, -012, +12, 1e3, 1.50, .5, 0.0]\n\
+                    b: [yes, no, on, off, y, n, Y, N, True, FALSE, ~, null, Null, '', 2001-01-01, 1:30, '0644', =]\n";
+        let documents = parse("file", text).unwrap_or_default();
+        let (_, document) = &documents[0];
+        assert_eq!(document["a"], json!([420, 420, 420, 420, 1000, 8, -10, 12, 1000.0, 1.5, 0.5, 0.0]));
+        let (yes, no) = (true, false);
+        assert_eq!(
+            document["b"],
+            json!([
+                yes,
+                no,
+                yes,
+                no,
+                yes,
+                no,
+                yes,
+                no,
+                yes,
+                no,
+                null,
+                null,
+                null,
+                "",
+                "2001-01-01",
+                "1:30",
+                "0644",
+                "="
+            ])
+        );
+    }
+}

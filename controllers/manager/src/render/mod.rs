@@ -1,0 +1,195 @@
+//! `nodewright render`: what the pools of a folder would run, without a cluster.
+//!
+//! ```text
+//! files ──▶ folder: objects by kind ──▶ pools ──▶ nodewright_render ──▶ report: YAML, Ignition, provenance, differences
+//! ```
+
+mod folder;
+mod report;
+
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
+
+use clap::Args;
+use nodewright_api::{
+    machine_config::{ControllerConfig, MachineConfig, MachineConfigPool},
+    selector,
+};
+use nodewright_render::{Input, Options, RenderError, Rendered, render};
+
+use folder::{Folder, Loaded};
+
+/// The name of the ControllerConfig that counts.
+const CONTROLLER_CONFIG: &str = "machine-config-controller";
+
+/// What to do with it, and a few examples.
+const EXAMPLES: &str = "\
+The name of a configuration follows from its content. If `nodewright render` prints another name than before, each node of the
+pool gets a new configuration, and perhaps reboots: --diff says what differs and what it costs.
+
+Examples:
+  # What would the pools of this folder run?
+  nodewright render -f machine-configs/
+
+  # The same for a cluster
+  kubectl get machineconfigs,machineconfigpools,controllerconfigs -o yaml | nodewright render -f - --pool worker
+
+  # Who has set this file, and over whom?
+  nodewright render -f machine-configs/ --pool worker --explain 'spec.config.storage.files[/etc/chrony.conf]'
+
+  # What would a change cost each node?
+  kubectl get machineconfig rendered-worker-0123… -o yaml >now.yaml
+  nodewright render -f machine-configs/ --pool worker --diff now.yaml
+
+  # The config for a node that boots with Ignition
+  nodewright render -f machine-configs/ --pool worker -o ignition >worker.ign
+
+Exit codes: 0 if all is rendered; 1 for an error, with a line for each that names file, object and field; 2 for wrong flags.
+Unknown fields of Ignition configs are warnings.";
+
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub(crate) struct RenderFlags {
+    /// File, or folder whose files *.yaml, *.yml and *.json are read; `-` for standard input. May be repeated. Only objects
+    /// of machineconfiguration.openshift.io/v1 count.
+    #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Pool to render. [default: all]
+    #[arg(long, value_name = "NAME")]
+    pool: Option<String>,
+    /// Form of the output: MachineConfigs, or the Ignition config of one pool alone.
+    #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
+    output: Output,
+    /// Print who has set each key at and below a path of one pool, and over whom. Elements of lists have their keys:
+    /// `spec.config.storage.files[/etc/a].mode`. `spec` is all.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["output", "diff"])]
+    explain: Option<String>,
+    /// Print what differs from the MachineConfig in this file, and what the change costs each node of one pool. It is an
+    /// error if running nodes cannot be changed.
+    #[arg(long, value_name = "FILE", conflicts_with = "output")]
+    diff: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    /// Rendered MachineConfigs, as they would be in the cluster.
+    Yaml,
+    /// The Ignition config, as JSON.
+    Ignition,
+}
+
+/// Errors for users, a line each.
+type Checked<T> = Result<T, Vec<String>>;
+
+/// Renders, prints, and says how it went.
+pub(crate) fn run(flags: &RenderFlags) -> ExitCode {
+    match output(flags) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(errors) => {
+            for error in errors {
+                eprintln!("error: {}", error.replace('\n', " "));
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn output(flags: &RenderFlags) -> Checked<String> {
+    let folder = Folder::read(&flags.files)?;
+    let pools = folder.pools(flags.pool.as_deref())?;
+    let rendered = render_all(&folder, &pools)?;
+    if flags.output == Output::Yaml && flags.explain.is_none() && flags.diff.is_none() {
+        return report::yaml(pools.iter().map(|pool| pool.name.as_str()).zip(&rendered));
+    }
+    let ([pool], [rendered]) = (pools.as_slice(), rendered.as_slice()) else {
+        let names: Vec<_> = pools.iter().map(|pool| pool.name.as_str()).collect();
+        return Err(vec![format!("there are several pools, choose one with --pool: {}", names.join(", "))]);
+    };
+    match (&flags.explain, &flags.diff) {
+        (Some(path), _) => report::explain(path, rendered),
+        (_, Some(file)) => report::diff(&folder::one::<MachineConfig>(file)?, &pool.name, rendered),
+        _ => report::ignition(rendered),
+    }
+}
+
+/// Renders all pools, so that all errors are shown at once. Prints warnings; those of a MachineConfig of two pools once.
+fn render_all(folder: &Folder, pools: &[&Loaded<MachineConfigPool>]) -> Checked<Vec<Rendered>> {
+    let (mut rendered, mut errors, mut warned) = (Vec::new(), Vec::new(), BTreeSet::new());
+    for pool in pools {
+        match render_pool(folder, pool) {
+            Ok(one) => {
+                warned.extend(warnings(folder, pool, &one));
+                rendered.push(one);
+            }
+            Err(found) => errors.extend(found.into_iter().filter(|error| !errors.contains(error)).collect::<Vec<_>>()),
+        }
+    }
+    for warning in warned {
+        eprintln!("warning: {warning}");
+    }
+    if errors.is_empty() { Ok(rendered) } else { Err(errors) }
+}
+
+/// What has no effect on a pool, though its author may think so.
+fn warnings(folder: &Folder, pool: &Loaded<MachineConfigPool>, rendered: &Rendered) -> Vec<String> {
+    let unused = rendered.unused.iter().map(|(name, path)| {
+        let file = folder.machine_configs().find(|loaded| loaded.name == *name).map_or("", |loaded| &loaded.file);
+        format!(
+            "{file}: MachineConfig {name}: {path}: is no field of this version of Ignition configs, and has no effect"
+        )
+    });
+    let kubelets = folder.kubelet_configs_of(&pool.object).map(|Loaded { file, name, .. }| {
+        let pool = &pool.name;
+        format!(
+            "{file}: KubeletConfig {name}: selects pool {pool}; what a controller generates of it is not rendered here"
+        )
+    });
+    unused.chain(kubelets).collect()
+}
+
+fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Rendered> {
+    let machine_configs = selected(folder, pool)?;
+    let inputs: Vec<_> = machine_configs.iter().map(|loaded| Input::from(&loaded.object)).collect();
+    let options = options(folder.controller_config()?.map(|loaded| &loaded.object));
+    let file_of =
+        |name: &str| machine_configs.iter().find(|loaded| loaded.name == name).map_or("", |loaded| &loaded.file);
+    render(&inputs, &options).map_err(|errors| {
+        let line = |error: &RenderError| match &error.machine_config {
+            Some(name) => format!("{}: {error}", file_of(name)),
+            None => format!("{}: MachineConfigPool {}: {error}", pool.file, pool.name),
+        };
+        errors.iter().map(line).collect()
+    })
+}
+
+/// The MachineConfigs that a pool selects.
+fn selected<'a>(folder: &'a Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Vec<&'a Loaded<MachineConfig>>> {
+    let selector = pool.object.spec.machine_config_selector.as_ref();
+    let fail = |problem: &str| {
+        let path = "spec.machineConfigSelector";
+        Err(vec![format!("{}: MachineConfigPool {}: {path}: {problem}", pool.file, pool.name)])
+    };
+    if selector::is_empty(selector) {
+        return fail(
+            "Required value: an empty selector selects nothing; select by the label machineconfiguration.openshift.io/role",
+        );
+    }
+    let matches = |loaded: &&Loaded<MachineConfig>| selector::matches(selector, loaded.object.metadata.labels.as_ref());
+    let machine_configs: Vec<_> = folder.machine_configs().filter(matches).collect();
+    if machine_configs.is_empty() {
+        return fail("Invalid value: no MachineConfig has these labels");
+    }
+    Ok(machine_configs)
+}
+
+/// What the ControllerConfig says to the rendering.
+fn options(controller_config: Option<&ControllerConfig>) -> Options {
+    let Some(spec) = controller_config.map(|object| &object.spec) else { return Options::default() };
+    Options {
+        os_image_url: spec.base_os_container_image.clone(),
+        base_os_extensions_container_image: spec.base_os_extensions_container_image.clone(),
+        ..Options::default()
+    }
+}

@@ -1,0 +1,323 @@
+//! `nodewright render` on real folders.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What a run has printed, and its exit code.
+#[derive(Debug)]
+struct Run {
+    code: i32,
+    text: String,
+    errors: String,
+}
+
+fn run_with(input: &str, arguments: &[&str]) -> Run {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_nodewright"))
+        .arg("render")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Run { code: output.status.code().unwrap(), text: text(output.stdout), errors: text(output.stderr) }
+}
+
+fn run(arguments: &[&str]) -> Run {
+    run_with("", arguments)
+}
+
+/// The output of a run without an error.
+fn printed(arguments: &[&str]) -> String {
+    let run = run(arguments);
+    assert_eq!((run.code, run.errors.as_str()), (0, ""));
+    run.text
+}
+
+/// The lines on standard error of a run that ends with 1 and prints nothing.
+fn errors(arguments: &[&str]) -> Vec<String> {
+    let run = run(arguments);
+    assert_eq!((run.code, run.text.as_str()), (1, ""), "{}", run.errors);
+    run.errors.lines().map(str::to_owned).collect()
+}
+
+fn sample() -> String {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config/samples/machine-config").to_str().unwrap().to_owned()
+}
+
+fn documents(text: &str) -> Vec<Value> {
+    serde_saphyr::from_multiple(text).unwrap()
+}
+
+/// A folder with a pool `worker` and files.
+fn folder(files: &[(&str, &str)]) -> (TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let pool = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: worker}\n\
+                spec: {machineConfigSelector: {matchLabels: {role: worker}}}\n";
+    fs::write(folder.path().join("pool.yaml"), pool).unwrap();
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let path = folder.path().to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+/// A MachineConfig that the pool selects, with this spec.
+fn machine_config(name: &str, spec: &str) -> String {
+    format!(
+        "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\n\
+         metadata: {{name: {name}, labels: {{role: worker}}}}\nspec:\n{spec}"
+    )
+}
+
+fn config(fields: &str) -> String {
+    format!("  config:\n    ignition: {{version: 3.5.0}}\n{fields}")
+}
+
+fn file(path: &str, rest: &str) -> String {
+    config(&format!("    storage: {{files: [{{path: {path}, {rest}}}]}}\n"))
+}
+
+#[test]
+fn each_pool_of_the_sample_has_its_name() {
+    let objects = documents(&printed(&["-f", &sample()]));
+    let names: Vec<_> = objects.iter().map(|object| object["metadata"]["name"].as_str().unwrap()).collect();
+    // No release may change them: it would make nodes reboot.
+    assert_eq!(
+        names,
+        ["rendered-infra-3085336b8f559415ab785b800873f67a", "rendered-worker-ac0809022e947f63488ce194e894b9d5"]
+    );
+    let infra = &objects[0]["spec"];
+    assert_eq!(infra["kernelArguments"], json!(["hugepagesz=2M", "hugepages=64", "nosmt"]));
+    assert_eq!(infra["kernelType"], "realtime");
+    assert!(infra["osImageURL"].as_str().unwrap().starts_with("registry.example.com/os@sha256:1111"));
+    let motd = infra["config"]["storage"]["files"].as_array().unwrap().iter().find(|file| file["path"] == "/etc/motd");
+    let expected =
+        json!({"path": "/etc/motd", "mode": 420, "overwrite": true, "contents": {"source": "data:,infra%0A"}});
+    assert_eq!(motd, Some(&expected), "new content is not compressed, the mode stays");
+}
+
+#[test]
+fn one_pool_is_chosen_by_its_name() {
+    let objects = documents(&printed(&["-f", &sample(), "--pool", "worker"]));
+    assert_eq!(objects.len(), 1);
+    let errors = errors(&["-f", &sample(), "--pool", "gpu"]);
+    assert_eq!(errors, ["error: there is no MachineConfigPool gpu in the files, but infra, worker"]);
+}
+
+#[test]
+fn files_lists_and_standard_input_are_the_same() {
+    let whole = printed(&["-f", &sample()]);
+    let files = ["infra.yaml", "worker.yaml", "controller_config.yaml", "pools.yaml"]
+        .map(|file| format!("{}/{file}", sample()));
+    let arguments: Vec<_> = files.iter().flat_map(|file| ["-f", file.as_str()]).collect();
+    assert_eq!(printed(&arguments), whole);
+
+    let items: Vec<Value> = files.iter().flat_map(|file| documents_of(file.into())).collect();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    let run = run_with(&list.to_string(), &["-f", "-"]);
+    assert_eq!((run.code, run.text), (0, whole), "{}", run.errors);
+}
+
+/// The documents of a file, in which no mode has a zero at its beginning.
+fn documents_of(path: PathBuf) -> Vec<Value> {
+    documents(&fs::read_to_string(path).unwrap().replace("mode: 0644", "mode: 420"))
+}
+
+#[test]
+fn ignition_configs_are_printed_alone() {
+    let config: Value =
+        serde_json::from_str(&printed(&["-f", &sample(), "--pool", "infra", "-o", "ignition"])).unwrap();
+    let object = &documents(&printed(&["-f", &sample(), "--pool", "infra"]))[0];
+    assert_eq!(config, object["spec"]["config"]);
+    let errors = errors(&["-f", &sample(), "-o", "ignition"]);
+    assert_eq!(errors, ["error: there are several pools, choose one with --pool: infra, worker"]);
+}
+
+#[test]
+fn what_is_printed_reads_back_as_what_was_rendered() {
+    let text = "[Unit]\nDescription=Größe €\u{2028}\u{1f600} \\ \"q\" 'q' # no comment\n\n  A: = yes\n\tB= \n\n\n";
+    let spec = json!({
+        "config": {"ignition": {"version": "3.5.0"}, "systemd": {"units": [{"name": "a.service", "contents": text}]}},
+        "kernelArguments": ["yes", "0644", "a: b", "- x", "", " ", "null", "~", "1e3", &"long ".repeat(40)],
+    });
+    let object = json!({
+        "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "a", "labels": {"role": "worker"}}, "spec": spec,
+    });
+    // JSON may have escapes that YAML does not have.
+    let text = object.to_string().replace('\u{1f600}', "\\ud83d\\ude00");
+    let (_folder, path) = folder(&[("a.json", &text)]);
+    let printed = &documents(&printed(&["-f", &path]))[0]["spec"];
+    assert_eq!(printed["config"], spec["config"]);
+    assert_eq!(printed["kernelArguments"], spec["kernelArguments"]);
+}
+
+#[test]
+fn explain_says_who_has_set_what_over_whom() {
+    let explain = |path: &str| printed(&["-f", &sample(), "--pool", "infra", "--explain", path]);
+    assert_eq!(
+        explain("spec.config.storage.files[/etc/motd]"),
+        "spec.config.storage.files[/etc/motd].contents.source: 00-infra-motd over 40-motd\n\
+         spec.config.storage.files[/etc/motd].mode: 40-motd\n"
+    );
+    assert_eq!(explain("kernelArguments"), "spec.kernelArguments: 30-kernel, 10-infra-kernel\n");
+    let errors = errors(&["-f", &sample(), "--pool", "infra", "--explain", "spec.fips"]);
+    assert!(errors[0].starts_with("error: no MachineConfig sets anything at spec.fips: "), "{errors:?}");
+}
+
+#[test]
+fn diff_says_what_a_change_costs() {
+    let mode =
+        |mode: &str| machine_config("a", &file("/etc/a", &format!("mode: {mode}, contents: {{source: 'data:,1'}}")));
+    let pull_secret = |text: &str| {
+        machine_config("b", &file("/var/lib/kubelet/config.json", &format!("contents: {{source: 'data:,{text}'}}")))
+    };
+    let (before, path) = folder(&[("a.yaml", &mode("0600")), ("b.yaml", &pull_secret("1"))]);
+    let now = before.path().join("now.txt");
+    fs::write(&now, printed(&["-f", &path])).unwrap();
+    let diff = || printed(&["-f", &path, "--diff", now.to_str().unwrap()]);
+    assert!(
+        diff().starts_with("from rendered-worker-") && diff().ends_with("\ncost of each node: none\n"),
+        "{}",
+        diff()
+    );
+
+    fs::write(before.path().join("b.yaml"), pull_secret("2")).unwrap();
+    let lines: Vec<_> = diff().lines().map(str::to_owned).collect();
+    assert_eq!(lines[0], "~ spec.config.storage.files[/var/lib/kubelet/config.json]  by b");
+    assert_eq!(lines[2], "cost of each node: none");
+
+    fs::write(before.path().join("a.yaml"), mode("0644")).unwrap();
+    assert!(diff().contains("~ spec.config.storage.files[/etc/a]  by a\n"), "{}", diff());
+    assert!(diff().ends_with("\ncost of each node: reboot\n"), "{}", diff());
+
+    fs::write(before.path().join("c.yaml"), machine_config("c", "  fips: true\n")).unwrap();
+    let errors = errors(&["-f", &path, "--diff", now.to_str().unwrap()]);
+    assert!(
+        errors[0].starts_with("error: MachineConfigPool worker: spec.fips: Forbidden: a node cannot be"),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn errors_name_file_object_and_field_and_all_are_shown() {
+    let (_folder, path) = folder(&[
+        ("good.yaml", &machine_config("good", &file("/etc/a", "mode: 0644"))),
+        ("mode.yaml", &machine_config("mode", &file("/etc/b", "mode: 04755"))),
+        ("old.yaml", &machine_config("old", "  config: {ignition: {version: 2.2.0}}\n")),
+        ("type.yaml", &machine_config("type", &file("/etc/c", "mode: rw"))),
+        ("spec.yaml", &machine_config("spec", "  kernelType: fast\n")),
+    ]);
+    let found = errors(&["-f", &path]);
+    let expected = [
+        format!(
+            "error: {path}/mode.yaml: MachineConfig mode: spec.config.storage.files[0].mode: Invalid value: 2541: "
+        ),
+        format!("error: {path}/old.yaml: MachineConfig old: spec.config.ignition.version: Invalid value: \"2.2.0\": "),
+        format!("error: {path}/spec.yaml: MachineConfig spec: spec.kernelType: Unsupported value: \"fast\": "),
+        format!(
+            "error: {path}/type.yaml: MachineConfig type: spec.config.storage.files[0].mode: Invalid value: must be an int"
+        ),
+    ];
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!(found.starts_with(expected), "{found}\n{expected}");
+    }
+}
+
+#[test]
+fn objects_that_cannot_be_read_are_named_with_their_file() {
+    let good = machine_config("a", &file("/etc/a", "mode: 0644"));
+    let (_folder, path) = folder(&[
+        ("1.yaml", &good),
+        ("2.yaml", &good),
+        ("3.yaml", &machine_config("b", "  fips: [true]\n")),
+        ("4.yaml", "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\nmetadata: {}\n"),
+        ("5.yaml", "a: [\n"),
+        ("6.yaml", "kind: ConfigMap\napiVersion: v1\nmetadata: {name: not-ours}\n"),
+        ("7.txt", "no object"),
+    ]);
+    let (_empty, empty) = folder(&[]);
+    let found = errors(&["-f", &path]);
+    // A file that is no YAML hides what is wrong in the others.
+    assert!(
+        found.len() == 1 && found[0].starts_with(&format!("error: {path}/5.yaml: must be YAML or JSON: ")),
+        "{found:?}"
+    );
+    fs::remove_file(format!("{path}/5.yaml")).unwrap();
+    assert_eq!(
+        errors(&["-f", &path]),
+        [
+            format!("error: {path}/2.yaml: MachineConfig a: is in {path}/1.yaml as well"),
+            format!("error: {path}/3.yaml: MachineConfig b: spec.fips: invalid type: sequence, expected a boolean"),
+            format!("error: {path}/4.yaml: MachineConfig: metadata.name: Required value"),
+        ]
+    );
+    let expected =
+        "MachineConfigPool worker: spec.machineConfigSelector: Invalid value: no MachineConfig has these labels";
+    assert_eq!(errors(&["-f", &empty]), [format!("error: {empty}/pool.yaml: {expected}")]);
+    assert!(errors(&["-f", "/nowhere"])[0].starts_with("error: failed to read /nowhere: "));
+}
+
+#[test]
+fn what_has_no_effect_is_a_warning_once() {
+    let second = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: infra}\n\
+                  spec: {machineConfigSelector: {matchLabels: {role: worker}}}\n";
+    let kubelet = "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nmetadata: {name: k}\n\
+                   spec: {machineConfigPoolSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}\n";
+    let (_folder, path) = folder(&[
+        ("a.yaml", &machine_config("a", &file("/etc/a", "Mode: 0644"))),
+        ("infra.yaml", second),
+        ("kubelet.yaml", kubelet),
+    ]);
+    let run = run(&["-f", &path]);
+    assert_eq!((run.code, documents(&run.text).len()), (0, 2), "{}", run.errors);
+    let expected = [
+        format!("warning: {path}/a.yaml: MachineConfig a: spec.config.storage.files[0].Mode: is no field of "),
+        format!("warning: {path}/kubelet.yaml: KubeletConfig k: selects pool infra; "),
+        format!("warning: {path}/kubelet.yaml: KubeletConfig k: selects pool worker; "),
+    ];
+    let found: Vec<_> = run.errors.lines().collect();
+    assert_eq!(found.len(), expected.len(), "{found:?}");
+    for (found, expected) in found.iter().zip(&expected) {
+        assert!(found.starts_with(expected), "{found}");
+    }
+}
+
+/// As `kubectl` reads them, so that a folder renders to what it is in a cluster.
+#[test]
+fn numbers_and_booleans_are_those_of_kubectl() {
+    for (written, mode) in [("420", 420), ("0644", 420), ("0o644", 420), ("0x1a4", 420), ("0b110100100", 420)] {
+        let (_folder, path) = folder(&[("a.yaml", &machine_config("a", &file("/etc/a", &format!("mode: {written}"))))]);
+        let object = &documents(&printed(&["-f", &path]))[0];
+        assert_eq!(object["spec"]["config"]["storage"]["files"][0]["mode"], mode, "{written}");
+    }
+    for (written, fips) in [("true", true), ("True", true), ("yes", true), ("on", true), ("no", false), ("off", false)]
+    {
+        let (_folder, path) = folder(&[("a.yaml", &machine_config("a", &format!("  fips: {written}\n")))]);
+        assert_eq!(documents(&printed(&["-f", &path]))[0]["spec"]["fips"], fips, "{written}");
+    }
+}
+
+#[test]
+fn help_teaches() {
+    let help = printed(&["--help"]);
+    for text in ["--explain", "Who has set this file", "What would a change cost each node", "Exit codes"] {
+        assert!(help.contains(text), "{text} is not in {help}");
+    }
+    assert_eq!(run(&[]).code, 2);
+    assert_eq!(run(&["-f", ".", "-o", "toml"]).code, 2);
+}
