@@ -84,7 +84,9 @@ pub mod node {
     pub const TERMINATING: &str = "Terminating";
     /// Written by the kubelet, and read.
     pub const READY: &str = "Ready";
+    /// Written by the node-problem-detector, and read: nothing can be written to the file system of the Node.
+    pub const READONLY_FILESYSTEM: &str = "ReadonlyFilesystem";
     /// The conditions that make a machine unhealthy unless they are False, by default.
     pub const DEFAULT_UNHEALTHY: [&str; 4] =
-        ["KernelDeadlock", "ReadonlyFilesystem", "DiskPressure", "NetworkUnavailable"];
+        ["KernelDeadlock", READONLY_FILESYSTEM, "DiskPressure", "NetworkUnavailable"];
 }

@@ -119,6 +119,8 @@ pub mod machine {
     pub const FAILED_TERMINATION: &str = "FailedTermination";
     /// The VM and the Node are gone.
     pub const TERMINATED: &str = "Terminated";
+    /// Its Node was deleted, and so the Machine is.
+    pub const NODE_DELETED: &str = "NodeDeleted";
     /// The tags of the VM that the Machine names say that it is another Machine's.
     pub const PROVIDER_ID_MISMATCH: &str = "ProviderIDMismatch";
     /// Other Machines name the same VM.

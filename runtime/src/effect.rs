@@ -137,6 +137,11 @@ impl<E: Effect> Outcomes<E> {
         self.known.values().any(|known| known.running)
     }
 
+    /// Since when the oldest of the calls in progress or queued has been so.
+    pub fn running_since(&self) -> Option<Timestamp> {
+        self.known.values().filter(|known| known.running).map(|known| known.begun).min()
+    }
+
     /// When a call last began or ended.
     pub fn latest(&self) -> Option<Timestamp> {
         let ended = |known: &Known<E::Outcome>| known.last.as_ref().map_or(known.begun, |(ended, _)| *ended);

@@ -18,6 +18,7 @@ use super::{
     settings::Settings,
     snapshot::{Owner, Snapshot},
     trace,
+    waiting::WORTH_TELLING,
 };
 use crate::shared::ownership::vm_id;
 
@@ -30,6 +31,9 @@ pub(super) const LASTING: Duration = Duration::from_mins(10);
 const LONGEST_TOLD: Duration = Duration::from_hours(1);
 
 pub(super) const PAUSE_OVER: &str = "the pause after a failed call is over";
+
+/// The wait for an answer to a call, or for its turn.
+pub(super) const CALLING: &str = "CallingProvider";
 
 pub(super) struct Provider<'a> {
     pub(super) scope: Scope<'a>,
@@ -98,9 +102,9 @@ impl<'a> Provider<'a> {
         Some(if known.queued {
             let text = "a call to the provider has yet to be sent: as many are in progress as the flags --*-concurrency \
                         allow, or the provider asks for fewer";
-            ("CallQueued", text.to_owned())
+            (CALLING, text.to_owned())
         } else {
-            ("CallingProvider", format!("the provider has not answered since {:.0}", known.begun))
+            (CALLING, format!("the provider has not answered since {:.0}", known.begun))
         })
     }
 
@@ -139,7 +143,9 @@ impl<'a> Provider<'a> {
     }
 
     pub(super) fn ask(&self, why: &'static str, verb: Verb) -> Stage {
-        Stage::step(why, Step::Call(self.call(verb)))
+        // A call that takes long is a wait, which the next plan tells.
+        let later = self.scope.now().checked_add(WORTH_TELLING).ok();
+        Stage::step(why, Step::Call(self.call(verb))).waking_at(later)
     }
 
     pub(super) fn ask_owner(&self) -> Stage {

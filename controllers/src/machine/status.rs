@@ -139,7 +139,12 @@ impl<'a> StatusDraft<'a> {
         self
     }
 
+    /// The write; `None` without a change, and when nothing would be left: the API server takes an empty status for `null`, and
+    /// refuses it.
     pub(super) fn step(self) -> Option<Step<Call>> {
+        if self.status == MachineStatus::default() {
+            return None;
+        }
         Step::apply(CONTROL, self.machine, &StatusPart::<Machine> { status: self.status })
     }
 }

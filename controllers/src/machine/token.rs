@@ -68,6 +68,35 @@ pub(super) async fn ensure(
     groups: &str,
     now: Timestamp,
 ) -> Result<String, String> {
+    let name = format!("bootstrap-token-{}", id(&request.machine.uid));
+    let made = make(target, request, groups, now).await?;
+    let found = match made {
+        Some(token) => return Ok(token),
+        None => read(target, &name).await?,
+    };
+    let token = found.text("token-id").zip(found.text("token-secret"));
+    let Some((id, secret)) = token else {
+        return Err(format!("Secret kube-system/{name} is no bootstrap token: delete it"));
+    };
+    let expires = found.text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
+    let Some(expires) = expires.filter(|expires| *expires < after(now, request.token_lifetime / 2)) else {
+        return Ok(format!("{id}.{secret}"));
+    };
+    // A VM may have the secret already, so it is kept, with half its lifetime or more to come, as if it were new. Where the
+    // rights do not suffice, as under machine-controller-manager's role, the token is used to its end, and then made anew.
+    match renew(target, &found.0, after(now, request.token_lifetime)).await {
+        Ok(()) => Ok(format!("{id}.{secret}")),
+        Err(_) if expires > now => Ok(format!("{id}.{secret}")),
+        Err(_) => {
+            drop(target, &request.machine.uid).await?;
+            let made = make(target, request, groups, now).await?;
+            made.ok_or_else(|| format!("somebody else has made Secret kube-system/{name}"))
+        }
+    }
+}
+
+/// Makes a token; `None` if there is one.
+async fn make(target: &Connection, request: &Request, groups: &str, now: Timestamp) -> Result<Option<String>, String> {
     let (machine, id) = (&request.machine.name, id(&request.machine.uid));
     let secret = secret().map_err(|error| format!("failed to draw a bootstrap token: {error}"))?;
     let expiry = after(now, request.token_lifetime).to_string();
@@ -83,31 +112,26 @@ pub(super) async fn ensure(
     let body = json!({"apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
         "metadata": {"name": name, "namespace": "kube-system"}, "stringData": data});
     match target.send(Call::with(Method::POST, TOKENS, "application/json", &body)).await {
-        Ok(_) => Ok(format!("{id}.{secret}")),
-        Err(error) if error.reason == "AlreadyExists" => existing(target, &name, request.token_lifetime, now).await,
+        Ok(_) => Ok(Some(format!("{id}.{secret}"))),
+        Err(error) if error.reason == "AlreadyExists" => Ok(None),
         Err(error) => Err(failed("make", &error)),
     }
 }
 
-/// The token that was made before, with the same secret: a VM may have it already. It is valid for at least half its lifetime
-/// again, as if it were new: a creation may have failed again and again since.
-async fn existing(target: &Connection, name: &str, lifetime: Duration, now: Timestamp) -> Result<String, String> {
-    let answer = target.send(Call::get(format!("{TOKENS}/{name}"))).await.map_err(|error| failed("read", &error))?;
-    let found: Secret =
-        serde_json::from_slice(answer.body()).map_err(|_| "the bootstrap token cannot be decoded".to_owned())?;
-    let text = |key: &str| {
-        let value: Option<&ByteString> = found.data.as_ref().and_then(|data| data.get(key));
+/// A token that was made before.
+struct Existing(Secret);
+
+impl Existing {
+    fn text(&self, key: &str) -> Option<String> {
+        let value: Option<&ByteString> = self.0.data.as_ref().and_then(|data| data.get(key));
         value.and_then(|value| String::from_utf8(value.0.clone()).ok())
-    };
-    let token = text("token-id").zip(text("token-secret"));
-    let Some((id, secret)) = token else {
-        return Err(format!("Secret kube-system/{name} is no bootstrap token: delete it"));
-    };
-    let expires = text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
-    if expires.is_some_and(|expires| expires < after(now, lifetime / 2)) {
-        renew(target, &found, after(now, lifetime)).await?;
     }
-    Ok(format!("{id}.{secret}"))
+}
+
+async fn read(target: &Connection, name: &str) -> Result<Existing, String> {
+    let answer = target.send(Call::get(format!("{TOKENS}/{name}"))).await.map_err(|error| failed("read", &error))?;
+    let found = serde_json::from_slice(answer.body());
+    found.map(Existing).map_err(|_| "the bootstrap token cannot be decoded".to_owned())
 }
 
 /// Moves the end of a token. Kubernetes may delete it meanwhile: because of the UID none is made from the end alone.

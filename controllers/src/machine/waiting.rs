@@ -8,11 +8,11 @@ use nodewright_runtime::{
     plan::{Plan, Wait},
 };
 
-use super::{calls::Call, decision::Scope};
+use super::{calls::Call, decision::Scope, provider::CALLING};
 use crate::shared::CONTROL;
 
 /// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
-const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
+pub(super) const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
 /// The pause between two texts: what a Machine waits for may change with each report of a kubelet.
 const TOLD_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
@@ -33,7 +33,9 @@ pub(super) fn told(scope: &Scope<'_>, mut plan: Plan<Call>) -> Plan<Call> {
         }
         (text, known) => text.is_none() && known.is_none(),
     };
-    let again = scope.context.status_written.and_then(|written| scope.pause_end(written, TOLD_AGAIN));
+    // A process that starts does not know since when an object waits, and takes nothing back that may still hold.
+    let written = scope.context.status_written.unwrap_or(scope.context.leader_since);
+    let again = scope.pause_end(written, TOLD_AGAIN).filter(|_| known.is_some());
     if let Some(next) = due.into_iter().chain(again.filter(|_| !is_known)).min() {
         plan.wake_at(next);
     }
@@ -49,16 +51,25 @@ pub(super) fn told(scope: &Scope<'_>, mut plan: Plan<Call>) -> Plan<Call> {
     plan
 }
 
-/// The first wait that has lasted for long and that no other condition tells; or when there will be one.
+/// The first wait that has lasted for long, or that the condition tells already, and that no other condition tells; or when there
+/// will be one.
 fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan<Call>) -> (Option<&'a Wait>, Option<Timestamp>) {
+    let known = scope.machine.condition(conditions::machine::WAITING).and_then(|known| known.reason.as_deref());
     let mut next = None;
     for wait in plan.waits.iter().filter(|wait| !is_told(scope.machine, wait)) {
-        match scope.pause_end(scope.context.waiting_since(wait.reason), WORTH_TELLING) {
+        match scope.pause_end(since(scope, wait), WORTH_TELLING).filter(|_| known != Some(wait.reason)) {
             None => return (Some(wait), None),
             Some(due) => next = next.into_iter().chain([due]).min(),
         }
     }
     (None, next)
+}
+
+/// Since when the wait lasts. That for an answer begins with the call.
+fn since(scope: &Scope<'_>, wait: &Wait) -> Timestamp {
+    let known = scope.context.waiting_since(wait.reason);
+    let called = scope.context.outcomes.running_since().filter(|_| wait.reason == CALLING);
+    called.map_or(known, |called| called.min(known))
 }
 
 fn is_told(machine: &Machine, wait: &Wait) -> bool {

@@ -70,6 +70,15 @@ pub(super) fn plan(
     } else if controller.full_schema.get() {
         write(context, snapshot, &problems).add_to(&mut plan);
     }
+    // Only a status could tell what is missing. Without one, as with machine-controller-manager's CRDs, an event does.
+    if !controller.full_schema.get() && snapshot.machines > 0 {
+        let missing = snapshot.secrets.iter().filter(|secret| matches!(secret.found, Lookup::Missing));
+        let events =
+            missing.map(|secret| format!("Secret {} does not exist, or is not of type Opaque: create it", secret.key));
+        for text in events {
+            plan.event(Event::warning(reference(class), class_secrets::NOT_FOUND, text));
+        }
+    }
     plan
 }
 

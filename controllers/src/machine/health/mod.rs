@@ -30,7 +30,7 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
-pub(super) use self::node::{has_healthy_node, not_ready_since, unhealthy_because};
+pub(super) use self::node::{has_healthy_node, not_ready_since, unable_since, unhealthy_because};
 use self::{
     deadline::{Deadline, Progress},
     node::{ignored_until, lacks_critical_components},
@@ -96,7 +96,8 @@ fn node_deleted(scope: &Scope<'_>, node: &Node) -> Stage {
     let Err(held) = budget::permit(scope) else {
         return Stage::step(FAILURE_REPORTED, failure_status(scope, Some(node)))
             .then("is its node really being deleted?", Step::confirm_unchanged(TARGET, node))
-            .then("its node is being deleted", Step::delete(CONTROL, scope.machine));
+            .then("its node is being deleted", Step::delete(CONTROL, scope.machine))
+            .telling(scope.normal(reasons::machine::NODE_DELETED, format!("node {} was deleted", name(node))));
     };
     let text = |why: String| format!("node {} is being deleted; {why}", name(node));
     let (kind, status) = (conditions::machine::REMEDIATION_ALLOWED, text(held.status));

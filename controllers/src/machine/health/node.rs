@@ -47,6 +47,14 @@ pub(in super::super) fn not_ready_since(node: &Node) -> Option<Timestamp> {
     ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
 }
 
+/// Since when the Pods of a Node cannot be ended: it is not ready, or its file system is read-only.
+pub(in super::super) fn unable_since(node: &Node) -> Option<Timestamp> {
+    let read_only = node.conditions().iter().find(|condition| condition.type_ == conditions::node::READONLY_FILESYSTEM);
+    let read_only = read_only.filter(|condition| condition.status != "False");
+    let read_only = read_only.and_then(|condition| Some(condition.last_transition_time.as_ref()?.0));
+    not_ready_since(node).into_iter().chain(read_only).min()
+}
+
 fn ready(node: &Node) -> Option<&NodeCondition> {
     node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
 }

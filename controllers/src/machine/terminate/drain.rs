@@ -24,14 +24,15 @@ use crate::shared::{
     TARGET,
     drain::{self, Blocker, Drain, End, FORCED_LIMIT, Progress, Rules},
     node::Node,
-    ownership::NODE_AWAITED,
+    ownership::{NODE_AWAITED, vm_id},
 };
 
 const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
 
 /// It can be seen what runs on the Node. A forced deletion does not wait for that.
 pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
-    if !scope.snapshot.nodes_listed && !scope.machine.is_force_deletion() {
+    let has_vm = vm_id(scope.machine).is_some();
+    if has_vm && !scope.snapshot.nodes_listed && !scope.machine.is_force_deletion() {
         let due = given_up_at(scope.settings, scope.machine).map(|due| due.max(listing_deadline(scope)));
         if due.is_none_or(|due| due > scope.now()) {
             let message = "the target cluster has yet to list its nodes: is its API server reachable?";
@@ -113,11 +114,11 @@ fn force(scope: &Scope<'_>, node: &Node) -> Option<&'static str> {
         return Some("the drain timeout is over");
     }
     let is_dead = is_over(not_ready_deadline(scope, node));
-    is_dead.then_some("the node has not been ready for too long: its pods cannot answer")
+    is_dead.then_some("the node has been not ready or read-only for too long: its pods cannot end")
 }
 
 fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
-    health::not_ready_since(node)?.checked_add(scope.settings.not_ready_limit).ok()
+    health::unable_since(node)?.checked_add(scope.settings.not_ready_limit).ok()
 }
 
 /// The part of the plan that makes progress with a drain, and says what it waits for.

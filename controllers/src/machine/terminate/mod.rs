@@ -155,7 +155,9 @@ impl Stage {
         if says(known, reason) && known.message.as_deref() == Some(&*clip(message)) {
             return self;
         }
-        match scope.context.status_written.and_then(|written| scope.pause_end(written, SHOWN_AGAIN)) {
+        // Nor is it written at once by a process that starts, and learns only now how long something has been so.
+        let written = scope.context.status_written.unwrap_or(scope.context.leader_since);
+        match scope.pause_end(written, SHOWN_AGAIN) {
             Some(due) => self.waking_at(due),
             None => self.writing(scope, progress, (reason, message)),
         }

@@ -133,7 +133,7 @@ pub(super) fn listing_deadline(scope: &Scope<'_>) -> Timestamp {
 /// The VM is gone, and the Nodes are not listed yet. A forced deletion waits a little for the list, others wait for it.
 fn unlisted(scope: &Scope<'_>) -> Stage {
     let due = Some(listing_deadline(scope)).filter(|_| scope.machine.is_force_deletion());
-    if due.is_some_and(|due| due <= scope.now()) {
+    if vm_id(scope.machine).is_none() || due.is_some_and(|due| due <= scope.now()) {
         return Stage::over();
     }
     let message = "the VM is gone; its node is deleted once the target cluster has listed its nodes";

@@ -6,6 +6,7 @@ mod limits;
 mod observed;
 mod provision;
 mod terminate;
+mod tokens;
 mod unreadable;
 mod waiting;
 mod without_target;

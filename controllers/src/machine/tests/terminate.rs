@@ -83,6 +83,20 @@ fn a_drain_whose_time_is_over_deletes_the_pods() {
 }
 
 #[test]
+fn the_pods_of_a_node_that_has_been_read_only_for_long_are_deleted() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let since = |status: &str, since: &str| {
+        let mut node = cordoned();
+        let condition = json!({"type": "ReadonlyFilesystem", "status": status, "lastTransitionTime": since});
+        node["status"]["conditions"].as_array_mut().unwrap().push(condition);
+        scene(dying()).node(node).pods(std::slice::from_ref(&pod))
+    };
+    assert_eq!(since("True", "2026-06-01T11:55:00Z").steps(), ["delete now Pod default/p"]);
+    assert_eq!(since("True", "2026-06-01T11:56:00Z").steps(), ["evict Pod default/p"]);
+    assert_eq!(since("False", "2026-06-01T11:00:00Z").steps(), ["evict Pod default/p"]);
+}
+
+#[test]
 fn a_forced_drain_whose_requests_fail_writes_its_status_every_half_minute() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
     let reported = json!({"conditions": [{"type": "Drained", "status": "False", "reason": "RequestFailed",

@@ -86,12 +86,41 @@ fn the_condition_goes_with_the_wait() {
 fn a_call_that_waits_for_its_turn_is_told_from_one_that_is_not_answered() {
     let mut scene = scene(machine("m")).running(Verb::Create);
     let wait = |scene: &Scene| (scene.plan().waits[0].reason, scene.plan().waits[0].message.clone());
-    assert_eq!(wait(&scene).0, "CallQueued");
     assert!(wait(&scene).1.contains("--*-concurrency"));
     let call = scene.call(Verb::Create);
     assert!(!scene.outcomes.started(&call, scene.now));
     let answer = "the provider has not answered since 2026-06-01T12:00:00Z";
     assert_eq!(wait(&scene), ("CallingProvider", answer.to_owned()));
+}
+
+#[test]
+fn a_call_that_lasts_is_looked_at_and_told_though_nothing_else_happens() {
+    let mut scene = scene(machine("m"));
+    let half_a_minute = scene.now + SignedDuration::from_secs(30);
+    assert_eq!((scene.steps(), scene.plan().wake), (vec!["call Status".to_owned()], Some(half_a_minute)));
+    scene = scene.running(Verb::Status);
+    scene.now = half_a_minute;
+    assert_eq!(condition(&scene.plan()).unwrap()["reason"], "CallingProvider");
+}
+
+#[test]
+fn a_process_that_starts_keeps_what_was_told_until_it_knows_better() {
+    let mut new = scene(told("Joining", "node n is not ready"));
+    new.since = new.now - SignedDuration::from_secs(20);
+    assert_eq!((new.plan().is_idle(), new.plan().wake), (true, Some(at("2026-06-01T12:00:10Z"))));
+    new.since = new.now - SignedDuration::from_secs(30);
+    let shown = condition(&new.plan()).unwrap();
+    assert_eq!(shown["lastTransitionTime"], NOW, "since it was told first");
+    assert!(shown["message"].as_str().unwrap().contains("there is no node"));
+}
+
+/// The API server takes `"status": {}` for `null`, and refuses it.
+#[test]
+fn a_status_of_which_nothing_would_be_left_is_not_written() {
+    let waited = json!([{"type": WAITING, "status": "True", "reason": "CallingProvider", "message": ""}]);
+    let scene =
+        scene(machine("m").with("/status/conditions", waited)).answered(Verb::Status, 1, failed(Code::NotFound));
+    assert_eq!(scene.steps(), ["call Create"]);
 }
 
 #[test]

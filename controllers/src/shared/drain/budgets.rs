@@ -70,6 +70,11 @@ impl<'a> Verdict<'a> {
                 name(*budget),
                 budget.status.expected_pods
             ),
+            Self::Full(budget) if budget.status.expected_pods == 0 => format!(
+                "disruption budget {} allows no disruption: no controller says how many pods there should be; give it a number as \
+                 minAvailable",
+                name(*budget)
+            ),
             Self::Full(budget) => format!(
                 "disruption budget {} wants {} healthy pods and has {}",
                 name(*budget),
