@@ -1,6 +1,6 @@
 //! What a decision about one Machine may know ([`Scope`]), and what it brings to the plan ([`Stage`]).
 
-use jiff::{Timestamp, TimestampArithmetic};
+use jiff::{SignedDuration, Timestamp, TimestampArithmetic};
 use nodewright_api::Machine;
 use nodewright_driver::Driver;
 use nodewright_runtime::{
@@ -10,6 +10,9 @@ use nodewright_runtime::{
 };
 
 use super::{calls::Call, settings::Settings, snapshot::Snapshot, status::StatusDraft};
+
+/// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
+pub(super) const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {

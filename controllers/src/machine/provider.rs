@@ -14,11 +14,10 @@ use nodewright_runtime::{
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
     claim::is_verified,
-    decision::{Scope, Stage},
+    decision::{Scope, Stage, WORTH_TELLING},
     settings::Settings,
     snapshot::{Owner, Snapshot},
     trace,
-    waiting::WORTH_TELLING,
 };
 use crate::shared::ownership::vm_id;
 

@@ -8,11 +8,13 @@ use nodewright_runtime::{
     plan::{Plan, Wait},
 };
 
-use super::{calls::Call, decision::Scope, provider::CALLING};
+use super::{
+    calls::Call,
+    decision::{Scope, WORTH_TELLING},
+    provider::CALLING,
+};
 use crate::shared::CONTROL;
 
-/// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
-pub(super) const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
 /// The pause between two texts: what a Machine waits for may change with each report of a kubelet.
 const TOLD_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
