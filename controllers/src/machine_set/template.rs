@@ -9,7 +9,7 @@ use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
     effect::Never,
-    object::{annotation, label, name},
+    object::{annotation, is_deleting, label, name},
     plan::{Context, FailureClass, Planned, Step},
 };
 use serde::Serialize;
@@ -40,7 +40,8 @@ impl MachinePart {
     }
 
     /// The fields that an existing Machine takes over from the template: node template, timeouts, class kind. It keeps its
-    /// class, from which its VM was created, and its metadata as far as it still has what it was created with.
+    /// class, from which its VM was created, its metadata as far as it still has what it was created with, and, in deletion, a
+    /// shorter drain timeout of its own.
     pub(super) fn for_live(mut self, live: &Machine) -> Self {
         let mut metadata = self.seen_like(live).metadata;
         let is_own = |key: &String| self.metadata.annotations.contains_key(key);
@@ -48,6 +49,11 @@ impl MachinePart {
         metadata.annotations.retain(|key, _| is_own(key));
         self.metadata = metadata;
         self.spec.class = ClassRef { kind: self.spec.class.kind, ..live.spec.class.clone() };
+        if is_deleting(live) {
+            // Whoever shortens a drain that has begun changes the Machine.
+            let timeouts = [self.spec.drain_timeout, live.spec.drain_timeout];
+            self.spec.drain_timeout = timeouts.into_iter().flatten().min_by_key(|timeout| timeout.to_std());
+        }
         self
     }
 

@@ -78,6 +78,18 @@ fn what_machines_take_over_reaches_those_in_deletion() {
 }
 
 #[test]
+fn a_drain_timeout_that_was_shortened_on_a_machine_in_deletion_stays() {
+    for template in [None, Some("1m".parse().unwrap())] {
+        let mut set = machine_set("set", 1, Some("k7f;0"));
+        set.spec.template.spec.drain_timeout = template;
+        let current = template.iter().fold(member(&set, 1), |current, _| current.with("/spec/drainTimeout", "1m"));
+        let leaving = member(&set, 0).deleting().with("/spec/drainTimeout", "1s").build();
+        let steps = steps(&planned(&snapshot(set, vec![leaving, current.build()])));
+        assert!(steps.is_empty(), "{steps:?}");
+    }
+}
+
+#[test]
 fn every_class_of_refusal_is_a_condition_as_soon_as_a_retry_does_not_help() {
     let set = machine_set("set", 1, Some(LEDGER));
     let snapshot = snapshot(set, vec![]);

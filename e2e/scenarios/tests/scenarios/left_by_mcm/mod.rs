@@ -37,19 +37,11 @@ async fn what_machine_controller_manager_leaves_at_any_stage_comes_to_its_end() 
 
     let mut manager = ManagerProcess::start(env.manager_options("manager", false, &[])).await?;
     let mut unmet = vec![];
-    let mut ended = Ok(());
-    // A forced drain has a minute for Pods and another one for volumes: that is as long as one wait.
-    for _ in 0..2 {
-        let attempt = env.wait_for("each machine at its end", async || {
-            unmet = differences(&env, &left, replicas).await?;
-            Ok(unmet.is_empty())
-        });
-        ended = attempt.await;
-        if ended.is_ok() {
-            break;
-        }
-    }
-    if let Err(failure) = ended {
+    let ended = env.wait_for("each machine at its end", async || {
+        unmet = differences(&env, &left, replicas).await?;
+        Ok(unmet.is_empty())
+    });
+    if let Err(failure) = ended.await {
         return Err(failure.and(&unmet.join("\n")));
     }
     manager.check()?;
