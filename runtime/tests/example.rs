@@ -16,18 +16,7 @@ fn plan(name: &str, stores: Stores) -> String {
     let stores = stores.with(share::HOME, namespace.build());
     let snapshot = share::Share.snapshot(&stores, &ObjectRef::new(share::HOME, "", name)).unwrap();
     let (now, outcomes) = ("2026-06-01T12:00:00Z".parse().unwrap(), Outcomes::default());
-    let moment = Context {
-        now,
-        leader_since: now,
-        connected_since: now,
-        attempt: 0,
-        failure: None,
-        outcomes: &outcomes,
-        refusals: &[],
-        notes: &[],
-        waits: &[],
-        status_written: None,
-    };
+    let moment = Context::new(now, &outcomes);
     share::Share.plan(&moment, &snapshot).to_string()
 }
 

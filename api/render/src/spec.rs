@@ -31,7 +31,7 @@ pub struct RenderedSpec {
 }
 
 impl RenderedSpec {
-    /// Reads a rendered MachineConfig, whoever has rendered it.
+    /// Reads a rendered MachineConfig: one of ours, or one that MCO has rendered.
     pub fn read(spec: &MachineConfigSpec) -> Result<Self, Vec<FieldError>> {
         let path = FieldPath::new("spec").child("config");
         let parsed = spec.config.as_ref().map(|text| parse(text.text(), &path)).transpose()?;

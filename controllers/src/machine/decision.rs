@@ -13,6 +13,8 @@ use super::{calls::Call, settings::Settings, snapshot::Snapshot, status::StatusD
 
 /// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
 pub(super) const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
+/// The pause between two texts about the same wait.
+const TOLD_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'a> {
@@ -44,6 +46,12 @@ impl<'a> Scope<'a> {
     /// The end of a pause that began then, while that is yet to come.
     pub(super) fn pause_end(&self, begun: Timestamp, pause: impl Into<TimestampArithmetic>) -> Option<Timestamp> {
         begun.checked_add(pause).ok().filter(|end| *end > self.now())
+    }
+
+    /// When the status may say something else about a wait, while that is yet to come. What a Machine waits for may change often. A
+    /// process that starts does not know since when, and takes nothing back that may still hold.
+    pub(super) fn next_text(&self) -> Option<Timestamp> {
+        self.pause_end(self.context.status_written.unwrap_or(self.context.leader_since), TOLD_AGAIN)
     }
 
     /// When the Machine has to be a healthy Node, while that time is yet to come.

@@ -12,7 +12,7 @@ use super::{
     claim::{self, Vm},
     decision::{Scope, Stage},
     health,
-    provider::{Answer, PAUSE_OVER, Provider, VmStatus, creation_pause},
+    provider::{Answer, CALLING, PAUSE_OVER, Provider, VmStatus, creation_pause},
     provision::{foreign, invalid, is_unprovisioned},
     terminate,
 };
@@ -37,8 +37,8 @@ fn prove(scope: &Scope<'_>) -> Stage {
         Err(problem) => return invalid(scope, problem.reason, &problem.message),
     };
     let provider = Provider::of(scope, class);
-    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create]) {
-        return Stage::waiting(reason, message);
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Stage::waiting(CALLING, message);
     }
     match provider.vm_status() {
         None => provider.ask_owner(),
@@ -120,8 +120,8 @@ fn settle(scope: &Scope<'_>) -> Stage {
     // If the class is not usable, the stage of the VM says why.
     let Ok(class) = &scope.snapshot.class else { return Stage::over() };
     let provider = Provider::of(scope, class);
-    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create]) {
-        return Stage::waiting(reason, message);
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Stage::waiting(CALLING, message);
     }
     match provider.vm_status() {
         None => provider.ask_owner(),

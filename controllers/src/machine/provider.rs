@@ -95,15 +95,15 @@ impl<'a> Provider<'a> {
         verbs.iter().any(|verb| self.scope.context.outcomes.is_running(&self.call(*verb)))
     }
 
-    /// What to say while one of these calls has no answer yet.
-    pub(super) fn awaited(&self, verbs: &[Verb]) -> Option<(&'static str, String)> {
+    /// What to say while one of these calls has no answer yet: the message of the wait [`CALLING`].
+    pub(super) fn awaited(&self, verbs: &[Verb]) -> Option<String> {
         let known = verbs.iter().filter_map(|verb| self.known(*verb)).find(|known| known.running)?;
         Some(if known.queued {
-            let text = "a call to the provider has yet to be sent: as many are in progress as the flags --*-concurrency \
-                        allow, or the provider asks for fewer";
-            (CALLING, text.to_owned())
+            "a call to the provider has yet to be sent: as many are in progress as the flags --*-concurrency allow, or the \
+             provider asks for fewer"
+                .to_owned()
         } else {
-            (CALLING, format!("the provider has not answered since {:.0}", known.begun))
+            format!("the provider has not answered since {:.0}", known.begun)
         })
     }
 

@@ -18,7 +18,7 @@ use super::{
     claim,
     decision::{Scope, Stage},
     node_sync::{AppliedKeys, LONGEST_LABEL},
-    provider::{Answer, PAUSE_OVER, Provider, VmStatus, creation_pause},
+    provider::{Answer, CALLING, PAUSE_OVER, Provider, VmStatus, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,
 };
@@ -47,8 +47,8 @@ pub(super) fn create(scope: &Scope<'_>) -> Stage {
         return Stage::waiting("Retired", message);
     }
     let provider = Provider::of(scope, class);
-    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create]) {
-        return Stage::waiting(reason, message);
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Stage::waiting(CALLING, message);
     }
     let unknown = || provider.ask("nothing is known of the machine's VM", Verb::Status);
     let Some(answer) = provider.newest(&[Verb::Status, Verb::Create]) else { return unknown() };
@@ -83,8 +83,8 @@ pub(super) fn initialize(scope: &Scope<'_>) -> Stage {
         Err(problem) => return invalid(scope, problem.reason, &problem.message),
     };
     let provider = Provider::of(scope, class);
-    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Initialize]) {
-        return Stage::waiting(reason, message);
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Initialize]) {
+        return Stage::waiting(CALLING, message);
     }
     let instance = match provider.vm_status() {
         None => return provider.ask_owner(),

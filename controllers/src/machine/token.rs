@@ -82,8 +82,8 @@ pub(super) async fn ensure(
     let Some(expires) = expires.filter(|expires| *expires < after(now, request.token_lifetime / 2)) else {
         return Ok(format!("{id}.{secret}"));
     };
-    // A VM may have the secret already, so it is kept, with half its lifetime or more to come, as if it were new. Where the
-    // rights do not suffice, as under machine-controller-manager's role, the token is used to its end, and then made anew.
+    // The secret stays, because a VM may have it already, and gets its whole lifetime again. The role of
+    // machine-controller-manager does not permit that: then the token serves to its end, and the next call makes a new one.
     match renew(target, &found.0, after(now, request.token_lifetime)).await {
         Ok(()) => Ok(format!("{id}.{secret}")),
         Err(_) if expires > now => Ok(format!("{id}.{secret}")),

@@ -1,6 +1,6 @@
 //! What a Machine waits for, in its status: a wait that lasts is told there, not in the log alone.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodewright_api::{Machine, conditions};
 use nodewright_runtime::{
     clip::clip,
@@ -14,9 +14,6 @@ use super::{
     provider::CALLING,
 };
 use crate::shared::CONTROL;
-
-/// The pause between two texts: what a Machine waits for may change with each report of a kubelet.
-const TOLD_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// The plan, and the condition `Waiting` of the Machine, if a wait has lasted for long and no other condition tells it. The
 /// condition goes when the wait is over, or with the next change of the phase or of the last operation.
@@ -35,9 +32,7 @@ pub(super) fn told(scope: &Scope<'_>, mut plan: Plan<Call>) -> Plan<Call> {
         }
         (text, known) => text.is_none() && known.is_none(),
     };
-    // A process that starts does not know since when an object waits, and takes nothing back that may still hold.
-    let written = scope.context.status_written.unwrap_or(scope.context.leader_since);
-    let again = scope.pause_end(written, TOLD_AGAIN).filter(|_| known.is_some());
+    let again = scope.next_text().filter(|_| known.is_some());
     if let Some(next) = due.into_iter().chain(again.filter(|_| !is_known)).min() {
         plan.wake_at(next);
     }

@@ -154,18 +154,7 @@ impl Held {
     fn plan_in<C: Controller<Effect = Never>>(stores: &Stores, controller: &C, name: &str) -> Plan<Never> {
         let snapshot = controller.snapshot(stores, &ObjectRef::new(CONTROL, "default", name)).unwrap();
         let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
-        let moment = Context {
-            now,
-            leader_since: now,
-            connected_since: now,
-            attempt: 0,
-            failure: None,
-            outcomes: &outcomes,
-            refusals: &[],
-            notes: &[],
-            waits: &[],
-            status_written: None,
-        };
+        let moment = Context::new(now, &outcomes);
         controller.plan(&moment, &snapshot)
     }
 }

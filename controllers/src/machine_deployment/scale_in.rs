@@ -99,23 +99,19 @@ mod tests {
         }
     }
 
+    fn size(replicas: i64, available: i64) -> Size {
+        Size { replicas, live: replicas, deleting: 0, available, without_vm: 0, observed: true }
+    }
+
     #[test]
     fn in_a_rollout_former_templates_shrink_first_as_availability_allows() {
-        let set = |replicas: i64, available: i64| Size {
-            replicas,
-            live: replicas,
-            deleting: 0,
-            available,
-            without_vm: 0,
-            observed: true,
-        };
         for (goal, current, old, expected) in [
-            (goal(4, 2, 0), set(2, 0), vec![set(10, 10)], (2, vec![4])),
-            (goal(4, 0, 1), set(5, 0), vec![set(5, 5)], (1, vec![3])),
-            (goal(4, 0, 1), set(5, 5), vec![set(5, 5)], (4, vec![0])),
-            (goal(4, 1, 0), set(3, 3), vec![set(2, 2), set(3, 1)], (3, vec![1, 1])),
-            (goal(0, 1, 0), set(3, 1), vec![set(2, 2)], (0, vec![0])),
-            (goal(9, 1, 0), set(3, 1), vec![set(2, 2)], (3, vec![2])),
+            (goal(4, 2, 0), size(2, 0), vec![size(10, 10)], (2, vec![4])),
+            (goal(4, 0, 1), size(5, 0), vec![size(5, 5)], (1, vec![3])),
+            (goal(4, 0, 1), size(5, 5), vec![size(5, 5)], (4, vec![0])),
+            (goal(4, 1, 0), size(3, 3), vec![size(2, 2), size(3, 1)], (3, vec![1, 1])),
+            (goal(0, 1, 0), size(3, 1), vec![size(2, 2)], (0, vec![0])),
+            (goal(9, 1, 0), size(3, 1), vec![size(2, 2)], (3, vec![2])),
         ] {
             assert_eq!(scale_in_rollout(goal, current, &old), expected, "{goal:?}");
         }
@@ -123,14 +119,6 @@ mod tests {
 
     #[test]
     fn scaling_in_a_rollout_keeps_ceiling_and_floor() {
-        let size = |replicas, available| Size {
-            replicas,
-            live: replicas,
-            deleting: 0,
-            available,
-            without_vm: 0,
-            observed: true,
-        };
         for (desired, surge, unavailable) in [(0, 1, 0), (1, 1, 0), (3, 0, 1), (4, 2, 2), (6, 1, 1)] {
             let goal = goal(desired, surge, unavailable);
             for code in 0..6_i64.pow(4) {

@@ -50,7 +50,7 @@ impl MachinePart {
         self.metadata = metadata;
         self.spec.class = ClassRef { kind: self.spec.class.kind, ..live.spec.class.clone() };
         if is_deleting(live) {
-            // Whoever shortens a drain that has begun changes the Machine.
+            // A user shortens a drain that has begun by a change of the Machine.
             let timeouts = [self.spec.drain_timeout, live.spec.drain_timeout];
             self.spec.drain_timeout = timeouts.into_iter().flatten().min_by_key(|timeout| timeout.to_std());
         }

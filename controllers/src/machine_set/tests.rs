@@ -60,18 +60,7 @@ fn controller() -> MachineSetController {
 
 fn planned(snapshot: &Snapshot) -> Plan<Never> {
     let outcomes = Outcomes::default();
-    let at = Context {
-        now: NOW.parse().unwrap(),
-        leader_since: "2026-06-01T09:00:00Z".parse().unwrap(),
-        connected_since: "2026-06-01T09:00:00Z".parse().unwrap(),
-        attempt: 0,
-        failure: None,
-        outcomes: &outcomes,
-        refusals: &[],
-        notes: &[],
-        waits: &[],
-        status_written: None,
-    };
+    let at = Context { now: NOW.parse().unwrap(), ..Context::new("2026-06-01T09:00:00Z".parse().unwrap(), &outcomes) };
     plan(&at, snapshot, &controller())
 }
 
@@ -438,18 +427,7 @@ fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan
     let now: jiff::Timestamp = NOW.parse().unwrap();
     let created = ObjectRef::new(CONTROL, "default", created);
     let failure = Failure::of::<Machine>(StepVerb::Create, created, class, "no");
-    let at = Context {
-        now,
-        leader_since: now,
-        connected_since: now,
-        attempt: 1,
-        failure: Some(&failure),
-        outcomes: &outcomes,
-        refusals: &[],
-        notes: &[],
-        waits: &[],
-        status_written: None,
-    };
+    let at = Context { attempt: 1, failure: Some(&failure), ..Context::new(now, &outcomes) };
     plan(&at, snapshot, &controller())
 }
 
@@ -592,18 +570,8 @@ fn counts_alone_wait_and_the_final_state_does_not() {
     let snapshot = snapshot(set.clone(), vec![member(&set, 0).build()]);
     let outcomes = Outcomes::default();
     let now: jiff::Timestamp = NOW.parse().unwrap();
-    let mut at = Context {
-        now,
-        leader_since: now,
-        connected_since: now,
-        attempt: 0,
-        failure: None,
-        outcomes: &outcomes,
-        refusals: &[],
-        notes: &[],
-        waits: &[],
-        status_written: Some(now - jiff::SignedDuration::from_millis(500)),
-    };
+    let mut at =
+        Context { status_written: Some(now - jiff::SignedDuration::from_millis(500)), ..Context::new(now, &outcomes) };
     let mut known = snapshot.clone();
     let mut with_generation = set;
     with_generation.status = Some(serde_json::from_value(json!({"replicas": 0, "observedGeneration": 1})).unwrap());

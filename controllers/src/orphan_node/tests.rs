@@ -41,18 +41,7 @@ fn orphan(node: Arc<Node>) -> Snapshot {
 /// The plan at this number of minutes after [`NOW`].
 fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Plan<Lookup> {
     let start: Timestamp = NOW.parse().unwrap();
-    let at = Context {
-        now: start + SignedDuration::from_mins(minutes),
-        leader_since: start,
-        connected_since: start,
-        attempt: 0,
-        failure: None,
-        outcomes,
-        refusals: &[],
-        notes: &[],
-        waits: &[],
-        status_written: None,
-    };
+    let at = Context { now: start + SignedDuration::from_mins(minutes), ..Context::new(start, outcomes) };
     plan(&at, snapshot, SignedDuration::from_mins(5))
 }
 

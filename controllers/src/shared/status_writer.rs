@@ -155,10 +155,11 @@ where
     K: Kind + PartialEq + HasStatus<Status: Status>,
     E: Effect,
 {
-    let before = live.status().cloned().unwrap_or_default();
+    let part = StatusPart::<K> { status: wanted };
+    let Some(step) = Step::apply(CONTROL, live, &part) else { return StatusWrite::Never };
+    let (before, wanted) = (live.status().cloned().unwrap_or_default(), part.status);
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
     let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };
-    let Some(step) = Step::apply(CONTROL, live, &StatusPart::<K> { status: wanted }) else { return StatusWrite::Never };
     if urgency == Urgency::MayPass {
         let since = context.noted(UNHEALTHY).unwrap_or(context.now);
         let over = since.checked_add(PATIENCE).unwrap_or(context.now);

@@ -186,19 +186,9 @@ impl Game {
         let snapshot = controller.snapshot(&stores, &ObjectRef::new(CONTROL, "default", name)).unwrap();
         let none = Memory::default();
         let memory = self.memories.get(name).unwrap_or(&none);
-        let now = self.cluster.now();
-        let context = Context {
-            now,
-            leader_since: now,
-            connected_since: now,
-            attempt: 0,
-            failure: None,
-            outcomes: &Outcomes::default(),
-            refusals: &[],
-            notes: &memory.notes,
-            waits: &[],
-            status_written: memory.status_written,
-        };
+        let (now, outcomes) = (self.cluster.now(), Outcomes::default());
+        let context =
+            Context { notes: &memory.notes, status_written: memory.status_written, ..Context::new(now, &outcomes) };
         controller.plan(&context, &snapshot)
     }
 

@@ -359,16 +359,5 @@ fn second_uid(name: &str) -> String {
 }
 
 fn moment<'a, E: Effect>(failure: Option<&'a Failure>, outcomes: &'a Outcomes<E>) -> Context<'a, E> {
-    Context {
-        now: NOW.parse().unwrap(),
-        leader_since: "2026-06-01T09:00:00Z".parse().unwrap(),
-        connected_since: "2026-06-01T09:00:00Z".parse().unwrap(),
-        attempt: 0,
-        failure,
-        outcomes,
-        refusals: &[],
-        notes: &[],
-        waits: &[],
-        status_written: None,
-    }
+    Context { now: NOW.parse().unwrap(), failure, ..Context::new("2026-06-01T09:00:00Z".parse().unwrap(), outcomes) }
 }

@@ -48,7 +48,24 @@ pub struct Context<'a, E: Effect> {
     pub status_written: Option<Timestamp>,
 }
 
-impl<E: Effect> Context<'_, E> {
+impl<'a, E: Effect> Context<'a, E> {
+    /// What a process knows that begins to lead now, and of nothing that went before, except these outcomes. Tests and models of
+    /// a controller set the rest.
+    pub fn new(now: Timestamp, outcomes: &'a Outcomes<E>) -> Self {
+        Self {
+            now,
+            leader_since: now,
+            connected_since: now,
+            attempt: 0,
+            failure: None,
+            outcomes,
+            refusals: &[],
+            notes: &[],
+            waits: &[],
+            status_written: None,
+        }
+    }
+
     /// The current refusal for the object with this UID.
     pub fn refusal(&self, uid: &str) -> Option<&Refusal> {
         Refusal::of(self.refusals, uid)

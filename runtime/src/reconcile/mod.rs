@@ -251,15 +251,8 @@ impl<C: Controller> Reconciler<C> {
         let live = stores.of::<C::Primary>(key.cluster).get(key);
         let snapshot = self.controller.snapshot(&stores, key);
         let reads = stores.reads();
-        if !reads.behind.is_empty() {
-            // Wait even if the stores have been listed meanwhile: the snapshot is older than that list.
-            let listed = self.wait(key, &reads.behind, &Until::Listed(self.shared.gained));
-            let waits_for = |store: &Arc<dyn AnyStore>| {
-                live.as_ref().is_none_or(|live| !self.controller.plans_unlisted(live, store.cluster()))
-            };
-            if listed || reads.behind.iter().any(waits_for) {
-                return Work::None(if listed { ReconcileResult::Again } else { ReconcileResult::Parked(None) });
-            }
+        if let Some(result) = self.until_listed(key, live.as_deref(), &reads.behind) {
+            return Work::None(result);
         }
         let (Some(snapshot), Some(live)) = (snapshot, live) else {
             self.forget(key);
@@ -307,6 +300,25 @@ impl<C: Controller> Reconciler<C> {
         let this = self.clone();
         let is_outdated = Box::new(move || this.controller.is_outdated(&this.shared.stores, &snapshot));
         Work::Act(Box::new(Act { plan, pause, sending, subject, is_outdated }))
+    }
+
+    /// The end of a run whose snapshot read stores that have yet to be listed, unless the object is planned without them.
+    fn until_listed(
+        &self,
+        key: &ObjectRef,
+        live: Option<&C::Primary>,
+        behind: &[Arc<dyn AnyStore>],
+    ) -> Option<ReconcileResult> {
+        if behind.is_empty() {
+            return None;
+        }
+        // Wait even if the stores have been listed meanwhile: the snapshot is older than that list.
+        if self.wait(key, behind, &Until::Listed(self.shared.gained)) {
+            return Some(ReconcileResult::Again);
+        }
+        let plans =
+            |store: &Arc<dyn AnyStore>| live.is_some_and(|live| self.controller.plans_unlisted(live, store.cluster()));
+        (!behind.iter().all(plans)).then_some(ReconcileResult::Parked(None))
     }
 
     fn context<'a>(

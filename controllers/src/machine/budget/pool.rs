@@ -87,7 +87,7 @@ impl Limit {
     pub(super) fn total(self, sets: &[Arc<MachineSet>], machines: &Store<Machine>) -> usize {
         match self {
             Self::Count(_) => 0,
-            Self::Percent(_) => sets.iter().map(|set| machines.owned_by(uid(set.as_ref())).len()).sum(),
+            Self::Percent(_) => sets.iter().map(|set| machines.count_owned_by(uid(set.as_ref()))).sum(),
         }
     }
 

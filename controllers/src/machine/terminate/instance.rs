@@ -9,7 +9,7 @@ use super::super::{
     calls::{Outcome, Verb},
     claim::{Vm, is_verified},
     decision::{Scope, Stage},
-    provider::{Answer, PAUSE_OVER, Provider, deletion_pause},
+    provider::{Answer, CALLING, PAUSE_OVER, Provider, deletion_pause},
     provision::link,
     snapshot::{CLASS_NOT_FOUND, ClassProblem},
     status::{phase_since, true_since},
@@ -30,8 +30,8 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         }
     };
     let provider = Provider::of(scope, class);
-    if let Some((reason, message)) = provider.awaited(&[Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete]) {
-        return lasting(scope, reason, &message).and_wait(reason, message);
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete]) {
+        return lasting(scope, CALLING, &message).and_wait(CALLING, message);
     }
     if scope.snapshot.claim.vm == Vm::None {
         let identified = identified(&provider);

@@ -33,8 +33,6 @@ use super::{
 use crate::shared::{CONTROL, ledger::LedgerAnnotation};
 
 const WORTH_SHOWING: SignedDuration = SignedDuration::from_secs(5);
-/// The pause between two texts about the same stage: a drain names what it waits for, which changes often.
-const SHOWN_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 const REQUEST_FAILED: &str = "RequestFailed";
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
@@ -155,9 +153,7 @@ impl Stage {
         if says(known, reason) && known.message.as_deref() == Some(&*clip(message)) {
             return self;
         }
-        // Nor is it written at once by a process that starts, and learns only now how long something has been so.
-        let written = scope.context.status_written.unwrap_or(scope.context.leader_since);
-        match scope.pause_end(written, SHOWN_AGAIN) {
+        match scope.next_text() {
             Some(due) => self.waking_at(due),
             None => self.writing(scope, progress, (reason, message)),
         }

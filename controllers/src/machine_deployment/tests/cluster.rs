@@ -206,16 +206,10 @@ impl Cluster {
         let outcomes = Outcomes::default();
         let now = self.now();
         let context = Context {
-            now,
-            leader_since: now,
-            connected_since: now,
-            attempt: 0,
             failure: self.failure.as_ref(),
-            outcomes: &outcomes,
-            refusals: &[],
             notes: &self.notes,
-            waits: &[],
             status_written: self.status_written,
+            ..Context::new(now, &outcomes)
         };
         let full_schema = self.full_schema.into();
         let controller =

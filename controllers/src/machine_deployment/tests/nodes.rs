@@ -70,20 +70,7 @@ impl World {
         stores.add(Arc::new(deployments));
         let controller = RolloutNodeController { namespace: "default".into(), annotates: self.annotates };
         let snapshot = controller.snapshot(&stores, &ObjectRef::new(TARGET, "", "n")).unwrap();
-        let now = NOW.parse().unwrap();
-        let context = Context {
-            now,
-            leader_since: now,
-            connected_since: now,
-            attempt: 0,
-            failure: None,
-            outcomes: &Outcomes::default(),
-            refusals: &[],
-            notes: &[],
-            waits: &[],
-            status_written: None,
-        };
-        controller.plan(&context, &snapshot)
+        controller.plan(&Context::new(NOW.parse().unwrap(), &Outcomes::default()), &snapshot)
     }
 
     /// Executes the plan. Returns whether there was anything to do.

@@ -19,18 +19,7 @@ fn snapshot_at(generation: i64, replicas: i32, machines: &[MachineBuilder]) -> S
 
 fn plan_at(snapshot: &Snapshot, now: Timestamp, notes: &[Note]) -> Plan<Never> {
     let outcomes = Outcomes::default();
-    let context = Context {
-        now,
-        leader_since: now,
-        connected_since: now,
-        attempt: 0,
-        failure: None,
-        outcomes: &outcomes,
-        refusals: &[],
-        notes,
-        waits: &[],
-        status_written: None,
-    };
+    let context = Context { notes, ..Context::new(now, &outcomes) };
     plan(&context, snapshot, &controller())
 }
 

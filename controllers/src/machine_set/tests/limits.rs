@@ -17,21 +17,7 @@ fn crowded(replicas: i32, of_namespace: usize, of_deployment: usize) -> Snapshot
 
 fn plan_of(snapshot: &Snapshot, controller: &MachineSetController) -> Plan<Never> {
     let outcomes = Outcomes::default();
-    let now = NOW.parse().unwrap();
-    let (failure, refusals, notes, status_written) = (None, &[], &[], None);
-    let (leader_since, connected_since, attempt) = (now, now, 0);
-    let context = Context {
-        now,
-        leader_since,
-        connected_since,
-        attempt,
-        failure,
-        outcomes: &outcomes,
-        refusals,
-        notes,
-        waits: &[],
-        status_written,
-    };
+    let context = Context::new(NOW.parse().unwrap(), &outcomes);
     plan(&context, snapshot, controller)
 }
 

@@ -9,18 +9,7 @@ fn failure(verb: StepVerb, class: FailureClass, machine: &str) -> Failure {
 fn plan_after(snapshot: &Snapshot, failure: &Failure, attempt: u32) -> Plan<Never> {
     let outcomes = Outcomes::default();
     let now = NOW.parse().unwrap();
-    let context = Context {
-        now,
-        leader_since: now,
-        connected_since: now,
-        attempt,
-        failure: Some(failure),
-        outcomes: &outcomes,
-        refusals: &[],
-        notes: &[],
-        waits: &[],
-        status_written: None,
-    };
+    let context = Context { attempt, failure: Some(failure), ..Context::new(now, &outcomes) };
     plan(&context, snapshot, &controller())
 }
 

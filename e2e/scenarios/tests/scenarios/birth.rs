@@ -96,7 +96,7 @@ async fn a_token_that_ends_soon_is_renewed_before_its_vm_is_asked_for_again() ->
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for("the token", async || Ok(tokens(&env).await?.len() == 1)).await?;
     let before = only_token(&env).await?;
-    // Whoever moves its end, and however long ago it was made: a VM that is asked for now has time to join.
+    // The token is older than it looks. A VM that is asked for now has time to join all the same.
     let ends = Timestamp::now() + SignedDuration::from_mins(5);
     end_at(&env, ends).await?;
     env.wait_for("the token to last longer", async || {
