@@ -40,7 +40,7 @@ type Decision = fn(&Scope<'_>) -> Stage;
 
 const MAINTENANCE: [Decision; 4] = [finalizer_added, claim_reported, vm_proven, maintained];
 
-const TERMINATION: [Decision; 13] = [
+const TERMINATION: [Decision; 14] = [
     terminate::has_finalizer,
     terminate::begun,
     terminate::failure_reported,
@@ -51,6 +51,7 @@ const TERMINATION: [Decision; 13] = [
     terminate::volumes_detached,
     terminate::vm_deleted,
     terminate::token_dropped,
+    terminate::volumes_released,
     terminate::node_deleted,
     terminate::name_retired,
     terminate::finished,

@@ -91,7 +91,7 @@ impl Snapshot {
         } else {
             Lookup::Pending
         };
-        let drained = node.as_deref().filter(|_| is_deleting(machine.as_ref()) && !is_forced(&machine));
+        let drained = node.as_deref().filter(|_| is_deleting(machine.as_ref()));
         let drain = drained.map_or(View::empty(TARGET), |node| View::take(stores, TARGET, node));
         let unreadable_node =
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));

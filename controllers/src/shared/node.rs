@@ -7,7 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::Resource;
-use nodewright_api::{Taint, lenient};
+use nodewright_api::{Taint, conditions, lenient};
 use serde::{Deserialize, Deserializer};
 
 /// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
@@ -65,6 +65,12 @@ impl Node {
 
     pub fn taints(&self) -> &[Taint] {
         self.spec.taints.as_deref().unwrap_or_default()
+    }
+
+    /// Whether a drain of it has begun that ends with its deletion.
+    pub fn is_terminating(&self) -> bool {
+        let terminating = self.conditions().iter().find(|condition| condition.type_ == conditions::node::TERMINATING);
+        terminating.is_some_and(|condition| condition.status == "True")
     }
 
     /// The provider's id of its VM, once it is known.

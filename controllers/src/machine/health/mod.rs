@@ -63,14 +63,7 @@ pub(super) fn judged(scope: &Scope<'_>) -> Stage {
         return unreadable(scope, text);
     }
     let Some(node) = snapshot.node.as_deref() else {
-        let why = match &snapshot.stranger {
-            _ if snapshot.claim.vm != Vm::Proven => {
-                format!("the provider knows no VM {}", scope.machine.spec.provider_id)
-            }
-            Some(stranger) => format!("node {} belongs to another VM", name(stranger.as_ref())),
-            None => format!("there is no node with providerID {}", vm_id(scope.machine).unwrap_or_default()),
-        };
-        let (stage, step) = unhealthy(scope, None, &why);
+        let (stage, step) = without_node(scope);
         return stage.then("the machine has no node", step);
     };
     if is_deleting(node) {
@@ -81,6 +74,18 @@ pub(super) fn judged(scope: &Scope<'_>) -> Stage {
         Some(why) => unhealthy(scope, Some(node), &why),
     };
     with_node_sync(stage, scope, node, step)
+}
+
+fn without_node(scope: &Scope<'_>) -> (Stage, Option<Step<Call>>) {
+    let why = match scope.snapshot.stranger.as_deref() {
+        _ if scope.snapshot.claim.vm != Vm::Proven => {
+            format!("the provider knows no VM {}", scope.machine.spec.provider_id)
+        }
+        Some(stranger) if is_stale(scope, stranger) => return blocked_by(scope, stranger),
+        Some(stranger) => format!("node {} belongs to another VM", name(stranger)),
+        None => format!("there is no node with providerID {}", vm_id(scope.machine).unwrap_or_default()),
+    };
+    unhealthy(scope, None, &why)
 }
 
 /// A Node that exists and cannot be read says nothing about its health.
@@ -223,6 +228,34 @@ fn pending(scope: &Scope<'_>, node: Option<&Node>, (reason, why): (&'static str,
     let next = next.filter(|_| step.is_some());
     let stage = Stage::waiting(reason, why).waking_at(scope.creation_deadline()).waking_at(next);
     (stage, step.filter(|_| next.is_none()))
+}
+
+/// Whether a new VM came up under the name of a Node that was there before: its kubelet reports on that Node, whose providerID
+/// stays the other VM's, so that it would never be the Machine's. One that is about to go is waited for.
+///
+/// machine-controller-manager, too, leaves out a Node with the Machine's own name.
+fn is_stale(scope: &Scope<'_>, stranger: &Node) -> bool {
+    let machine = scope.machine;
+    let is_going = is_deleting(stranger) || stranger.is_terminating();
+    *machine.phase() == MachinePhase::Pending
+        && !is_going
+        && name(stranger) != name(machine)
+        && stranger.metadata.creation_timestamp < machine.metadata.creation_timestamp
+}
+
+/// The Machine is replaced at once: another VM has another name, or, once this one is gone, the stale Node goes, too.
+fn blocked_by(scope: &Scope<'_>, stranger: &Node) -> (Stage, Option<Step<Call>>) {
+    let id = stranger.provider_id().unwrap_or_default();
+    let text = format!(
+        "VM using old node obj: node {} is older than machine {}, and belongs to VM {id}",
+        name(stranger),
+        name(scope.machine)
+    );
+    let confirm = Step::confirm_unchanged(TARGET, stranger);
+    let stage = Stage::step("a node that is gone by now is in nobody's way", confirm);
+    let draft = unhealthy_status(scope, None).not_held();
+    let event = scope.warning(reasons::machine::FAILED, text.as_str());
+    (stage.telling(event), failed(draft, OperationType::Create, text).step())
 }
 
 /// An Unknown Machine becomes Failed once its health timeout is over, if the replacement budget permits it.

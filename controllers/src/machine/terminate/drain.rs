@@ -18,7 +18,7 @@ use super::{
     },
     DRAINING, Progress as Shown,
     instance::is_deletion_begun,
-    node::{LISTING_NODES, listing_deadline},
+    node::{LISTING_NODES, ends_without_target, listing_deadline},
 };
 use crate::shared::{
     TARGET,
@@ -78,6 +78,14 @@ pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
 pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
     let Some(node) = drains(scope) else { return Stage::over() };
     stage(scope, node, of(scope, node).detachment(), DETACHING)
+}
+
+/// After a forced deletion, which drains nothing, the volumes of the VM that is gone: Kubernetes would wait six minutes before it
+/// attaches them to other Nodes.
+pub(in super::super) fn volumes_released(scope: &Scope<'_>) -> Stage {
+    let node = scope.snapshot.node.as_deref().filter(|_| scope.machine.is_force_deletion());
+    let Some(node) = node.filter(|_| !ends_without_target(scope)) else { return Stage::over() };
+    stage(scope, node, of(scope, node).release(), DETACHING)
 }
 
 /// The Node that is drained. A forced deletion asks nothing of the target cluster, which may be away: not even to mark the Node.

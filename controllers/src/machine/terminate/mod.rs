@@ -18,7 +18,7 @@ use nodewright_runtime::{
 };
 
 pub(super) use self::{
-    drain::{drained, is_given_up, node_readable, volumes_detached},
+    drain::{drained, is_given_up, node_readable, volumes_detached, volumes_released},
     instance::{token_dropped, try_again, vm_deleted},
     node::node_deleted,
 };

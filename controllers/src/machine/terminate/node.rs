@@ -55,17 +55,13 @@ fn of_missing_vm<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
     let (machine, claim) = (scope.machine, &scope.snapshot.claim);
     let node = claim.node.as_deref().filter(|_| claim.vm == Vm::Unproven && claim.rivals.is_empty())?;
     let named = label(node, labels::MACHINE_NAME);
-    let marks = [has_finalizer(node, finalizers::NODE), named.is_some(), is_terminating(node)];
+    let marks = [has_finalizer(node, finalizers::NODE), named.is_some(), node.is_terminating()];
     let is_linked = marks.into_iter().filter(|mark| *mark).count() > 1
         && named.is_none_or(|named| named == name(machine))
         && node.provider_id() == vm_id(machine);
     let provider = Provider::of(scope, scope.snapshot.class.as_ref().ok()?);
     let is_missing = matches!(provider.vm_status(), Some(VmStatus::NotFound(_)));
     Some(node).filter(|_| is_linked && is_missing)
-}
-
-fn is_terminating(node: &Node) -> bool {
-    node.conditions().iter().any(|it| it.type_ == conditions::node::TERMINATING && it.status == "True")
 }
 
 /// Deletes a Node whose VM the provider does not know, once its kubelet is silent. A Node that stays ready speaks against the
@@ -94,7 +90,7 @@ fn delete(scope: &Scope<'_>, node: &Node) -> Stage {
 }
 
 /// Whether a forced deletion ends although the Node stays: the target cluster does not answer, or has refused several times.
-fn ends_without_target(scope: &Scope<'_>) -> bool {
+pub(super) fn ends_without_target(scope: &Scope<'_>) -> bool {
     let context = scope.context;
     let is_away = context.now.duration_since(context.connected_since) < CONNECTION_LOST;
     let fails = context.failure.is_some_and(|failure| failure.key.cluster == TARGET);

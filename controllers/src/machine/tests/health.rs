@@ -457,15 +457,47 @@ fn a_machine_that_does_not_join_in_time_is_failed() {
     assert_eq!(waiting.plan().wake, Some(at("2026-06-01T12:00:30Z")), "by then the status tells the wait");
 }
 
+/// A Machine since 11:59 without a Node, beside a Node of another VM with this name that is as old.
+fn beside_stranger(phase: &str, name: &str, created: &str, changes: Value) -> Scene {
+    let mut scene = scene(linked(phase).created("2026-06-01T11:59:00Z"));
+    let mut stranger = json!({
+        "metadata": {"name": name, "uid": "other", "resourceVersion": "3", "creationTimestamp": created},
+        "spec": {"providerID": "p:///old"}, "status": {}
+    });
+    json_patch::merge(&mut stranger, &changes);
+    scene.snapshot.stranger = Some(Arc::new(serde_json::from_value(stranger).unwrap()));
+    scene
+}
+
+const OLD: &str = "2026-06-01T09:00:00Z";
+
 #[test]
 fn a_node_of_another_vm_is_not_taken_for_the_machines() {
-    let mut stale = scene(linked("Pending").created("2026-06-01T11:59:00Z"));
-    let stranger: Node =
-        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///old"}, "status": {}}))
-            .unwrap();
-    stale.snapshot.stranger = Some(Arc::new(stranger));
-    assert!(stale.steps().is_empty());
-    assert!(stale.plan().waits[0].message.contains("belongs to another VM"));
+    let going = json!({"metadata": {"deletionTimestamp": NOW}});
+    let draining = json!({"status": {"conditions": [{"type": "Terminating", "status": "True"}]}});
+    let waiting = [
+        ("younger than the machine", beside_stranger("Pending", "n", "2026-06-01T11:59:30Z", json!({}))),
+        ("about to go", beside_stranger("Pending", "n", OLD, going)),
+        ("drained", beside_stranger("Pending", "n", OLD, draining)),
+        ("with the machine's own name", beside_stranger("Pending", "m", OLD, json!({}))),
+    ];
+    for (what, scene) in waiting {
+        assert!(scene.steps().is_empty(), "{what}: {:?}", scene.steps());
+        assert!(scene.plan().waits[0].message.contains("belongs to another VM"), "{what}");
+    }
+    let joined = beside_stranger("Running", "n", OLD, json!({}));
+    assert_eq!(joined.steps(), ["status Unknown"], "it had a Node, and has time to get it back");
+}
+
+/// Machine-controller-manager's issues 633, 645 and 707.
+#[test]
+fn a_machine_whose_vm_comes_up_under_the_name_of_an_old_node_is_replaced_at_once() {
+    let stale = beside_stranger("Pending", "n", OLD, json!({}));
+    assert_eq!(stale.steps(), ["confirm Node n", "status Failed"]);
+    let plan = stale.plan();
+    assert_eq!(plan.stages.len(), 2, "one after the other");
+    let text = "VM using old node obj: node n is older than machine m, and belongs to VM p:///old";
+    assert_eq!(status_of(&plan)["lastOperation"]["description"], text);
 }
 
 /// A Node that was deleted so many seconds ago.

@@ -194,6 +194,34 @@ fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() 
 }
 
 #[test]
+fn a_forced_deletion_frees_the_volumes_once_the_vm_is_gone_and_waits_a_minute_for_that() {
+    let node = || {
+        let mut node = synced(READY);
+        node["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
+        node
+    };
+    let forced = || scene(dying().label("force-deletion", "true")).node(node());
+    assert_eq!(forced().steps(), ["call Delete"], "the VM comes first");
+    let gone = || forced().answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let asks = gone();
+    assert_eq!((asks.steps(), asks.plan().scoped_watches.len()), (vec![], 2), "the volumes are watched");
+    let with = |attachments: Value| {
+        let mut scene = gone();
+        let here = serde_json::from_value(attachments).unwrap();
+        scene.snapshot.drain.volumes = Volumes::Known(Attached { here, ..Attached::default() });
+        scene
+    };
+    let attachment = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n"}});
+    assert_eq!(with(json!([attachment])).steps(), ["delete VolumeAttachment a"]);
+    let going = json!({"metadata": {"name": "a", "deletionTimestamp": NOW}, "spec": {"nodeName": "n"}});
+    assert_eq!(with(json!([going])).steps(), ["delete Node n"]);
+    // Whatever the target cluster says.
+    let mut late = with(json!([attachment]));
+    late.notes = vec![Note { text: "the drain is forced".into(), since: at("2026-06-01T11:59:00Z") }];
+    assert_eq!(late.steps(), ["delete Node n"]);
+}
+
+#[test]
 fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
     let mut node = synced(READY);
     node["metadata"]["deletionTimestamp"] = NOW.into();

@@ -189,7 +189,11 @@ impl Drain<'_> {
     /// When a forced drain ends, whatever is left. Its time begins with the first plan that is forced: each Pod is asked for.
     fn gives_up_at(&self) -> Option<Timestamp> {
         self.rules.force?;
-        Note::since(self.notes, FORCED).unwrap_or(self.now).checked_add(FORCED_LIMIT).ok()
+        self.forced_since().checked_add(FORCED_LIMIT).ok()
+    }
+
+    fn forced_since(&self) -> Timestamp {
+        Note::since(self.notes, FORCED).unwrap_or(self.now)
     }
 
     /// The end of a span of time that began then, while that end is yet to come.

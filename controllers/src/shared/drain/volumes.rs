@@ -27,15 +27,29 @@ impl Drain<'_> {
     /// Caveat: Kubernetes takes a volume off the Node's status when it begins to detach it. If this process started after that,
     /// it does not look for the `VolumeAttachment`, and the end of the detachment is not waited for.
     pub(crate) fn detachment(&self) -> Progress {
+        if let Some(limit) = self.gives_up_at() {
+            return self.abandonment(limit.checked_add(FORCED_LIMIT).unwrap_or(limit));
+        }
         let mut progress = Progress::default();
         if !self.has_volumes([]) {
             return Progress { end: Some(End::Done), ..progress };
         }
         self.watch_volumes(&mut progress);
-        let Some(limit) = self.gives_up_at().and_then(|at| at.checked_add(FORCED_LIMIT).ok()) else {
-            let is_moving = self.detaching(&mut progress) | self.unnamed(&mut progress);
-            return Progress { end: (!is_moving).then_some(End::Done), ..progress };
-        };
+        let is_moving = self.detaching(&mut progress) | self.unnamed(&mut progress);
+        Progress { end: (!is_moving).then_some(End::Done), ..progress }
+    }
+
+    /// Has the volumes detached from a Node that is given up, without Pods to wait for.
+    pub(crate) fn release(&self) -> Progress {
+        self.abandonment(self.forced_since().checked_add(FORCED_LIMIT).unwrap_or(self.now))
+    }
+
+    fn abandonment(&self, limit: Timestamp) -> Progress {
+        let mut progress = Progress::default();
+        if !self.has_volumes([]) {
+            return Progress { end: Some(End::Done), ..progress };
+        }
+        self.watch_volumes(&mut progress);
         progress.notes.push(FORCED.into());
         if limit <= self.now {
             return Progress { end: Some(End::GivenUp), ..progress };
