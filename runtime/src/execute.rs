@@ -47,6 +47,11 @@ pub(crate) struct UnknownOutcome {
 }
 
 impl UnknownOutcome {
+    /// What to say if it cannot be read.
+    pub(crate) fn failure(&self, error: RequestError) -> Failure {
+        failure(StepVerb::Read, &self.resource, &self.key, error)
+    }
+
     fn of(at: &Target) -> Self {
         Self { resource: at.resource().clone(), key: at.key().clone(), uid: Some(at.uid().into()) }
     }

@@ -75,9 +75,15 @@ impl ReviewedKind {
 
 /// Objects that are being deleted are not reviewed.
 const NOT_DELETING: (&str, &str) = ("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)");
-/// With `.?` an object without a spec reaches the webhook, whose error names the field. With `.` the expression would fail.
-const SPEC_CHANGES: (&str, &str) =
-    ("changes-the-spec", "request.operation == 'CREATE' || object.?spec != oldObject.?spec");
+/// With `.?` an object without a spec reaches the webhook, whose error names the field. With `.` the expression would fail. The
+/// annotations are those with rules of their own.
+const SPEC_CHANGES: (&str, &str) = (
+    "changes-the-spec",
+    "request.operation == 'CREATE' \
+     || object.?spec != oldObject.?spec \
+     || ['nodewright.dev/deletion-order', 'nodewright.dev/health-timeouts', \
+     'nodewright.dev/remediation-max-in-flight', 'node.machine.sapcloud.io/preserve'].exists(key, object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])",
+);
 /// A MachineClass has its fields at the top level. The annotation with its identity is reviewed while the class is in use. A
 /// controller removes it together with its finalizer.
 const CLASS_CHANGES: (&str, &str) = (

@@ -83,6 +83,23 @@ pub(super) async fn applies(probe: &mut Probe) -> TestResult {
     both["status"] = phase("Pending");
     probe.ask("a status by the main endpoint", Request::apply(&path, OURS, &both)).await?;
     probe.ask("nothing", Request::apply(&at, OURS, &status(json!({}), json!({})))).await?;
+    empty(probe).await
+}
+
+/// Applies after which nothing is left of a status.
+async fn empty(probe: &mut Probe) -> TestResult {
+    let (path, object) = (probe.path(Kind::Machine, "b"), probe.object(Kind::Machine, "b"));
+    let at = format!("{path}/status");
+    let status = |status: Value| {
+        json!({"apiVersion": object["apiVersion"], "kind": "Machine", "metadata": {"name": "b"}, "status": status})
+    };
+    probe.quietly(&Request::apply(&path, OURS, &object)).await?;
+    probe.ask("nothing to one without a status", Request::apply(&at, OURS, &status(json!({})))).await?;
+    probe.ask("something", Request::apply(&at, OURS, &status(json!({"node": "n"})))).await?;
+    probe.ask("nothing after something", Request::apply(&at, OURS, &status(json!({})))).await?;
+    probe.ask("something again", Request::apply(&at, OURS, &status(json!({"node": "n"})))).await?;
+    let without = json!({"apiVersion": object["apiVersion"], "kind": "Machine", "metadata": {"name": "b"}});
+    probe.ask("no status", Request::apply(&at, OURS, &without)).await?;
     Ok(())
 }
 

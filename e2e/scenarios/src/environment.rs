@@ -371,6 +371,12 @@ impl Environment {
         succeeded(arguments, self.run_kubectl(arguments, None).await?)
     }
 
+    /// As [`Self::kubectl`], with a request that must be rejected.
+    pub async fn kubectl_refused(&self, arguments: &str) -> TestResult<String> {
+        let ended = self.run_kubectl(arguments, None).await?;
+        if ended.succeeded { Err(Failure::new(format!("not refused: {arguments}"))) } else { Ok(ended.stderr) }
+    }
+
     /// The output of `kubectl get KIND`.
     pub async fn table(&self, kind: &str) -> TestResult<Table> {
         Table::parse(&self.kubectl(&format!("get {kind}")).await?)

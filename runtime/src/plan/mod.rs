@@ -332,6 +332,18 @@ impl<E> Plan<E> {
         self.stages.is_empty()
     }
 
+    /// The plan without all steps but those that write the status of this object.
+    pub(crate) fn status_alone(mut self, key: &ObjectRef) -> Self {
+        let is_own = |step: &Step<E>| {
+            matches!(step, Step::Apply(apply) if apply.part == Subresource::Status && apply.at.key() == key)
+        };
+        for stage in &mut self.stages {
+            stage.retain(|planned| is_own(&planned.step));
+        }
+        self.stages.retain(|stage| !stage.is_empty());
+        Self { notes: None, events: vec![], spans: vec![], forgets_outcomes: false, ..self }
+    }
+
     /// Adds a stage; an empty one is left out.
     pub fn stage(&mut self, steps: impl IntoIterator<Item = Planned<E>>) -> &mut Self {
         let steps: Vec<_> = steps.into_iter().collect();

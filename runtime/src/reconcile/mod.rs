@@ -47,6 +47,8 @@ const EVICTING: usize = 512;
 const SOONEST: Duration = Duration::from_millis(100);
 /// How often an object that waits for the cache of another cluster asks whether it has to.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
+/// From which attempt on an object tells that another cluster does not say what became of a write: a lost answer costs no write.
+const TOLD_FROM: u32 = 3;
 /// Conflicts are normal up to this many in a row.
 const CONFLICTS: u32 = 5;
 /// Limit of a message in a log line, in bytes.
@@ -76,7 +78,8 @@ pub(crate) struct Shared {
 /// # Guarantees
 /// * A run sees every write of earlier runs for the object. The object waits until the caches show them.
 /// * A run sees only caches that were listed after this process gained leadership.
-/// * The outcome of an unanswered write is read before the next plan.
+/// * The outcome of an unanswered write is read before the next plan. If another cluster does not answer that either, the object
+///   is planned for its status alone, which may tell it.
 /// * A panic in one plan is caught, counted and backed off. Other objects continue.
 /// * Each cluster has a limit of plans that write to it at once, and another one of plans that evict. Owners take turns.
 ///
@@ -103,6 +106,8 @@ struct Act<E> {
     plan: Plan<E>,
     /// How long to leave the object alone after the plan.
     pause: Duration,
+    /// Whether the outcome of an earlier write is not known, and has to be read next.
+    unsure: bool,
     sending: RequestContext,
     subject: Subject,
     /// Whether the caches show that the rest of the plan is no longer wanted.
@@ -175,7 +180,9 @@ impl<C: Controller> Reconciler<C> {
             let mut memory = memory.lock();
             self.go_on_without(key, &mut memory);
             if !memory.unsure.is_empty() {
-                return Work::FindOut;
+                let tells = self.tells_now(key, &memory);
+                drop(memory);
+                return if tells { self.decided(key, true) } else { Work::FindOut };
             }
             if !self.is_fresh(key, &mut memory) {
                 self.shared.metrics.stale_skipped(C::NAME);
@@ -184,11 +191,28 @@ impl<C: Controller> Reconciler<C> {
                 return Work::None(ReconcileResult::Parked(is_apart.then(|| Instant::now() + LOOK_AGAIN)));
             }
         }
-        catch_unwind(AssertUnwindSafe(|| self.decide(key))).unwrap_or_else(|_| {
+        self.decided(key, false)
+    }
+
+    fn decided(self: &Arc<Self>, key: &ObjectRef, unsure: bool) -> Work<C::Effect> {
+        catch_unwind(AssertUnwindSafe(|| self.decide(key, unsure))).unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the plan panicked");
             self.shared.metrics.reconcile_panicked(C::NAME);
             Work::None(ReconcileResult::Failed(None))
         })
+    }
+
+    /// Whether the object's status may tell that another cluster does not answer: not at once, and only in every other attempt.
+    fn tells_now(&self, key: &ObjectRef, memory: &Memory<C::Effect>) -> bool {
+        let attempt = self.queue.failures(key);
+        let of_home = memory.barriers.iter().filter(|barrier| barrier.key.cluster == key.cluster);
+        let shows = |Barrier { resource, key: written, until }: &Barrier| {
+            self.wait(key, &self.shared.stores.showing(resource, written, until, &memory.scoped_watches), until)
+        };
+        attempt >= TOLD_FROM
+            && !attempt.is_multiple_of(2)
+            && memory.unsure.iter().all(|unsure| unsure.key.cluster != key.cluster)
+            && of_home.into_iter().all(shows)
     }
 
     /// Drops the barriers that the object no longer waits for, see [`Controller::goes_on_without`].
@@ -217,7 +241,9 @@ impl<C: Controller> Reconciler<C> {
                 Err(error) => {
                     tracing::warn!(controller = C::NAME, object = %key, unsure = %one.key, %error,
                         "cannot learn what became of a write; trying again");
-                    return ReconcileResult::Failed(error.retry_after);
+                    let retry_after = error.retry_after;
+                    memory.lock().failure = Some(one.failure(error));
+                    return ReconcileResult::Failed(retry_after);
                 }
             }
         }
@@ -246,7 +272,8 @@ impl<C: Controller> Reconciler<C> {
         stores.iter().all(|store| store.wait(until, &waiter))
     }
 
-    fn decide(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect> {
+    /// `unsure`: the outcome of a write is not known, and only the object's status may be written.
+    fn decide(self: &Arc<Self>, key: &ObjectRef, unsure: bool) -> Work<C::Effect> {
         let stores = self.shared.stores.since(self.shared.gained);
         let live = stores.of::<C::Primary>(key.cluster).get(key);
         let snapshot = self.controller.snapshot(&stores, key);
@@ -262,6 +289,7 @@ impl<C: Controller> Reconciler<C> {
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
         let plan = self.controller.plan(&self.context(key, &mut memory, reads.connected_since), &snapshot);
+        let plan = if unsure { plan.status_alone(key) } else { plan };
         let former = std::mem::take(&mut memory.scoped_watches);
         memory.scoped_watches = self.shared.scoped_watches.set(&self.queue, key, &former, &plan.scoped_watches);
         if self.shared.stores.have_moved(&reads) {
@@ -282,6 +310,9 @@ impl<C: Controller> Reconciler<C> {
                 tracing::info!(reason, "waiting: {}", clip_to(LONGEST_LINE, message.as_str()));
             }
         }
+        if plan.is_idle() && unsure {
+            return Work::FindOut;
+        }
         if plan.is_idle() {
             memory.failure = None;
             drop(memory);
@@ -299,7 +330,7 @@ impl<C: Controller> Reconciler<C> {
         let sending = RequestContext { traceparent: plan.traceparent, flow: memory.flow.clone(), object };
         let this = self.clone();
         let is_outdated = Box::new(move || this.controller.is_outdated(&this.shared.stores, &snapshot));
-        Work::Act(Box::new(Act { plan, pause, sending, subject, is_outdated }))
+        Work::Act(Box::new(Act { plan, pause, unsure, sending, subject, is_outdated }))
     }
 
     /// The end of a run whose snapshot read stores that have yet to be listed, unless the object is planned without them.
@@ -368,7 +399,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect>>) -> ReconcileResult {
-        let Act { plan, pause, sending, subject, is_outdated } = *act;
+        let Act { plan, pause, unsure, sending, subject, is_outdated } = *act;
         log_plan(&plan);
         let call = |effect: &C::Effect| self.call(key, effect, &sending.flow, &subject);
         let attempt = self.queue.failures(key);
@@ -378,7 +409,9 @@ impl<C: Controller> Reconciler<C> {
         let failed = self.memories.get(key).and_then(|memory| {
             let mut memory = memory.lock();
             let now = memory.now(self.shared.clock.as_ref());
+            let unanswered = memory.failure.take().filter(|_| unsure);
             let failed = memory.keep(execution, now);
+            memory.failure = memory.failure.take().or(unanswered);
             // Begin the wait now, because nothing else may wake the object. This detects a cache that stopped making progress.
             self.is_fresh(key, &mut memory);
             failed
@@ -392,6 +425,7 @@ impl<C: Controller> Reconciler<C> {
                 warnings.for_each(|event| self.shared.recorder.publish(event));
                 ReconcileResult::Failed(failure.retry_after)
             }
+            None if unsure => ReconcileResult::Failed(None),
             // The events would say more than was done.
             None if is_cut_short => ReconcileResult::Again,
             None => self.conclude(plan, pause, refused),
