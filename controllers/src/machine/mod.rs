@@ -134,9 +134,9 @@ impl Controller for MachineController {
         cluster == TARGET && (is_forced(machine) || terminate::is_given_up(&self.settings, machine, now))
     }
 
-    /// A deletion does not wait for the target cluster for ever.
-    fn plans_unlisted(&self, machine: &Machine, cluster: Cluster) -> bool {
-        cluster == TARGET && machine.is_deleting()
+    /// A deletion does not wait for the target cluster for ever, and all others say that they do.
+    fn plans_unlisted(&self, _: &Machine, cluster: Cluster) -> bool {
+        cluster == TARGET
     }
 
     fn plan(&self, context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {

@@ -17,10 +17,12 @@ use nodewright_runtime::{
 use super::{
     calls::Call,
     claim,
-    decision::{Scope, Stage},
+    decision::{Scope, Stage, WORTH_TELLING},
     health,
     proof::{vm_proven, vm_settled},
-    provision, terminate, trace, waiting,
+    provision,
+    terminate::{self, LISTING_NODES, NODES_UNLISTED},
+    trace, waiting,
 };
 use crate::shared::{CONTROL, class_secrets, ownership::vm_id};
 
@@ -38,7 +40,7 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan<Call> {
 
 type Decision = fn(&Scope<'_>) -> Stage;
 
-const MAINTENANCE: [Decision; 4] = [finalizer_added, claim_reported, vm_proven, maintained];
+const MAINTENANCE: [Decision; 5] = [nodes_listed, finalizer_added, claim_reported, vm_proven, maintained];
 
 const TERMINATION: [Decision; 14] = [
     terminate::has_finalizer,
@@ -66,6 +68,18 @@ fn run(scope: &Scope<'_>, decisions: &[Decision]) -> Stage {
         }
     }
     all
+}
+
+/// Until then nobody knows which Node is the Machine's.
+fn nodes_listed(scope: &Scope<'_>) -> Stage {
+    if scope.snapshot.nodes_listed || !scope.settings.has_target {
+        return Stage::over();
+    }
+    // It is on its way: thousands of Machines would say so at each start.
+    if let Some(due) = scope.pause_end(scope.context.leader_since, WORTH_TELLING) {
+        return Stage::default().waking_at(due);
+    }
+    Stage::waiting(LISTING_NODES, NODES_UNLISTED)
 }
 
 fn finalizer_added(scope: &Scope<'_>) -> Stage {

@@ -90,9 +90,7 @@ pub(super) async fn applies(probe: &mut Probe) -> TestResult {
 async fn empty(probe: &mut Probe) -> TestResult {
     let (path, object) = (probe.path(Kind::Machine, "b"), probe.object(Kind::Machine, "b"));
     let at = format!("{path}/status");
-    let status = |status: Value| {
-        json!({"apiVersion": object["apiVersion"], "kind": "Machine", "metadata": {"name": "b"}, "status": status})
-    };
+    let status = |status: Value| json!({"apiVersion": object["apiVersion"], "kind": "Machine", "metadata": {"name": "b"}, "status": status});
     probe.quietly(&Request::apply(&path, OURS, &object)).await?;
     probe.ask("nothing to one without a status", Request::apply(&at, OURS, &status(json!({})))).await?;
     probe.ask("something", Request::apply(&at, OURS, &status(json!({"node": "n"})))).await?;

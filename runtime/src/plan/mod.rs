@@ -334,9 +334,7 @@ impl<E> Plan<E> {
 
     /// The plan without all steps but those that write the status of this object.
     pub(crate) fn status_alone(mut self, key: &ObjectRef) -> Self {
-        let is_own = |step: &Step<E>| {
-            matches!(step, Step::Apply(apply) if apply.part == Subresource::Status && apply.at.key() == key)
-        };
+        let is_own = |step: &Step<E>| matches!(step, Step::Apply(apply) if apply.part == Subresource::Status && apply.at.key() == key);
         for stage in &mut self.stages {
             stage.retain(|planned| is_own(&planned.step));
         }

@@ -47,8 +47,6 @@ const EVICTING: usize = 512;
 const SOONEST: Duration = Duration::from_millis(100);
 /// How often an object that waits for the cache of another cluster asks whether it has to.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// From which attempt on an object tells that another cluster does not say what became of a write: a lost answer costs no write.
-const TOLD_FROM: u32 = 3;
 /// Conflicts are normal up to this many in a row.
 const CONFLICTS: u32 = 5;
 /// Limit of a message in a log line, in bytes.
@@ -202,15 +200,13 @@ impl<C: Controller> Reconciler<C> {
         })
     }
 
-    /// Whether the object's status may tell that another cluster does not answer: not at once, and only in every other attempt.
+    /// Whether the object's status may tell that another cluster does not answer. In every other attempt that cluster is asked.
     fn tells_now(&self, key: &ObjectRef, memory: &Memory<C::Effect>) -> bool {
-        let attempt = self.queue.failures(key);
         let of_home = memory.barriers.iter().filter(|barrier| barrier.key.cluster == key.cluster);
         let shows = |Barrier { resource, key: written, until }: &Barrier| {
             self.wait(key, &self.shared.stores.showing(resource, written, until, &memory.scoped_watches), until)
         };
-        attempt >= TOLD_FROM
-            && !attempt.is_multiple_of(2)
+        !self.queue.failures(key).is_multiple_of(2)
             && memory.unsure.iter().all(|unsure| unsure.key.cluster != key.cluster)
             && of_home.into_iter().all(shows)
     }

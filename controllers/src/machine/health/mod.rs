@@ -226,7 +226,9 @@ fn pending(scope: &Scope<'_>, node: Option<&Node>, (reason, why): (&'static str,
     // A Node that starts changes its conditions several times within a second or two: one copy is enough.
     let next = scope.context.status_written.and_then(|written| scope.pause_end(written, COPY_PAUSE));
     let next = next.filter(|_| step.is_some());
-    let stage = Stage::waiting(reason, why).waking_at(scope.creation_deadline()).waking_at(next);
+    let deadline = scope.creation_deadline();
+    let text = deadline.map_or(why.to_owned(), |at| format!("{why}; without a healthy node it is given up at {at:.0}"));
+    let stage = Stage::waiting(reason, text).waking_at(deadline).waking_at(next);
     (stage, step.filter(|_| next.is_none()))
 }
 

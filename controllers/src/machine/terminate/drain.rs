@@ -18,7 +18,7 @@ use super::{
     },
     DRAINING, Progress as Shown,
     instance::is_deletion_begun,
-    node::{LISTING_NODES, ends_without_target, listing_deadline},
+    node::{LISTING_NODES, NODES_UNLISTED, ends_without_target, listing_deadline},
 };
 use crate::shared::{
     TARGET,
@@ -35,8 +35,7 @@ pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
     if has_vm && !scope.snapshot.nodes_listed && !scope.machine.is_force_deletion() {
         let due = given_up_at(scope.settings, scope.machine).map(|due| due.max(listing_deadline(scope)));
         if due.is_none_or(|due| due > scope.now()) {
-            let message = "the target cluster has yet to list its nodes: is its API server reachable?";
-            return Stage::waiting(LISTING_NODES, message).waking_at(due);
+            return Stage::waiting(LISTING_NODES, NODES_UNLISTED).waking_at(due);
         }
     }
     let text = scope.snapshot.unreadable_node.as_ref().filter(|_| !scope.machine.is_force_deletion());

@@ -32,7 +32,9 @@ const TARGET_LISTED: SignedDuration = SignedDuration::from_secs(30);
 /// How long after its start a manager waits until a Node without a VM is no longer ready. Kubernetes notices that its kubelet is
 /// silent after 40 to 50 s by default.
 const KUBELET_SILENT: SignedDuration = SignedDuration::from_mins(2);
-pub(super) const LISTING_NODES: &str = "ListingNodes";
+pub(in super::super) const LISTING_NODES: &str = "ListingNodes";
+pub(in super::super) const NODES_UNLISTED: &str =
+    "the target cluster has yet to list its nodes: is its API server reachable?";
 /// How often in a row a forced deletion may fail to delete the Node before it ends without.
 const REFUSALS: u32 = 3;
 

@@ -90,6 +90,23 @@ fn an_overdue_deletion_removes_the_vm_though_this_manager_never_saw_the_target_c
 }
 
 #[test]
+fn a_machine_says_that_the_target_cluster_has_not_listed_its_nodes() {
+    let unlisted = |phase: &str, led_for: i64| {
+        let mut scene = scene(linked(phase));
+        scene.snapshot.nodes_listed = false;
+        scene.since = scene.now - SignedDuration::from_secs(led_for);
+        scene
+    };
+    for phase in ["Pending", "Running", "Unknown"] {
+        let starting = unlisted(phase, 20).plan();
+        assert!(starting.is_idle() && starting.waits.is_empty(), "{phase}: the list is on its way");
+        assert_eq!(starting.wake, Some(at("2026-06-01T12:00:10Z")));
+        let away = unlisted(phase, 31).plan();
+        assert_eq!((away.is_idle(), away.waits[0].reason), (true, "ListingNodes"), "{phase}");
+    }
+}
+
+#[test]
 fn a_deletion_goes_on_without_the_target_cluster_if_it_is_forced_or_its_drain_is_given_up() {
     let controller =
         MachineController { namespace: "default".into(), settings: Settings::default(), driver: Arc::new(Uncalled) };

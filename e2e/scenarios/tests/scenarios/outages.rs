@@ -250,3 +250,31 @@ async fn an_overdue_drain(name: &str, manager: Manager) -> TestResult {
     ensure(env.nodes().current().len() == 1, || "a node has stayed behind".to_owned())?;
     env.end().await
 }
+
+/// A frozen API server takes connections and never answers: what became of the first write is not known.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_says_that_a_frozen_target_cluster_does_not_answer() -> TestResult {
+    if skip_on_external_cluster("icy", "there is no second control plane to break") {
+        return Ok(());
+    }
+    let target = clusters::exclusive().await?;
+    let Some(plane) = target.control_plane() else { return Ok(()) };
+    let env = Environment::builder("icy").cloud_flags(["--delete-seconds=0"]).with_target(&target);
+    let env = env.mostly_waiting().start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for_running(1).await?;
+    let machine = env.only_machine()?.name_any();
+
+    plane.pause(Component::ApiServer)?;
+    env.kubectl(&format!("delete machine {machine} --wait=false")).await?;
+    env.wait_for_machines("the machine to say which request fails", |machines| {
+        let drained = machines.get(&machine).and_then(|machine| machine.condition("Drained"));
+        drained.is_some_and(|drained| drained.reason.as_deref() == Some("RequestFailed"))
+    })
+    .await?;
+    plane.unpause(Component::ApiServer)?;
+    env.wait_for_machines("the machine to go", |machines| !machines.contains_key(&machine)).await?;
+    env.wait_for_running(1).await?;
+    env.end().await
+}

@@ -58,6 +58,13 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
     let waits = "machines wait: failed to reach the API server of the target cluster";
     let log = std::fs::read_to_string(env.log("manager"))?;
     ensure(log.contains(waits), || format!("it does not say what machines wait for:\n{log}"))?;
+    let says = |machine: &Machine| {
+        machine.condition("Waiting").is_some_and(|waiting| waiting.reason.as_deref() == Some("ListingNodes"))
+    };
+    env.wait_for_machines("each machine to say what it waits for", |machines| {
+        machines.values().all(|machine| says(machine))
+    })
+    .await?;
     let stats = env.cloud().stats().await?;
     assert_eq!((stats.created, stats.deleted), (2, 1), "machines without nodes wait");
 

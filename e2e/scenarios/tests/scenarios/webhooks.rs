@@ -22,7 +22,9 @@ async fn what_is_left_out_is_filled_in_and_what_is_wrong_is_refused() -> TestRes
     assert_eq!(stored["spec"]["strategy"], expected);
     serde_json::from_value::<MachineDeployment>(stored)?;
     env.wait_for_running(1).await?;
-    for (annotation, value) in [("health-timeouts", "Ready"), ("remediation-max-in-flight", "-1"), ("deletion-order", "x")] {
+    for (annotation, value) in
+        [("health-timeouts", "Ready"), ("remediation-max-in-flight", "-1"), ("deletion-order", "x")]
+    {
         let arguments = format!("annotate mcd {} nodewright.dev/{annotation}={value}", pool.name());
         let field = format!("metadata.annotations[nodewright.dev/{annotation}]: ");
         refused(&env.kubectl_refused(&arguments).await?, "MachineDeployment", &field)?;

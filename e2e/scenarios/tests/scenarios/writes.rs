@@ -4,9 +4,11 @@ use nodewright_e2e_scenarios::{Environment, TestResult, skip_on_external_cluster
 
 /// Writes per creation and per deletion of a machine without pods. Token, events, Leases and the writes to its set and
 /// deployment are excluded.
-const CREATION: usize = 7;
-const DELETION: usize = 9;
+const CREATION: usize = 5;
+const DELETION: usize = 7;
 const MACHINES: usize = 20;
+/// Writes that races cost, such as a kubelet that reports twice before the first report is copied.
+const RACES: usize = MACHINES / 4;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn births_and_deaths_stay_within_their_budgets_of_writes() -> TestResult {
@@ -25,7 +27,7 @@ async fn births_and_deaths_stay_within_their_budgets_of_writes() -> TestResult {
     let births = env.requests_since(before).await?;
     let count = births.writes_for_machines().len();
     println!("{count} writes for {MACHINES} births\n{births}");
-    assert!(count <= CREATION * MACHINES, "{count} writes for {MACHINES} births\n{births}");
+    assert!(count <= CREATION * MACHINES + RACES, "{count} writes for {MACHINES} births\n{births}");
 
     let before = env.requests().await?.entries().len();
     env.scale("a", 1).await?;
@@ -33,6 +35,6 @@ async fn births_and_deaths_stay_within_their_budgets_of_writes() -> TestResult {
     let deaths = env.requests_since(before).await?;
     let count = deaths.writes_for_machines().len();
     println!("{count} writes for {MACHINES} deaths\n{deaths}");
-    assert!(count <= DELETION * MACHINES, "{count} writes for {MACHINES} deaths\n{deaths}");
+    assert!(count <= DELETION * MACHINES + RACES, "{count} writes for {MACHINES} deaths\n{deaths}");
     env.end().await
 }
