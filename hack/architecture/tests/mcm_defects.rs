@@ -1,4 +1,4 @@
-//! The page about the defects of machine-controller-manager names the tests that there are.
+//! The pages about the defects and issues of machine-controller-manager name the tests that there are.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -14,6 +14,7 @@ const PAGE: &str = "docs/reference/mcm-defects.md";
 /// Where tests are.
 const CODE: [&str; 5] = ["api", "controllers", "e2e", "runtime", "webhooks"];
 const PREFIX: &str = "mcm_defect_";
+const ISSUES: &str = "docs/reference/mcm-issues.md";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -32,13 +33,34 @@ fn rows() -> Vec<(u32, Vec<String>)> {
 
 /// The tests that bear the number of a defect.
 fn tests() -> BTreeSet<String> {
-    let mut tests = BTreeSet::new();
+    functions().into_iter().filter(|name| name.starts_with(PREFIX)).collect()
+}
+
+fn functions() -> BTreeSet<String> {
+    let mut functions = BTreeSet::new();
     for file in CODE.iter().flat_map(|part| rust_files(&root().join(part)).unwrap()) {
         let text = fs::read_to_string(file).unwrap();
-        let functions = text.split("fn ").skip(1).filter(|rest| rest.starts_with(PREFIX));
-        tests.extend(functions.map(|rest| rest.split('(').next().unwrap_or_default().to_owned()));
+        functions.extend(text.split("fn ").skip(1).filter_map(|rest| Some(rest.split_once("()")?.0.to_owned())));
     }
-    tests
+    functions
+}
+
+#[test]
+fn the_page_of_issues_names_tests_that_exist_and_all_that_bear_a_number() {
+    let page = fs::read_to_string(root().join(ISSUES)).unwrap_or_else(|error| panic!("{ISSUES}: {error}"));
+    let functions = functions();
+    let mut named = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let last = row.rsplit(" | ").next().unwrap_or_default();
+        let tests: Vec<_> = last.split('`').skip(1).step_by(2).map(str::to_owned).collect();
+        assert!(!tests.is_empty(), "{ISSUES}: no test in {row}");
+        named.extend(tests);
+    }
+    let missing: Vec<_> = named.difference(&functions).collect();
+    assert!(missing.is_empty(), "{ISSUES}: there are no tests {missing:?}");
+    let numbered = functions.iter().filter(|name| name.starts_with("mcm_issue"));
+    let unnamed: Vec<_> = numbered.filter(|name| !named.contains(*name)).collect();
+    assert!(unnamed.is_empty(), "{ISSUES}: missing in the table: {unnamed:?}");
 }
 
 #[test]

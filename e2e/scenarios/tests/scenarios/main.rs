@@ -13,6 +13,7 @@ mod health;
 mod kwok;
 mod leaders;
 mod left_by_mcm;
+mod mcm_issues;
 mod metrics;
 mod outages;
 mod planes;
