@@ -278,3 +278,52 @@ async fn a_deletion_says_that_a_frozen_target_cluster_does_not_answer() -> TestR
     env.wait_for_running(1).await?;
     env.end().await
 }
+
+/// A kubelet cannot report to an API server that is away: who takes that for the death of its node replaces all machines.
+#[tokio::test(flavor = "multi_thread")]
+async fn six_short_outages_cost_no_machine() -> TestResult {
+    harmless("six", 6, Duration::from_secs(8)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes twelve minutes: make test-real"]
+async fn ten_minutes_without_the_api_server_cost_no_machine() -> TestResult {
+    harmless("ten-minutes", 1, Duration::from_mins(10)).await
+}
+
+/// The machines are to be replaced after half a minute without a report, and the API server is away again and again.
+async fn harmless(name: &str, times: u32, lasts: Duration) -> TestResult {
+    if skip_on_external_cluster(name, WHY) {
+        return Ok(());
+    }
+    let env = Environment::builder(name).mostly_waiting().with_own_plane().start().await?;
+    let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 5).machine("healthTimeout", "30s")).await?;
+    env.wait_for_running(5).await?;
+    for _ in 0..times {
+        plane.stop(Component::ApiServer)?;
+        tokio::time::sleep(lasts).await;
+        plane.start_again(Component::ApiServer).await?;
+        let mut manager = env.manager().await?;
+        // As its kubelet would: without an API server it loses its Leases.
+        if !manager.is_running() {
+            manager.spawn_again()?;
+        }
+        drop(manager);
+        env.wait_for("a manager that is ready", async || {
+            Ok(env.manager().await?.answer("/readyz").await.is_ok_and(|(code, _)| code == 200))
+        })
+        .await?;
+    }
+    env.wait_for_running(5).await?;
+    // It works, and has judged the machines since.
+    env.scale("a", 6).await?;
+    env.wait_for_running(6).await?;
+    let stats = env.cloud().stats().await?;
+    assert_eq!((stats.created, stats.deleted), (6, 0), "no VM was made or deleted because of an outage");
+    assert!(env.machines().seen().iter().all(|change| !change.gone), "a machine was replaced");
+    let reasons = env.kubectl("get events -o jsonpath={.items[*].reason}").await?;
+    ensure(!reasons.contains("Froze"), || format!("a freeze was left behind: {reasons}"))?;
+    env.end().await
+}
