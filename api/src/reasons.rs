@@ -97,6 +97,18 @@ pub mod events {
     pub const ROLLBACK_TEMPLATE_UNCHANGED: &str = "DeploymentRollbackTemplateUnchanged";
 }
 
+/// Reasons of the events of a MachineClass. All are ours.
+pub mod machine_class {
+    /// The provider shows VMs that no machine has.
+    pub const ORPHAN_VMS: &str = "OrphanVMs";
+    /// VMs that no machine has are being deleted.
+    pub const DELETING_ORPHAN_VMS: &str = "DeletingOrphanVMs";
+    /// Why no VM is deleted as an orphan for now.
+    pub const ORPHAN_VMS_KEPT: &str = "OrphanVMsKept";
+    /// Machines have vanished from the API server without having been deleted.
+    pub const MACHINES_VANISHED: &str = "MachinesVanished";
+}
+
 /// Reasons of the events of a Machine. All are ours: MCM's machine controller emits none.
 pub mod machine {
     /// The VM exists.

@@ -5,6 +5,7 @@ pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
 pub mod orphan_node;
+pub mod orphan_vm;
 pub mod shared;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
-use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult, SecretData};
+use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, Result as DriverResult, SecretData};
 use nodewright_runtime::{
     cache::{Store, Stores},
     object::{Kind, ObjectRef},
@@ -135,7 +135,7 @@ impl Driver for Uncalled {
     fn status(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
         unreachable!()
     }
-    fn list(&self, _: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, String>>> {
+    fn list(&self, _: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, ListedVm>>> {
         unreachable!()
     }
 }

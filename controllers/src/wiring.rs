@@ -13,6 +13,7 @@ use crate::{
     machine_deployment::{MachineDeploymentController, RolloutNodeController},
     machine_set::MachineSetController,
     orphan_node::{OrphanNodeController, look_up},
+    orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
     shared::{CONTROL, TARGET, fleet::FleetSettings, schema::Schemas},
 };
 
@@ -31,6 +32,8 @@ pub struct Wiring {
     pub driver: Arc<dyn Driver>,
     /// Timeouts and periods of machines.
     pub settings: Settings,
+    /// When orphaned VMs are deleted.
+    pub orphan_vms: OrphanVmSettings,
     /// Limits and times of deployments and sets.
     pub fleet: FleetSettings,
     /// Wall clock.
@@ -79,6 +82,11 @@ impl Wiring {
         let control = manager.connection(CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
         let target = manager.connection(TARGET, "machine");
         let lookups = control.clone();
+        let orphans = Arc::new(orphan_vm::Caller {
+            driver: self.driver.clone(),
+            control: control.clone(),
+            metrics: OrphanMetrics::register(&self.metrics, manager.stores(), self.driver.clone()),
+        });
         let driver = self.driver.clone();
         let caller = Arc::new(Caller {
             driver: driver.clone(),
@@ -89,6 +97,8 @@ impl Wiring {
             spans: self.spans.clone(),
             reads: Mutex::default(),
         });
+        let orphan_vms = OrphanVmController::new(&self.namespace, self.orphan_vms.clone(), driver.clone());
+        manager.add_with(orphan_vms, move |call| orphans.clone().perform(call));
         let (namespace, settings) = (self.namespace.clone(), self.settings.clone());
         manager.add_with(MachineController { namespace, settings, driver }, move |call| caller.clone().perform(call));
         if self.settings.has_target {

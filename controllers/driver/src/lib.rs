@@ -1,5 +1,5 @@
 //! The contract of a provider: the calls and error codes of machine-controller-manager's drivers, without `GetVolumeIDs`, which no
-//! controller calls yet.
+//! controller calls yet, and with `delete_orphan`, which deletes one VM by its id.
 //!
 //! # What a driver guarantees
 //! * `create` is idempotent by its token: any number of calls with one token create one VM, even if the answer of an earlier
@@ -9,7 +9,7 @@
 //!   returned or deleted only if the tags match. If the VM exists and its tags do not match, that is a [`Mismatch`], and never
 //!   [`Code::NotFound`]; the Machine's own VMs are found and deleted all the same.
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
-//! * `list` returns all VMs, or an error; never a part.
+//! * `list` returns all VMs with the tags of the cluster and of a Machine, or an error; never a part.
 //! * A failure says if the provider asked for fewer calls ([`DriverError::throttled`]): then all calls with the same
 //!   credentials pause for a while.
 //! * Each call ends by itself or can be dropped at any point; `status` finds out what a dropped call did. A VM that does not show
@@ -39,6 +39,7 @@ use futures::{
     FutureExt,
     future::{BoxFuture, ready},
 };
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeAddress, Secret};
 use nodewright_api::{Code, RawJson};
 
@@ -218,6 +219,35 @@ pub struct Instance {
     pub uninitialized: bool,
 }
 
+/// A VM as `list` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedVm {
+    /// The Machine's name in its tags.
+    pub machine: String,
+    /// When it was created, if the provider tells.
+    pub created: Option<Timestamp>,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+}
+
+impl ListedVm {
+    /// A VM of this Machine that stays, and of which no more is known.
+    pub fn of(machine: impl Into<String>) -> Self {
+        Self { machine: machine.into(), created: None, is_deleting: false }
+    }
+}
+
+/// One VM that no Machine has.
+#[derive(Clone, Debug)]
+pub struct OrphanRequest {
+    /// Its id, from `list`.
+    pub provider_id: String,
+    /// The Machine's name that `list` has shown with it.
+    pub machine: String,
+    /// Class and credentials.
+    pub class: Class,
+}
+
 /// The result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;
 
@@ -264,6 +294,13 @@ pub trait Driver: Send + Sync + 'static {
     /// If a driver answers [`Code::Unimplemented`], nothing is proven: the claims of its Machines are trusted.
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
-    /// All VMs of the cluster of a class: provider id and Machine name.
-    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>>;
+    /// All VMs of the cluster of a class, by provider id. A VM without the tag of a Machine is not one of them.
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>>;
+
+    /// Deletes exactly this VM and its resources, and no other VM of the same tags: its Machine may have another one. Ok if there
+    /// is none; a [`Mismatch`], and nothing is done, if its tags are not those of the class's cluster and of the Machine. May
+    /// return before it is gone. A driver that answers [`Code::Unimplemented`], as by default, keeps all orphans.
+    fn delete_orphan(&self, _: OrphanRequest) -> BoxFuture<'static, Result<()>> {
+        ready(Err(DriverError::new(Code::Unimplemented, "the provider cannot delete a single VM"))).boxed()
+    }
 }

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use nodewright_api::GoDuration;
 use nodewright_controllers::{
     machine::{CallLimits, Settings},
+    orphan_vm::OrphanVmSettings,
     shared::fleet::FleetSettings,
 };
 use nodewright_driver::Driver;
@@ -56,6 +57,8 @@ pub(crate) struct ManagerFlags {
     pub(crate) election: ElectionFlags,
     #[command(flatten)]
     pub(crate) machine: MachineFlags,
+    #[command(flatten)]
+    pub(crate) orphans: OrphanFlags,
     #[command(flatten)]
     pub(crate) fleet: FleetFlags,
     #[command(flatten)]
@@ -240,6 +243,38 @@ impl MachineFlags {
 }
 
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Orphaned VMs")]
+pub(crate) struct OrphanFlags {
+    /// Wait between two lists of the provider's VMs, to find those without a machine.
+    #[arg(long, default_value = "15m", value_parser = period, value_name = "DURATION")]
+    pub(crate) machine_safety_orphan_vms_period: Duration,
+    /// Time from the first list that shows a VM without a machine to the one that confirms it.
+    #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) orphan_vms_grace: Duration,
+    /// Age below which no VM is deleted; since the first list that shows it if the provider tells no age.
+    #[arg(long, default_value = "30m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) orphan_vms_minimum_age: Duration,
+    /// How many VMs without a machine are deleted after one list at most. 0: none.
+    #[arg(long, default_value_t = 5, value_name = "NUMBER")]
+    pub(crate) orphan_vms_per_pass: usize,
+    /// Only report VMs without a machine.
+    #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    pub(crate) orphan_vms_dry_run: bool,
+}
+
+impl OrphanFlags {
+    pub(crate) fn settings(&self) -> OrphanVmSettings {
+        OrphanVmSettings {
+            period: self.machine_safety_orphan_vms_period,
+            grace: self.orphan_vms_grace,
+            minimum_age: self.orphan_vms_minimum_age,
+            per_pass: self.orphan_vms_per_pass,
+            dry_run: self.orphan_vms_dry_run,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Deployments and sets")]
 pub(crate) struct FleetFlags {
     /// Time that a failed machine is kept if its preservation was asked for, unless its spec says how long.
@@ -389,7 +424,7 @@ pub(crate) struct WebhookFlags {
 const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-content-type leader-elect-resource-lock \
     machine-inplace-update-timeout \
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
-    machine-safety-orphan-vms-period machine-safety-overshooting-period min-resync-period safety-down safety-up";
+    machine-safety-overshooting-period min-resync-period safety-down safety-up";
 /// More such flags, which need no value.
 const IGNORED_SWITCHES: [&str; 2] = ["contention-profiling", "profiling"];
 
@@ -437,6 +472,12 @@ fn duration(text: &str) -> Result<Duration, String> {
         return Err("a duration must not be negative".to_owned());
     }
     Ok(parsed.to_std())
+}
+
+/// Parses a duration of at least a second, after which something is done again and again.
+fn period(text: &str) -> Result<Duration, String> {
+    let period = duration(text)?;
+    if period < Duration::from_secs(1) { Err("it must be at least 1s".to_owned()) } else { Ok(period) }
 }
 
 #[cfg(test)]

@@ -128,6 +128,7 @@ impl ControllerProcess {
             schemas,
             driver: self.driver.clone(),
             settings: self.flags.machine.settings(self.flags.provider.limits(), self.clusters.target.is_some()),
+            orphan_vms: self.flags.orphans.settings(),
             fleet: self.flags.fleet.settings(),
             clock: self.process.clock.clone(),
             spans: self.process.telemetry.spans.clone(),

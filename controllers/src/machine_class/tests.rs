@@ -3,7 +3,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, RawJson};
-use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result as DriverResult};
+use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, Result as DriverResult};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -89,7 +89,7 @@ impl Driver for Sized {
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
         Uncalled.status(request)
     }
-    fn list(&self, class: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, String>>> {
+    fn list(&self, class: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, ListedVm>>> {
         Uncalled.list(class)
     }
 }

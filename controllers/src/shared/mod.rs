@@ -15,6 +15,7 @@ pub(crate) mod ownership;
 pub(crate) mod patch;
 pub mod schema;
 pub(crate) mod status_writer;
+pub(crate) mod usable_class;
 
 use std::sync::Arc;
 

@@ -6,6 +6,7 @@ use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     machine::Settings,
+    orphan_vm::OrphanVmSettings,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
@@ -152,6 +153,7 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         .into(),
         driver: Arc::new(driver),
         settings: Settings::default(),
+        orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
         clock,
         spans: Spans::disabled(),

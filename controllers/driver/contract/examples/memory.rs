@@ -12,7 +12,9 @@ use futures::{
 };
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result, SecretData};
+use nodewright_driver::{
+    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Result, SecretData,
+};
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -163,6 +165,16 @@ impl MemoryDriver {
     }
 }
 
+impl MemoryDriver {
+    async fn delete_one(self, orphan: OrphanRequest) -> Result<()> {
+        let (vms, own) = (self.cloud.vms(&orphan.class).await?, tags(&orphan.class, &orphan.machine)?);
+        match claimed(&vms, &own, &orphan.provider_id)? {
+            Some(id) => self.cloud.terminate(&orphan.class, &id).await,
+            None => Ok(()),
+        }
+    }
+}
+
 /// The VM that a Machine names, if it exists. Its tags have to prove that it is the Machine's.
 fn claimed(vms: &BTreeMap<String, Vm>, own: &Tags, provider_id: &str) -> Result<Option<String>> {
     let Some(id) = provider_id.strip_prefix(PREFIX) else {
@@ -231,7 +243,7 @@ impl Driver for MemoryDriver {
         self.clone().find(request).boxed()
     }
 
-    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>> {
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
         let own = match tags(&class, "") {
             Ok(own) => own,
             Err(error) => return ready(Err(error)).boxed(),
@@ -239,9 +251,14 @@ impl Driver for MemoryDriver {
         let cloud = self.cloud.clone();
         let named = move |(id, mut vm): (String, Vm)| {
             let is_own = vm.tags.get("cluster") == own.get("cluster");
-            Some((format!("{PREFIX}{id}"), vm.tags.remove("machine").filter(|_| is_own)?))
+            let machine = vm.tags.remove("machine").filter(|_| is_own)?;
+            Some((format!("{PREFIX}{id}"), ListedVm { is_deleting: vm.gone_at.is_some(), ..ListedVm::of(machine) }))
         };
         async move { cloud.vms(&class).await }.map_ok(|vms| vms.into_iter().filter_map(named).collect()).boxed()
+    }
+
+    fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
+        self.clone().delete_one(orphan).boxed()
     }
 }
 

@@ -16,7 +16,7 @@ use futures::{
     stream,
 };
 use nodewright_api::Code;
-use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Result, SecretText};
+use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, OrphanRequest, Result, SecretText};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -133,7 +133,12 @@ impl Caller<'_> {
 
     /// The provider ids and Machine names of all VMs of a class's cluster.
     pub(crate) async fn list(&self, class: Class) -> Result<Vec<(String, String)>> {
-        Ok(self.call("list", |driver| driver.list(class)).await?.into_iter().collect())
+        let listed = self.call("list", |driver| driver.list(class)).await?;
+        Ok(listed.into_iter().map(|(id, vm)| (id, vm.machine)).collect())
+    }
+
+    pub(crate) async fn delete_orphan(&self, orphan: OrphanRequest) -> Result<()> {
+        self.call("delete_orphan", |driver| driver.delete_orphan(orphan)).await
     }
 
     /// Makes a call, and drops it at its deadline.

@@ -18,7 +18,9 @@ use std::{
 use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
+use nodewright_driver::{
+    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Result,
+};
 use nodewright_driver_contract::{Fixture, Hook, InvalidSpec, Outage, rules, run};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
@@ -235,6 +237,21 @@ impl Faulty {
         deleted
     }
 
+    async fn one_removed(self, orphan: OrphanRequest) -> Result<()> {
+        let id = orphan.provider_id.trim_start_matches("memory:///").to_owned();
+        match self.fault {
+            "delete_orphan" => {
+                let request = nodewright_driver_contract::machine(&orphan.machine, orphan.class);
+                self.inner.delete(MachineRequest { provider_id: Some(orphan.provider_id), ..request }).await.map(drop)
+            }
+            "orphan_of_others" => {
+                let terminate = |state: &mut State| drop(state.vms.remove(&id));
+                self.inner.cloud.ask(&orphan.class, terminate).await
+            }
+            _ => self.inner.delete_orphan(orphan).await,
+        }
+    }
+
     fn has_vm(&self, request: &MachineRequest) -> bool {
         let claimed = request.provider_id.clone().unwrap_or_default();
         let id = id_of(&Instance { provider_id: claimed.clone(), ..Instance::default() });
@@ -244,17 +261,17 @@ impl Faulty {
         })
     }
 
-    async fn listed(self, class: Class) -> Result<BTreeMap<String, String>> {
+    async fn listed(self, class: Class) -> Result<BTreeMap<String, ListedVm>> {
         let listed = self.inner.list(class).await;
         if self.is("failing_provider") && listed.as_ref().is_err_and(DriverError::is_passing) {
             return Ok(BTreeMap::new());
         }
         let mut listed = listed?;
         match self.fault {
-            "list" => listed.iter_mut().for_each(|(id, name)| name.clone_from(id)),
+            "list" => listed.iter_mut().for_each(|(id, vm)| vm.machine.clone_from(id)),
             "list_of_cluster" => self.state(|state| {
                 let tagged = state.existing().iter().filter_map(|(id, vm)| Some((id, vm.tags.get("machine")?)));
-                listed.extend(tagged.map(|(id, name)| (format!("memory:///{id}"), name.clone())));
+                listed.extend(tagged.map(|(id, name)| (format!("memory:///{id}"), ListedVm::of(name.as_str()))));
             }),
             "list_whole" => {
                 let first: Vec<String> = listed.keys().take(2).cloned().collect();
@@ -308,8 +325,12 @@ impl Driver for Faulty {
         self.clone().found(request).boxed()
     }
 
-    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>> {
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
         self.clone().listed(class).boxed()
+    }
+
+    fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
+        self.clone().one_removed(orphan).boxed()
     }
 }
 

@@ -76,6 +76,11 @@ impl Container {
 pub(super) struct Listed {
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// In seconds since 1970.
+    #[serde(default)]
+    pub created: i64,
+    #[serde(default)]
+    pub state: String,
 }
 
 /// A client of one daemon.

@@ -28,8 +28,11 @@ mod user_data;
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use jiff::Timestamp;
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
+use nodewright_driver::{
+    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Result,
+};
 use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
 
@@ -128,19 +131,38 @@ impl LocalDriver {
     /// Fails if the container that the Machine names is another's.
     async fn claimed(&self, owner: &Owner<'_>, request: &MachineRequest) -> Result<()> {
         let Some(id) = request.provider_id.as_deref() else { return Ok(()) };
-        let name = id.strip_prefix(PROVIDER_ID_PREFIX).filter(|name| !name.is_empty()).ok_or_else(|| {
-            let message = format!("provider id {id:?} is not of this provider; it must begin {PROVIDER_ID_PREFIX}");
-            DriverError::new(Code::InvalidArgument, message).with_mismatch(Mismatch::Machine)
-        })?;
-        self.docker.inspect(name).await?.map_or(Ok(()), |container| owner.prove(&container))
+        self.docker.inspect(container_name(id)?).await?.map_or(Ok(()), |container| owner.prove(&container))
     }
 
-    async fn list_containers(self, class: Class) -> Result<BTreeMap<String, String>> {
+    async fn list_containers(self, class: Class) -> Result<BTreeMap<String, ListedVm>> {
         let cluster = spec::cluster(&class.provider_spec)?;
-        let listed = self.docker.list(LABEL_CLUSTER, &cluster).await?;
-        let machines = listed.into_iter().filter_map(|mut container| container.labels.remove(LABEL_MACHINE));
-        Ok(machines.map(|machine| (provider_id(&machine), machine)).collect())
+        let containers = self.docker.list(LABEL_CLUSTER, &cluster).await?;
+        let listed = |mut container: docker::Listed| {
+            let machine = container.labels.remove(LABEL_MACHINE)?;
+            let created = Timestamp::from_second(container.created).ok();
+            Some((provider_id(&machine), ListedVm { machine, created, is_deleting: container.state == "removing" }))
+        };
+        Ok(containers.into_iter().filter_map(listed).collect())
     }
+
+    async fn delete_listed(self, orphan: OrphanRequest) -> Result<()> {
+        let owner = Owner { cluster: spec::cluster(&orphan.class.provider_spec)?, machine: &orphan.machine };
+        match self.docker.inspect(container_name(&orphan.provider_id)?).await? {
+            Some(container) => {
+                owner.prove(&container)?;
+                self.docker.remove(&container.id).await
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+fn container_name(provider_id: &str) -> Result<&str> {
+    provider_id.strip_prefix(PROVIDER_ID_PREFIX).filter(|name| !name.is_empty()).ok_or_else(|| {
+        let message =
+            format!("provider id {provider_id:?} is not of this provider; it must begin {PROVIDER_ID_PREFIX}");
+        DriverError::new(Code::InvalidArgument, message).with_mismatch(Mismatch::Machine)
+    })
 }
 
 /// A container as kind runs its nodes: see `pkg/cluster/internal/providers/docker/provision.go` of kind.
@@ -238,7 +260,11 @@ impl Driver for LocalDriver {
         self.clone().find(request).boxed()
     }
 
-    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>> {
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
         self.clone().list_containers(class).boxed()
+    }
+
+    fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
+        self.clone().delete_listed(orphan).boxed()
     }
 }

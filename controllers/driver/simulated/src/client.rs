@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper_util::client::legacy;
+use jiff::Timestamp;
 use nodewright_api::Code;
 use nodewright_driver::{DriverError, Result};
 use nodewright_runtime::error::with_causes;
@@ -86,6 +87,8 @@ pub(crate) struct Vm {
     #[serde(rename = "providerID")]
     pub provider_id: String,
     pub node_name: String,
+    #[serde(default)]
+    pub created_at: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]

@@ -27,7 +27,9 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use nodewright_api::{Code, RawJson, finalizers};
-use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, Mismatch, Result};
+use nodewright_driver::{
+    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Result,
+};
 use nodewright_runtime::leadership::Leadership;
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -202,10 +204,25 @@ impl SimulatedDriver {
         })
     }
 
-    async fn list_vms(self, class: Class) -> Result<BTreeMap<String, String>> {
+    async fn list_vms(self, class: Class) -> Result<BTreeMap<String, ListedVm>> {
         let cluster = spec::cluster(&class.provider_spec)?;
         let vms = self.client.list(&[(TAG_CLUSTER, &cluster)]).await?;
-        Ok(vms.into_iter().map(|mut vm| (vm.provider_id, vm.tags.remove(TAG_MACHINE).unwrap_or(vm.name))).collect())
+        let listed = |mut vm: Vm| {
+            let (machine, is_deleting) = (vm.tags.remove(TAG_MACHINE)?, vm.state == VmState::Deleting);
+            Some((vm.provider_id, ListedVm { machine, created: vm.created_at, is_deleting }))
+        };
+        Ok(vms.into_iter().filter_map(listed).collect())
+    }
+
+    async fn delete_listed(self, orphan: OrphanRequest) -> Result<()> {
+        let cluster = spec::cluster(&orphan.class.provider_spec)?;
+        let owner = Owner { cluster, machine: &orphan.machine, class: &orphan.class.name };
+        match self.claimed(&owner, &orphan.provider_id).await {
+            Ok(vm) if vm.state == VmState::Deleting => Ok(()),
+            Ok(vm) => self.delete_one(&vm.id).await,
+            Err(error) if error.code == Code::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -315,7 +332,11 @@ impl Driver for SimulatedDriver {
         self.clone().find(request).boxed()
     }
 
-    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, String>>> {
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
         self.clone().list_vms(class).boxed()
+    }
+
+    fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
+        self.clone().delete_listed(orphan).boxed()
     }
 }

@@ -15,6 +15,7 @@ mod leaders;
 mod left_by_mcm;
 mod mcm_issues;
 mod metrics;
+mod orphans;
 mod outages;
 mod planes;
 mod played;

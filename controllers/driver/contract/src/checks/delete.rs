@@ -1,6 +1,7 @@
 //! A VM goes, and only that one.
 
 use nodewright_api::Code;
+use nodewright_driver::OrphanRequest;
 use tokio::time::sleep;
 
 use crate::context::{Checked, Context, DropAt, broken, ensure, eventually, restored, skipped};
@@ -75,6 +76,32 @@ pub(super) async fn delete_dropped(context: &Context<'_>) -> Checked {
         }
     }
     Ok(())
+}
+
+pub(super) async fn delete_orphan(context: &Context<'_>) -> Checked {
+    let mut request = context.machine("m");
+    let first = context.make(&mut request).await?;
+    let second = match context.calls.create(&restored(&request)).await {
+        Ok(second) if second.provider_id != first.provider_id => Some(second),
+        _ => None,
+    };
+    sleep(context.calls.driver.consistency()).await;
+    let orphan = OrphanRequest {
+        provider_id: first.provider_id.clone(),
+        machine: request.name.clone(),
+        class: request.class.clone(),
+    };
+    for _ in 0..2 {
+        match context.calls.delete_orphan(orphan.clone()).await {
+            Err(error) if error.code == Code::Unimplemented => return skipped("delete_orphan is Unimplemented"),
+            Err(error) => return broken(format!("delete_orphan of VM {} fails: {error}", orphan.provider_id)),
+            Ok(()) => context.gone(&request).await?,
+        }
+    }
+    match second {
+        Some(second) => context.stays(&second, "another VM of the same machine was the orphan").await,
+        None => Ok(()),
+    }
 }
 
 pub(super) async fn delete_hidden(context: &Context<'_>) -> Checked {

@@ -1,7 +1,7 @@
 //! A provider id is a claim: only the tags of a VM prove whose it is.
 
 use nodewright_api::Code;
-use nodewright_driver::{Instance, MachineRequest, Mismatch, Result};
+use nodewright_driver::{Instance, MachineRequest, Mismatch, OrphanRequest, Result};
 
 use tokio::time::sleep;
 
@@ -51,6 +51,27 @@ pub(super) async fn untagged_vm(context: &Context<'_>) -> Checked {
     ensure(listed.iter().all(|(listed, _)| *listed != id), || format!("list shows VM {id}, which has no tags"))?;
     let vm = Instance { provider_id: id, ..Instance::default() };
     left_alone(context, &context.machine("m"), &vm, Mismatch::Machine).await
+}
+
+pub(super) async fn orphan_of_others(context: &Context<'_>) -> Checked {
+    let theirs = context.fixture.class(&format!("{}-theirs", context.prefix));
+    let (mut other, mut foreign) = (context.machine("other"), context.named(&format!("{}-m", context.prefix), theirs));
+    for request in [&mut other, &mut foreign] {
+        let made = context.make(request).await?;
+        context.find(request).await?;
+        let orphan = OrphanRequest {
+            provider_id: made.provider_id.clone(),
+            machine: format!("{}-m", context.prefix),
+            class: context.class(),
+        };
+        match context.calls.delete_orphan(orphan).await {
+            Err(error) if error.code == Code::Unimplemented => return skipped("delete_orphan is Unimplemented"),
+            Err(error) if error.mismatch.is_some() => {}
+            answer => return broken(format!("delete_orphan of another's VM answers {answer:?}, and not a Mismatch")),
+        }
+        context.stays(&made, "its tags are not those of the orphan").await?;
+    }
+    Ok(())
 }
 
 pub(super) async fn hidden_vm(context: &Context<'_>) -> Checked {

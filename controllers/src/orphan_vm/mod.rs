@@ -1,0 +1,128 @@
+//! VMs at the provider that no Machine has: this controller deletes them, late and few at a time.
+//!
+//! They remain when a Machine is removed by force, or when a creation whose answer was lost takes effect after all.
+//!
+//! ```text
+//! provider ── list ─► judge ─► orphans, each since when ─► due? ─► sweep: read its Machine at the API server, then delete the VM
+//!               │        │
+//!               └────────┴─► or why this list says nothing about orphans
+//! ```
+//!
+//! # Guarantees
+//! * A VM is deleted only if two lists, a grace apart, have shown it without a Machine, if it is old enough, and if the API server
+//!   says immediately before that no Machine has its name. A Machine exists before its VM, so one that is new is found.
+//! * The list is believed only if it has the VMs of all Running Machines, and at least one of a Machine: the list of another
+//!   account, of another cluster, or a part of one deletes nothing.
+//! * Nothing is deleted while the API server is out of reach, while a Machine cannot be decoded, and for a day after a Machine has
+//!   vanished from the cache without having been deleted. Times start again after a restart, an outage, and a change of the class.
+//! * No more VMs go than the limit of a pass. The VM of another cluster, and one without the tags of a Machine, are never listed.
+//! * Of several VMs of one Machine the one stays that the Machine has; if it has none yet, the oldest.
+//!
+//! # Caveats
+//! * Where no Machine is left, nothing proves that the list is the right one, and the VMs stay.
+//! * VMs of a class that no longer exists are not looked for, unless another class has the same cluster and credentials.
+//! * If the manager may not list Machines in all namespaces, those of other namespaces are not seen.
+
+mod calls;
+mod judge;
+mod metrics;
+mod reconcile;
+mod snapshot;
+mod sweep;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use nodewright_api::{Machine, MachineClass, MachineSet};
+use nodewright_driver::Driver;
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    object::{ObjectRef, is_deleting},
+    plan::{Context, Plan},
+};
+
+use self::{calls::Call, snapshot::Snapshot};
+pub(crate) use self::{metrics::OrphanMetrics, sweep::Caller};
+use crate::shared::{CONTROL, indexes::MACHINES_BY_CLASS};
+
+/// When orphaned VMs are deleted. See the flags of the same names.
+#[derive(Clone, Debug)]
+pub struct OrphanVmSettings {
+    /// The pause between two lists (`--machine-safety-orphan-vms-period`).
+    pub period: Duration,
+    /// The time between the first list that shows an orphan and the one that confirms it (`--orphan-vms-grace`).
+    pub grace: Duration,
+    /// The age below which no VM is deleted; from the first list that shows it if the provider tells no age
+    /// (`--orphan-vms-minimum-age`).
+    pub minimum_age: Duration,
+    /// How many VMs are deleted after one list at most (`--orphan-vms-per-pass`).
+    pub per_pass: usize,
+    /// Whether orphans are only reported (`--orphan-vms-dry-run`).
+    pub dry_run: bool,
+}
+
+impl Default for OrphanVmSettings {
+    fn default() -> Self {
+        Self {
+            period: Duration::from_mins(15),
+            grace: Duration::from_mins(10),
+            minimum_age: Duration::from_mins(30),
+            per_pass: 5,
+            dry_run: false,
+        }
+    }
+}
+
+/// The controller of VMs without a Machine. It lists once for all classes with the same cluster and credentials.
+#[derive(Clone)]
+pub struct OrphanVmController {
+    pub(crate) namespace: String,
+    pub(crate) settings: OrphanVmSettings,
+    /// For its deadlines and the fields that identify VMs. It is not called.
+    pub(crate) driver: Arc<dyn Driver>,
+    /// How many Machines have vanished from the cache without having been deleted.
+    vanished: Arc<AtomicU64>,
+}
+
+impl OrphanVmController {
+    /// A controller for the classes of a namespace.
+    pub fn new(namespace: impl Into<String>, settings: OrphanVmSettings, driver: Arc<dyn Driver>) -> Self {
+        Self { namespace: namespace.into(), settings, driver, vanished: Arc::default() }
+    }
+}
+
+impl Controller for OrphanVmController {
+    const NAME: &'static str = "orphan-vm";
+    type Primary = MachineClass;
+    type Snapshot = Snapshot;
+    type Effect = Call;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<MachineClass>(CONTROL, &self.namespace);
+        on.kind::<MachineSet>(CONTROL, &self.namespace);
+        let vanished = self.vanished.clone();
+        on.kind::<Machine>(CONTROL, &self.namespace).index(MACHINES_BY_CLASS).wakes(move |change, stores, wake| {
+            let is_lost = |old: &Arc<Machine>| change.new.is_none() && !is_deleting(old.as_ref());
+            if change.old.as_ref().is_some_and(is_lost) {
+                vanished.fetch_add(1, Ordering::Relaxed);
+                stores.of::<MachineClass>(CONTROL).keys().into_iter().for_each(wake);
+            }
+        });
+    }
+
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key, self.driver.as_ref(), self.vanished.load(Ordering::Relaxed))
+    }
+
+    fn plan(&self, context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
+        reconcile::plan(context, snapshot, &self.settings, self.driver.as_ref())
+    }
+}

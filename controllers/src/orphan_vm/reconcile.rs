@@ -1,0 +1,244 @@
+//! When the VMs are listed, and which orphans are due.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::reasons::machine_class as reasons;
+use nodewright_driver::Driver;
+use nodewright_runtime::{
+    effect::Known,
+    events::Event,
+    object::ObjectRef,
+    plan::{Context, Plan, Step, reference},
+};
+
+use super::{
+    OrphanVmSettings,
+    calls::{Call, Fate, Listed, Orphan, Outcome, Request},
+    judge::judge,
+    snapshot::{Problem, Snapshot},
+};
+use crate::shared::CONTROL;
+
+/// A list that is older says nothing about now.
+const FRESH: Duration = Duration::from_mins(1);
+/// The shortest pause between two lists.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// How long nothing is deleted after a Machine has vanished without having been deleted.
+const VANISHED_PAUSE: Duration = Duration::from_hours(24);
+/// How many VMs a message names.
+const NAMED: usize = 5;
+
+pub(super) fn plan(
+    context: &Context<'_, Call>,
+    snapshot: &Snapshot,
+    settings: &OrphanVmSettings,
+    driver: &dyn Driver,
+) -> Plan<Call> {
+    let mut plan = Plan::idle();
+    plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
+    let class = match &snapshot.lister {
+        Some(Ok(class)) => class.clone(),
+        other => {
+            if let Some(Err((reason, text))) = other {
+                plan.wait(reason, format!("no orphaned VMs are looked for: {text}"));
+            }
+            // What was seen before does not count after this.
+            plan.notes = Some(vec![]);
+            plan.forgets_outcomes = true;
+            plan.wake_at(after(context.now, settings.period));
+            return plan;
+        }
+    };
+    let key = ObjectRef::of(CONTROL, snapshot.class.as_ref());
+    let request = Arc::new(Request { class, key, deadline: driver.deadline() });
+    Search { context, snapshot, settings, request }.go_on(plan)
+}
+
+struct Search<'a> {
+    context: &'a Context<'a, Call>,
+    snapshot: &'a Snapshot,
+    settings: &'a OrphanVmSettings,
+    request: Arc<Request>,
+}
+
+/// A list: when it began and ended, and what it shows.
+struct List<'a> {
+    begun: Timestamp,
+    ended: Timestamp,
+    listed: &'a Listed,
+}
+
+/// An orphan: when it was seen first, and from when on a list confirms that it may be deleted.
+struct Suspect {
+    orphan: Orphan,
+    since: Option<Timestamp>,
+    due: Timestamp,
+}
+
+impl Search<'_> {
+    fn go_on(&self, mut plan: Plan<Call>) -> Plan<Call> {
+        let call = Call::List(self.request.clone());
+        let outcomes = self.context.outcomes;
+        let known = outcomes.get(&call);
+        if outcomes.any_running() {
+            return plan;
+        }
+        // An answer for another version of the class or of its Secrets may be about other VMs.
+        let is_current = outcomes.asked(&call).is_some_and(|asked| asked.revision() == call.revision());
+        let next = match known.and_then(|known| Some((known, known.last.as_ref()?))) {
+            Some((known, (ended, Outcome::Listed(listed)))) if is_current => {
+                let list = List { begun: known.begun, ended: *ended, listed };
+                match self.judged(&list, &mut plan) {
+                    Ok(next) => next,
+                    Err(sweep) => return *sweep,
+                }
+            }
+            Some((_, (ended, outcome))) if is_current => {
+                if let Outcome::Failed { message, .. } = outcome {
+                    plan.wait("VMListFailed", format!("no orphaned VMs are looked for: {message}"));
+                }
+                after(*ended, self.settings.period)
+            }
+            Some(_) => {
+                plan.notes = Some(vec![]);
+                self.context.now
+            }
+            None => after(self.context.leader_since, self.settings.period),
+        };
+        if next > self.context.now {
+            plan.wake_at(next);
+        } else {
+            plan.then("which VMs has no machine?", Step::Call(call));
+        }
+        plan
+    }
+
+    /// When to list again; or the plan that deletes orphans.
+    fn judged(&self, list: &List<'_>, plan: &mut Plan<Call>) -> Result<Timestamp, Box<Plan<Call>>> {
+        let vanished = format!("{} machines have vanished", self.snapshot.vanished);
+        let mut notes: Vec<Arc<str>> = vec![];
+        if self.snapshot.vanished > 0 {
+            notes.push(vanished.as_str().into());
+        }
+        let (suspects, problem) = match judge(list.listed, &self.snapshot.fleet) {
+            Ok(orphans) => (orphans.into_iter().map(|orphan| self.suspect(list, orphan)).collect(), None),
+            Err(problem) => (vec![], Some(problem)),
+        };
+        // One that was seen before an outage is seen anew.
+        notes.extend(suspects.iter().map(|suspect| note_of(&suspect.orphan)));
+        let is_outdated =
+            |note: &Arc<str>| self.context.noted(note).is_some_and(|at| at < self.context.connected_since);
+        notes.retain(|note| **note == *vanished || !is_outdated(note));
+        plan.notes = Some(notes);
+        let usual = after(list.ended, self.settings.period);
+        if let Some(problem) = problem {
+            self.tell(plan, problem);
+            return Ok(usual);
+        }
+        let Some(first) = suspects.iter().map(|suspect| suspect.due).min() else { return Ok(usual) };
+        self.report(plan, &suspects);
+        if first > list.begun {
+            return Ok(first.max(after(list.ended, SHORTEST)).min(usual));
+        }
+        if let Some(problem) = self.held(&vanished) {
+            self.tell(plan, problem);
+            return Ok(usual);
+        }
+        let due = suspects.into_iter().filter(|suspect| suspect.due <= list.begun).map(|suspect| suspect.orphan);
+        let due: Vec<_> = due.take(self.settings.per_pass).collect();
+        let sweep = Call::Sweep(self.request.clone(), due.into());
+        let known = self.context.outcomes.get(&sweep).filter(|known| known.begun >= list.ended);
+        if let Some(known) = known {
+            if let Some(text) = failed(known) {
+                plan.wait("OrphanVMsFailed", text);
+            }
+            return Ok(usual);
+        }
+        if after(list.ended, FRESH) < self.context.now {
+            return Ok(self.context.now);
+        }
+        let Call::Sweep(_, due) = &sweep else { return Ok(usual) };
+        let text = format!("deleting {} that no machine has: {}", vms(due.len()), named(due.iter()));
+        plan.event(Event::warning(reference(self.snapshot.class.as_ref()), reasons::DELETING_ORPHAN_VMS, text));
+        plan.then("two lists have shown VMs without a machine", Step::Call(sweep));
+        Err(Box::new(std::mem::replace(plan, Plan::idle())))
+    }
+
+    fn suspect(&self, list: &List<'_>, orphan: Orphan) -> Suspect {
+        let since = self.context.noted(&note_of(&orphan)).filter(|since| *since >= self.context.connected_since);
+        let seen = since.unwrap_or(self.context.now);
+        let created = list.listed.get(&orphan.provider_id).and_then(|vm| vm.created);
+        let of_age = after(created.unwrap_or(seen), self.settings.minimum_age);
+        Suspect { orphan, since, due: after(seen, self.settings.grace).max(of_age) }
+    }
+
+    /// Why orphans that are due are kept.
+    fn held(&self, vanished: &str) -> Option<Problem> {
+        let since = self.context.noted(vanished).unwrap_or(self.context.now);
+        let until = after(since, VANISHED_PAUSE);
+        if self.snapshot.vanished > 0 && until > self.context.now {
+            let text = format!(
+                "{vanished} from the API server without having been deleted: orphaned VMs may be theirs, and are kept until {until:.0}"
+            );
+            return Some((reasons::MACHINES_VANISHED, text));
+        }
+        self.settings.dry_run.then(|| ("DryRun", "orphaned VMs are due, and kept: --orphan-vms-dry-run".to_owned()))
+    }
+
+    /// Tells of orphans that this list is the first to show.
+    fn report(&self, plan: &mut Plan<Call>, suspects: &[Suspect]) {
+        let new: Vec<_> = suspects.iter().filter(|suspect| suspect.since.is_none()).collect();
+        let Some(due) = new.iter().map(|suspect| suspect.due).max() else { return };
+        let names = named(new.iter().map(|suspect| &suspect.orphan));
+        let text = format!("the provider shows {} that no machine has: {names}; due at {due:.0}", vms(new.len()));
+        plan.event(Event::warning(reference(self.snapshot.class.as_ref()), reasons::ORPHAN_VMS, text));
+    }
+
+    /// Says why orphans are kept: once in an event, and for as long as it holds in a wait.
+    fn tell(&self, plan: &mut Plan<Call>, (reason, text): Problem) {
+        let note = format!("told {reason}");
+        if self.context.noted(&note).is_none() {
+            let class = reference(self.snapshot.class.as_ref());
+            plan.event(Event::warning(class, reasons::ORPHAN_VMS_KEPT, text.as_str()));
+        }
+        plan.notes.get_or_insert_default().push(note.into());
+        plan.wait(reason, text);
+    }
+}
+
+/// Why orphans could not be deleted.
+fn failed(known: &Known<Outcome>) -> Option<String> {
+    let why = match &known.last.as_ref()?.1 {
+        Outcome::Swept(fates) => fates.iter().find_map(|(id, fate)| match fate {
+            Fate::Failed(why) => Some(format!("{id}: {why}")),
+            Fate::Deleted | Fate::Kept => None,
+        })?,
+        Outcome::Failed { message, .. } => message.clone(),
+        Outcome::Listed(_) => return None,
+    };
+    Some(format!("failed to delete orphaned VMs, which is tried again after the next list: {why}"))
+}
+
+fn note_of(orphan: &Orphan) -> Arc<str> {
+    format!("orphan {}", orphan.provider_id).into()
+}
+
+fn vms(count: usize) -> String {
+    if count == 1 { "1 VM".to_owned() } else { format!("{count} VMs") }
+}
+
+fn named<'a>(orphans: impl ExactSizeIterator<Item = &'a Orphan>) -> String {
+    let more = orphans.len().saturating_sub(NAMED);
+    let text = |orphan: &Orphan| match &orphan.keeps {
+        Some(keeps) => format!("{} (of {}, which keeps {keeps})", orphan.provider_id, orphan.machine),
+        None => format!("{} (of {})", orphan.provider_id, orphan.machine),
+    };
+    let names = orphans.take(NAMED).map(text).collect::<Vec<_>>().join(", ");
+    if more == 0 { names } else { format!("{names} and {more} more") }
+}
+
+fn after(begun: Timestamp, pause: Duration) -> Timestamp {
+    let pause = SignedDuration::try_from(pause).unwrap_or(SignedDuration::MAX);
+    begun.checked_add(pause).unwrap_or(Timestamp::MAX)
+}

@@ -1,0 +1,134 @@
+//! What the search for orphaned VMs may see.
+
+use std::{collections::HashMap, sync::Arc};
+
+use k8s_openapi::api::core::v1::SecretReference;
+use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, reasons::unreadable};
+use nodewright_driver::{Class, Driver};
+use nodewright_runtime::{
+    cache::Stores,
+    object::{ObjectRef, is_deleting, name, namespace, uid},
+    scoped_watch::ScopedWatch,
+};
+
+use crate::shared::{
+    CONTROL, class_secrets,
+    indexes::{MACHINES_BY_CLASS, instance_id, object_key},
+    ledger::{base, set_of},
+    ownership::vm_id,
+    usable_class::usable,
+};
+
+/// Why nothing is looked for: a reason and a message.
+pub(super) type Problem = (&'static str, String);
+
+#[derive(Clone)]
+pub struct Snapshot {
+    pub class: Arc<MachineClass>,
+    /// The class as the driver gets it; `None` if another class lists the same VMs.
+    pub lister: Option<Result<Class, Problem>>,
+    pub scoped_watches: Vec<ScopedWatch>,
+    pub fleet: Fleet,
+    /// How many Machines have vanished without having been deleted.
+    pub vanished: u64,
+}
+
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver, vanished: u64) -> Option<Self> {
+        let class = stores.of::<MachineClass>(CONTROL).get(key)?;
+        let group = group_of(stores, &class, driver);
+        let is_first = group.first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
+        let lister = is_first.then(|| listing(stores, &class, driver));
+        let scoped_watches = if is_first { class_secrets::scoped_watches(&class) } else { vec![] };
+        let fleet = Fleet::take(stores, namespace(class.as_ref()), &group);
+        Some(Self { class, lister, scoped_watches, fleet, vanished })
+    }
+}
+
+fn listing(stores: &Stores, class: &MachineClass, driver: &dyn Driver) -> Result<Class, Problem> {
+    let machines = stores.of::<Machine>(CONTROL);
+    if let Some(machine) = machines.unreadable().first() {
+        let text = format!("{}; until then it may have any VM", machine.describe::<Machine>());
+        return Err((unreadable::MACHINE, text));
+    }
+    let is_changed = |recorded: ClassIdentity| !recorded.changed_in(class).is_empty();
+    if ClassIdentity::recorded(class).is_some_and(is_changed) {
+        let text = format!("the fields of MachineClass {:?} by which its VMs are found were changed", name(class));
+        return Err(("ClassIdentityChanged", text));
+    }
+    usable(stores, class, driver.name()).map_err(|problem| (problem.reason, problem.message))
+}
+
+/// The classes that list the same VMs, in the order of their names: those with the same cluster and credentials. One whose
+/// Secrets are missing, or that another provider serves, leads no group.
+pub(super) fn group_of(stores: &Stores, class: &Arc<MachineClass>, driver: &dyn Driver) -> Vec<Arc<MachineClass>> {
+    let fields: Vec<String> = driver.identity().iter().map(|field| (*field).to_owned()).collect();
+    let key = |class: &MachineClass| {
+        let credentials = class.credentials_secret_ref.as_ref().or(class.secret_ref.as_ref());
+        let named = |reference: &SecretReference| (reference.namespace.clone(), reference.name.clone());
+        (ClassIdentity::of(class, &fields).to_text(), credentials.map(named))
+    };
+    let own = key(class);
+    let mut group = stores.of::<MachineClass>(CONTROL).all();
+    group.retain(|other| key(other) == own);
+    group.sort_by(|a, b| {
+        let rank = |class: &MachineClass| usable(stores, class, driver.name()).is_err();
+        (rank(a), name(a.as_ref())).cmp(&(rank(b), name(b.as_ref())))
+    });
+    group
+}
+
+/// The Machines and MachineSets of a namespace.
+#[derive(Clone, Default)]
+pub struct Fleet {
+    /// By name.
+    machines: HashMap<String, Arc<Machine>>,
+    /// By the last part of a VM's id: whether a Machine names it.
+    named: HashMap<String, Arc<Machine>>,
+    /// The Machines of the classes that list the same VMs.
+    pub(super) listed: Vec<Arc<Machine>>,
+    /// By the beginning of the names of their Machines: whether a set is about to create some.
+    sets: HashMap<String, bool>,
+}
+
+impl Fleet {
+    pub(super) fn take(stores: &Stores, namespace: &str, group: &[Arc<MachineClass>]) -> Self {
+        let store = stores.of::<Machine>(CONTROL);
+        let mut fleet = Self::default();
+        for machine in store.all() {
+            let ids = [vm_id(&machine), machine.provider_id()];
+            for id in ids.into_iter().flatten() {
+                fleet.named.insert(instance_id(id).to_owned(), machine.clone());
+            }
+            fleet.machines.insert(name(machine.as_ref()).to_owned(), machine);
+        }
+        for class in group {
+            let key = object_key(namespace, name(class.as_ref()));
+            fleet.listed.extend(store.by(MACHINES_BY_CLASS, &key));
+        }
+        let sets = stores.of::<MachineSet>(CONTROL);
+        for set in sets.all() {
+            let staying =
+                store.owned_by(uid(set.as_ref())).iter().filter(|machine| !is_deleting(machine.as_ref())).count();
+            let lacks = !is_deleting(set.as_ref()) && i32::try_from(staying).unwrap_or(i32::MAX) < set.spec.replicas;
+            *fleet.sets.entry(base(name(set.as_ref())).to_owned()).or_default() |= lacks;
+        }
+        for set in sets.unreadable() {
+            fleet.sets.insert(base(set.name()).to_owned(), true);
+        }
+        fleet
+    }
+
+    pub(super) fn machine(&self, name: &str) -> Option<&Machine> {
+        self.machines.get(name).map(Arc::as_ref)
+    }
+
+    pub(super) fn names(&self, provider_id: &str) -> bool {
+        self.named.contains_key(instance_id(provider_id))
+    }
+
+    /// Whether a set that lacks Machines may create the one of this name again: it would take over the VM.
+    pub(super) fn may_create(&self, machine: &str) -> bool {
+        set_of(machine).and_then(|set| self.sets.get(set)).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,98 @@
+//! Makes the calls: lists VMs, and deletes orphans after a last look at the API server.
+
+use std::sync::Arc;
+
+use nodewright_api::Machine;
+use nodewright_driver::{Driver, OrphanRequest};
+use nodewright_runtime::{
+    object::{ResourceType, is_deleting, namespace},
+    request::{Call as ApiCall, Connection, FailureClass, RequestError},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    OrphanMetrics,
+    calls::{Call, Fate, Orphan, Outcome, Request},
+};
+use crate::shared::{indexes::instance_id, ownership::vm_id};
+
+/// Makes the calls of the controller.
+pub(crate) struct Caller {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) control: Connection,
+    pub(crate) metrics: OrphanMetrics,
+}
+
+#[derive(Deserialize)]
+struct Items {
+    items: Option<Vec<Value>>,
+}
+
+impl Caller {
+    pub(crate) async fn perform(self: Arc<Self>, call: Call) -> Outcome {
+        match call {
+            Call::List(request) => match self.driver.list(request.class.clone()).await {
+                Ok(listed) => {
+                    let listed = Arc::new(listed);
+                    self.metrics.listed(&request.key, listed.clone());
+                    Outcome::Listed(listed)
+                }
+                Err(error) => Outcome::Failed { throttled: error.throttled, message: error.to_string() },
+            },
+            Call::Sweep(request, orphans) => {
+                let mut fates = vec![];
+                for orphan in orphans.iter() {
+                    let fate = self.sweep(&request, orphan).await;
+                    self.metrics.swept(&fate);
+                    fates.push((orphan.provider_id.clone(), fate));
+                }
+                Outcome::Swept(fates)
+            }
+        }
+    }
+
+    async fn sweep(&self, request: &Request, orphan: &Orphan) -> Fate {
+        match self.is_needed(request, orphan).await {
+            Ok(true) => return Fate::Kept,
+            Ok(false) => {}
+            Err(why) => return Fate::Failed(why),
+        }
+        let (provider_id, machine) = (orphan.provider_id.clone(), orphan.machine.clone());
+        let deleted = self.driver.delete_orphan(OrphanRequest { provider_id, machine, class: request.class.clone() });
+        deleted.await.map_or_else(|error| Fate::Failed(error.to_string()), |()| Fate::Deleted)
+    }
+
+    /// Whether a Machine has the VM, or may. The provider has shown the VM before this read began, and a Machine exists before
+    /// its VM: a new one is found.
+    async fn is_needed(&self, request: &Request, orphan: &Orphan) -> Result<bool, String> {
+        let machines = self.machines("", &orphan.machine).await;
+        let machines = match machines {
+            // As with the roles of machine-controller-manager.
+            Err(error) if error.class == FailureClass::Forbidden => {
+                self.machines(&request.key.namespace, &orphan.machine).await
+            }
+            other => other,
+        };
+        let machines = machines.map_err(|error| format!("failed to look for machine {}: {error}", orphan.machine))?;
+        let is_free = |machine: &Machine| {
+            namespace(machine) == &*request.key.namespace
+                && !is_deleting(machine)
+                && orphan.keeps.as_deref().is_some_and(|keeps| {
+                    vm_id(machine).is_none_or(|own| instance_id(own) == instance_id(keeps))
+                        && instance_id(keeps) != instance_id(&orphan.provider_id)
+                })
+        };
+        Ok(!machines.iter().all(|machine| machine.as_ref().is_some_and(is_free)))
+    }
+
+    /// The Machines of a name, in one namespace or in all; `None` for one that cannot be decoded.
+    async fn machines(&self, namespace: &str, name: &str) -> Result<Vec<Option<Machine>>, RequestError> {
+        let machines = ResourceType::of::<Machine>().collection(namespace);
+        let answer =
+            self.control.send(ApiCall::get(format!("{machines}?fieldSelector=metadata.name%3D{name}"))).await?;
+        let Ok(Items { items }) = serde_json::from_slice(answer.body()) else { return Ok(vec![None]) };
+        let Some(items) = items else { return Ok(vec![None]) };
+        Ok(items.into_iter().map(|item| serde_json::from_value(item).ok()).collect())
+    }
+}

@@ -1,0 +1,332 @@
+//! Which VMs of a list are orphans, and when they go.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{Machine, MachineClass, MachineSet};
+use nodewright_driver::ListedVm;
+use nodewright_runtime::{
+    cache::{Store, Stores, Unreadable},
+    effect::{Effect, Outcomes},
+    object::ObjectRef,
+    plan::{Context, Note, Plan, Step},
+};
+use nodewright_testing::object;
+use serde_json::json;
+
+use super::{
+    OrphanVmSettings,
+    calls::{Call, Fate, Listed, Outcome},
+    judge::judge,
+    reconcile::plan,
+    snapshot::{Fleet, Snapshot},
+};
+use crate::{
+    shared::{CONTROL, indexes::MACHINES_BY_CLASS},
+    testing::{MachineBuilder, MachineExt, NOW, Uncalled, answer, machine, machine_set, secret_store},
+};
+
+fn minutes(minutes: i64) -> Timestamp {
+    NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes)
+}
+
+fn id(vm: &str) -> String {
+    format!("p:///{vm}")
+}
+
+/// A Machine whose VM is proven.
+fn running(name: &str, vm: &str) -> MachineBuilder {
+    let noted = json!([{"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": id(vm)}]);
+    machine(name).with("/spec/providerID", id(vm)).with("/status/conditions", noted).phase("Running")
+}
+
+fn class() -> MachineClass {
+    let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "uid-class", "generation": 1},
+        "provider": "simulated", "providerSpec": {}});
+    serde_json::from_value(class).unwrap()
+}
+
+struct World {
+    machines: Vec<MachineBuilder>,
+    sets: Vec<MachineSet>,
+    unreadable: bool,
+    vanished: u64,
+}
+
+impl World {
+    fn of(machines: Vec<MachineBuilder>) -> Self {
+        Self { machines, sets: vec![], unreadable: false, vanished: 0 }
+    }
+
+    fn snapshot(self) -> Snapshot {
+        let stores = Stores::default().with(CONTROL, class());
+        let machines = Store::<Machine>::new(CONTROL, "default");
+        machines.add_index(MACHINES_BY_CLASS);
+        self.machines.into_iter().for_each(|machine| drop(machines.apply(machine.build())));
+        if self.unreadable {
+            machines.add_unreadable(Unreadable::named("default", "broken", "u"));
+        }
+        stores.add(Arc::new(machines));
+        let sets = Store::<MachineSet>::new(CONTROL, "default");
+        self.sets.into_iter().for_each(|set| drop(sets.apply(set)));
+        stores.add(Arc::new(sets));
+        Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "class"), &Uncalled, self.vanished).unwrap()
+    }
+
+    fn fleet(self) -> Fleet {
+        self.snapshot().fleet
+    }
+}
+
+/// VMs by the last part of their ids, with the Machines of their tags.
+fn listed(vms: &[(&str, &str)]) -> Listed {
+    vms.iter().map(|(vm, machine)| (id(vm), ListedVm::of(*machine))).collect()
+}
+
+/// The same, with the minutes from [`NOW`] at which they were created.
+fn dated(vms: &[(&str, &str, i64)]) -> Listed {
+    let dated = |created: i64, machine: &str| ListedVm { created: Some(minutes(created)), ..ListedVm::of(machine) };
+    vms.iter().map(|(vm, machine, created)| (id(vm), dated(*created, machine))).collect()
+}
+
+fn orphans(listed: &Listed, world: World) -> Vec<String> {
+    let found = judge(listed, &world.fleet()).unwrap();
+    found.into_iter().map(|orphan| orphan.provider_id.trim_start_matches("p:///").to_owned()).collect()
+}
+
+#[test]
+fn a_vm_is_an_orphan_if_no_machine_has_its_name_or_its_id() {
+    let shown = || listed(&[("1", "a"), ("2", "b"), ("3", "c")]);
+    let a = || running("a", "1");
+    assert_eq!(orphans(&shown(), World::of(vec![a()])), ["2", "3"]);
+    assert_eq!(orphans(&shown(), World::of(vec![a(), machine("b")])), ["3"], "it is being created");
+    let claims = machine("x").with("/spec/providerID", "other:///2");
+    assert_eq!(orphans(&shown(), World::of(vec![a(), claims])), ["3"], "another machine claims it");
+    let leaving = machine("b").with("/metadata/deletionTimestamp", NOW);
+    assert_eq!(orphans(&shown(), World::of(vec![a(), leaving])), ["3"], "its machine deletes it");
+    let going =
+        BTreeMap::from([(id("1"), ListedVm::of("a")), (id("2"), ListedVm { is_deleting: true, ..ListedVm::of("b") })]);
+    assert_eq!(orphans(&going, World::of(vec![a()])), [""; 0]);
+}
+
+#[test]
+fn a_vm_whose_machine_a_set_may_create_again_is_kept() {
+    let shown = || listed(&[("1", "a"), ("2", "pool-bcdfg")]);
+    let with = |set: MachineSet| World { sets: vec![set], ..World::of(vec![running("a", "1")]) };
+    assert_eq!(orphans(&shown(), with(machine_set("pool", 1, None))), [""; 0]);
+    assert_eq!(orphans(&shown(), with(machine_set("pool", 0, None))), ["2"]);
+    let mut leaving = machine_set("pool", 1, None);
+    leaving.metadata.deletion_timestamp = Some(serde_json::from_value(json!(NOW)).unwrap());
+    assert_eq!(orphans(&shown(), with(leaving)), ["2"]);
+}
+
+#[test]
+fn of_several_vms_of_a_machine_the_one_stays_that_it_has_or_else_the_oldest() {
+    let shown = dated(&[("1", "a", -60), ("2", "a", -90), ("3", "a", -30), ("9", "z", -90)]);
+    let with = |machine| World::of(vec![running("z", "9"), machine]);
+    assert_eq!(orphans(&shown, with(running("a", "1"))), ["2", "3"]);
+    assert_eq!(orphans(&shown, with(machine("a"))), ["1", "3"], "it has none yet");
+    assert_eq!(orphans(&shown, with(machine("a").with("/spec/providerID", id("1")))), [""; 0], "a claim is no proof");
+    let undated = listed(&[("1", "a"), ("2", "a"), ("9", "z")]);
+    assert_eq!(orphans(&undated, with(machine("a"))), [""; 0], "nobody knows which is older");
+    let part = dated(&[("2", "a", -90), ("3", "a", -30), ("9", "z", -90)]);
+    assert_eq!(
+        orphans(&part, with(running("a", "1").phase("Unknown"))),
+        [""; 0],
+        "the list does not show the one that it has"
+    );
+}
+
+#[test]
+fn a_list_without_a_vm_that_runs_is_not_believed() {
+    let world = || World::of(vec![running("a", "1"), running("b", "2")]);
+    let reason = |listed: &Listed, world: World| judge(listed, &world.fleet()).unwrap_err().0;
+    assert_eq!(reason(&listed(&[]), world()), "VMListIncomplete", "it is empty");
+    assert_eq!(reason(&listed(&[("1", "a"), ("3", "c")]), world()), "VMListIncomplete", "it is a part");
+    assert_eq!(reason(&listed(&[("7", "x"), ("8", "y")]), world()), "VMListIncomplete", "it is another account's");
+    assert_eq!(reason(&listed(&[("7", "x")]), World::of(vec![])), "VMListForeign", "it is another cluster's");
+    assert_eq!(reason(&listed(&[("7", "x")]), World::of(vec![machine("a")])), "VMListForeign");
+    let ill = World::of(vec![running("a", "1"), running("b", "2").phase("Unknown")]);
+    assert_eq!(orphans(&listed(&[("1", "a"), ("3", "c")]), ill), ["3"], "a VM may be gone");
+}
+
+/// A process that searches: what it remembers from plan to plan.
+struct Process {
+    settings: OrphanVmSettings,
+    outcomes: Outcomes<Call>,
+    notes: Vec<Note>,
+    connected: Timestamp,
+}
+
+impl Process {
+    /// Minutes: period 15, grace 10, minimum age 30.
+    fn new() -> Self {
+        let settings = OrphanVmSettings { per_pass: 2, ..OrphanVmSettings::default() };
+        Self { settings, outcomes: Outcomes::default(), notes: vec![], connected: minutes(0) }
+    }
+
+    fn plan(&mut self, minute: i64, snapshot: &Snapshot) -> Plan<Call> {
+        let context = Context {
+            now: minutes(minute),
+            connected_since: self.connected,
+            notes: &self.notes,
+            ..Context::new(minutes(0), &self.outcomes)
+        };
+        let plan = plan(&context, snapshot, &self.settings, &Uncalled);
+        if let Some(texts) = &plan.notes {
+            let note = |text: &Arc<str>| {
+                let since = Note::since(&self.notes, text).unwrap_or(minutes(minute));
+                Note { text: text.clone(), since }
+            };
+            self.notes = texts.iter().map(note).collect();
+        }
+        plan
+    }
+
+    /// Plans, makes the calls that are planned with these VMs at the provider, and returns those that a sweep would delete.
+    fn run(&mut self, minute: i64, snapshot: &Snapshot, listed: &Listed) -> Vec<String> {
+        let mut swept = vec![];
+        loop {
+            let plan = self.plan(minute, snapshot);
+            let Some(Step::Call(call)) = plan.steps().map(|planned| &planned.step).next() else { return swept };
+            assert!(self.outcomes.begin(call, minutes(minute)), "{plan}");
+            let outcome = match call {
+                Call::List(_) => Outcome::Listed(Arc::new(listed.clone())),
+                Call::Sweep(_, orphans) => {
+                    swept
+                        .extend(orphans.iter().map(|orphan| orphan.provider_id.trim_start_matches("p:///").to_owned()));
+                    Outcome::Swept(orphans.iter().map(|orphan| (orphan.provider_id.clone(), Fate::Deleted)).collect())
+                }
+            };
+            self.outcomes.finish(call, minutes(minute), outcome);
+        }
+    }
+
+    /// The minutes at which VMs are swept in this many minutes, with a plan at each.
+    fn swept(&mut self, until: i64, snapshot: &Snapshot, listed: impl Fn(i64) -> Listed) -> Vec<(i64, String)> {
+        let run = |minute| {
+            self.run(minute, snapshot, &listed(minute)).into_iter().map(move |vm| (minute, vm)).collect::<Vec<_>>()
+        };
+        (0..=until).flat_map(run).collect()
+    }
+}
+
+fn one_machine() -> Snapshot {
+    World::of(vec![running("a", "1")]).snapshot()
+}
+
+#[test]
+fn an_orphan_goes_after_two_lists_a_grace_apart_and_not_before_it_is_old_enough() {
+    // The first list is a period after the start. A VM of unknown age is as old as its first list.
+    let unknown = Process::new().swept(60, &one_machine(), |_| listed(&[("1", "a"), ("2", "b")]));
+    assert_eq!(unknown[0], (45, "2".to_owned()));
+    let old = Process::new().swept(60, &one_machine(), |_| dated(&[("1", "a", -90), ("2", "b", -90)]));
+    assert_eq!(old[0], (25, "2".to_owned()));
+    let young = Process::new().swept(60, &one_machine(), |_| dated(&[("1", "a", -90), ("2", "b", 10)]));
+    assert_eq!(young[0], (40, "2".to_owned()));
+    let gone = |minute| {
+        if (16..30).contains(&minute) { listed(&[("1", "a")]) } else { dated(&[("1", "a", -90), ("2", "b", -90)]) }
+    };
+    let again = Process::new().swept(60, &one_machine(), gone);
+    assert_eq!(again[0], (50, "2".to_owned()), "one list without it starts the time again");
+}
+
+#[test]
+fn no_more_go_after_a_list_than_a_pass_allows() {
+    let many = dated(&[("1", "a", -90), ("2", "b", -90), ("3", "c", -90), ("4", "d", -90), ("5", "e", -90)]);
+    let swept = Process::new().swept(60, &one_machine(), |_| many.clone());
+    let first: Vec<_> = swept.iter().filter(|(minute, _)| *minute < 40).map(|(_, vm)| vm.as_str()).collect();
+    assert_eq!(first, ["2", "3"]);
+    let passes: BTreeSet<i64> = swept.iter().map(|(minute, _)| *minute).collect();
+    assert!(passes.iter().zip(passes.iter().skip(1)).all(|(one, next)| next - one >= 15), "{passes:?}");
+    let mut none = Process::new();
+    none.settings.per_pass = 0;
+    assert_eq!(none.swept(60, &one_machine(), |_| many.clone()), []);
+}
+
+#[test]
+fn nothing_goes_in_doubt() {
+    let list = || dated(&[("1", "a", -90), ("2", "b", -90)]);
+    let swept = |world: World| Process::new().swept(90, &world.snapshot(), |_| list());
+    let world = || World::of(vec![running("a", "1")]);
+    assert_eq!(swept(world()).len(), 5);
+    assert_eq!(swept(World { unreadable: true, ..world() }), [], "a machine cannot be read");
+    assert_eq!(swept(World { vanished: 1, ..world() }), [], "a machine has vanished");
+    assert_eq!(swept(World::of(vec![running("a", "7")])), [], "the list lacks a VM");
+    let mut dry = Process::new();
+    dry.settings.dry_run = true;
+    assert_eq!(dry.swept(90, &one_machine(), |_| list()), []);
+    let waits = dry.plan(91, &one_machine()).waits;
+    assert_eq!(waits[0].reason, "DryRun");
+}
+
+#[test]
+fn an_outage_and_another_version_of_the_class_start_the_time_again() {
+    let list = || dated(&[("1", "a", -90), ("2", "b", -90)]);
+    let mut process = Process::new();
+    assert_eq!(process.swept(24, &one_machine(), |_| list()), []);
+    process.connected = minutes(20);
+    assert_eq!(process.run(25, &one_machine(), &list()), [""; 0]);
+    assert_eq!(process.run(26, &one_machine(), &list()), [""; 0]);
+    assert_eq!(process.run(41, &one_machine(), &list()), ["2"]);
+
+    let mut process = Process::new();
+    assert_eq!(process.swept(24, &one_machine(), |_| list()), []);
+    let mut changed = one_machine();
+    if let Some(Ok(class)) = &mut changed.lister {
+        class.revision = "other credentials".to_owned();
+    }
+    assert_eq!(process.run(25, &changed, &list()), [""; 0]);
+    assert_eq!(process.run(34, &changed, &list()), [""; 0]);
+    assert_eq!(process.run(35, &changed, &list()), ["2"]);
+}
+
+#[test]
+fn a_failed_list_says_so_and_is_repeated_after_a_period() {
+    let (mut process, snapshot) = (Process::new(), one_machine());
+    let plan = process.plan(15, &snapshot);
+    let Some(Step::Call(call)) = plan.steps().map(|planned| &planned.step).next() else { panic!("{plan}") };
+    process.outcomes.begin(call, minutes(15));
+    process.outcomes.finish(call, minutes(15), call.timeout_outcome());
+    let plan = process.plan(16, &snapshot);
+    assert!(plan.is_idle() && plan.waits[0].reason == "VMListFailed");
+    assert_eq!(plan.wake, Some(minutes(30)));
+    assert_eq!(call.deadline(), Duration::from_secs(30));
+}
+
+/// Which of these classes list, and whether they can; by their names, credentials and user data.
+fn listers<const N: usize>(classes: [(&str, &str, Option<&str>); N]) -> [Option<bool>; N] {
+    let store = Store::<MachineClass>::new(CONTROL, "default");
+    for (name, credentials, user_data) in classes {
+        let secret = |name: &str| serde_json::from_value(json!({"name": name})).unwrap();
+        let mut class = class();
+        (class.metadata.name, class.metadata.uid) = (Some(name.to_owned()), Some(format!("uid-{name}")));
+        (class.credentials_secret_ref, class.secret_ref) = (Some(secret(credentials)), user_data.map(secret));
+        store.apply(class);
+    }
+    let stores = Stores::default();
+    stores.add(Arc::new(store));
+    for name in ["one", "two"] {
+        answer(&secret_store(&stores, name), Some(object(name).build()));
+    }
+    answer(&secret_store(&stores, "missing"), None);
+    let take = |name: &str| Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", name), &Uncalled, 0).unwrap();
+    classes.map(|(name, ..)| take(name).lister.map(|class| class.is_ok()))
+}
+
+#[test]
+fn one_class_lists_for_all_with_the_same_cluster_and_credentials() {
+    let lists = Some(true);
+    assert_eq!(listers([("b", "one", None), ("c", "one", None), ("d", "two", None)]), [lists, None, lists]);
+}
+
+#[test]
+fn mcm_defect_20_a_class_that_cannot_be_used_does_not_stop_the_search_for_others() {
+    let broken = Some("missing");
+    assert_eq!(listers([("b", "missing", None), ("c", "one", None)]), [Some(false), Some(true)]);
+    assert_eq!(listers([("b", "one", broken), ("c", "one", None)]), [None, Some(true)], "another one lists for it");
+}

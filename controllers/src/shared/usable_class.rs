@@ -1,0 +1,69 @@
+//! A MachineClass with its Secrets, as a driver gets it, or why it cannot be used.
+
+use k8s_openapi::api::core::v1::Secret;
+use nodewright_api::{MachineClass, finalizers, reasons::unreadable as reasons};
+use nodewright_driver::{Class, SecretData};
+use nodewright_runtime::{
+    cache::{Lookup, Stores},
+    object::{ObjectRef, has_finalizer, name, namespace, uid},
+};
+
+use crate::shared::{CONTROL, class_secrets};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClassProblem {
+    pub reason: &'static str,
+    pub message: String,
+    /// Whether no VM can have been asked for with the class: that needs our finalizers on the class and all its Secrets. So a
+    /// class without the finalizer was never used; nor was one that names a missing Secret and was never edited
+    /// (`metadata.generation` 1).
+    ///
+    /// Caveats: a finalizer that was removed by force; a Machine whose class was changed; a VM that
+    /// machine-controller-manager, which has no such rule, asked for just before a take-over.
+    pub never_used: bool,
+}
+
+/// The class with its Secrets. Secrets of other namespaces are never read, whatever the class says.
+pub(crate) fn usable(stores: &Stores, class: &MachineClass, provider: &str) -> Result<Class, ClassProblem> {
+    let wanted = name(class);
+    let problem = |reason, message: String| ClassProblem { reason, message, never_used: false };
+    if !class.provider.is_empty() && !class.provider.eq_ignore_ascii_case(provider) {
+        let text = format!(
+            "MachineClass {wanted:?} is one of provider {:?}, and this manager runs {provider:?}: run the one that fits, or correct the class",
+            class.provider
+        );
+        return Err(problem("ProviderMismatch", text));
+    }
+    let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
+    let never_used = !is_held || class.metadata.generation == Some(1);
+    let unusable = |reason, message: String| ClassProblem { reason, message, never_used };
+    let mut secrets = Vec::new();
+    let mut revision = format!("{}/{}", uid(class), class.metadata.generation.unwrap_or_default());
+    for reference in class.secret_refs() {
+        let secret = reference.name.as_deref().unwrap_or_default();
+        let own = namespace(class);
+        let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
+        let text = format!("Secret {secret:?} of MachineClass {wanted:?}");
+        if namespace != own {
+            let text =
+                format!("{text} is in namespace {namespace:?}: only Secrets of the class's own namespace are read");
+            return Err(unusable("SecretForbidden", text));
+        }
+        let found = match class_secrets::find(stores, &ObjectRef::new(CONTROL, namespace, secret)) {
+            Lookup::Found(found) => found,
+            Lookup::Missing => {
+                let text =
+                    format!("{text} does not exist in namespace {namespace:?}, or is not of type Opaque: create it");
+                return Err(unusable(class_secrets::NOT_FOUND, text));
+            }
+            Lookup::Unreadable(object) => return Err(problem(reasons::SECRET, object.describe::<Secret>())),
+            Lookup::Pending => return Err(problem(class_secrets::PENDING, format!("{text} has yet to be read"))),
+            Lookup::Failed(why) => return Err(problem(class_secrets::NOT_READ, class_secrets::not_read(&text, &why))),
+        };
+        revision.push('/');
+        revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());
+        secrets.push(found);
+    }
+    let secret = SecretData::of(secrets);
+    Ok(Class { name: wanted.to_owned(), revision, provider_spec: class.provider_spec.clone(), secret })
+}

@@ -1,0 +1,127 @@
+//! VMs that no machine has, and lists of VMs that are wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+use nodewright_e2e_cloud::{Code, CreateVm, Effect, EventKind, FaultOperation, FaultOrder, Vm, VmState};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
+
+/// A pass each second, and one VM in each.
+const FLAGS: [&str; 4] = [
+    "--machine-safety-orphan-vms-period=1s",
+    "--orphan-vms-grace=2s",
+    "--orphan-vms-minimum-age=4s",
+    "--orphan-vms-per-pass=1",
+];
+/// So many lists are more than the time of an orphan needs.
+const LISTS: u64 = 12;
+const DELETED: &str = r#"machine_orphan_vm_deletions_total{result="deleted"}"#;
+
+/// Orders a VM with these tags. It takes so long to boot that it has no Node.
+async fn vm(env: &Environment, name: &str, tags: &[(&str, &str)]) -> TestResult<Vm> {
+    let tags: BTreeMap<_, _> = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    let token = format!("token-of-{name}");
+    let order = CreateVm { name: name.to_owned(), token, tags, boot_seconds: Some(3_600.0), ..CreateVm::default() };
+    Ok(env.cloud().create(&order).await?)
+}
+
+async fn lists(env: &Environment) -> TestResult<u64> {
+    Ok(env.cloud().stats().await?.calls.get("list").map(|codes| codes.values().sum()).unwrap_or_default())
+}
+
+/// Waits for as many lists as an orphan needs to be deleted.
+async fn wait_for_lists(env: &Environment) -> TestResult {
+    let before = lists(env).await?;
+    env.wait_for("many lists of VMs", async || Ok(lists(env).await? >= before + LISTS)).await
+}
+
+/// The ids of the VMs that stay.
+async fn staying(env: &Environment) -> TestResult<BTreeSet<String>> {
+    Ok(env.vms().await?.into_iter().filter(|vm| vm.state != VmState::Deleting).map(|vm| vm.id).collect())
+}
+
+async fn deletions(env: &Environment) -> TestResult<usize> {
+    let events = env.cloud().events(0).await?;
+    Ok(events.iter().filter(|event| event.kind == EventKind::DeleteAccepted).count())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_go_and_wrong_lists_cost_no_vm() -> TestResult {
+    let env = Environment::builder("orphans").manager_flags(FLAGS).start().await?;
+    let cluster = env.namespace();
+    env.apply_class("small").await?;
+    // A wrong list from the start. They come first, so that a part of a list has them and no machine's.
+    let fault = env.cloud().fault(&FaultOrder::always(FaultOperation::List, Effect::ListEmpty)).await?;
+    let mut orphans = vec![];
+    for name in ["lost-1", "lost-2", "lost-3"] {
+        orphans.push(vm(&env, name, &[("cluster", cluster), ("machine", name)]).await?.id);
+    }
+    vm(&env, "theirs", &[("cluster", "elsewhere"), ("machine", "theirs")]).await?;
+    vm(&env, "untagged", &[("cluster", cluster)]).await?;
+    env.cloud().clear_fault(fault.id).await?;
+    env.apply(&env.pool("a", 2)).await?;
+    let part = FaultOrder::always(FaultOperation::List, Effect::ListTruncated { items: 3 });
+    // It strikes lists of a machine's own VMs as well, and these are shorter.
+    let part = env.cloud().fault(&part).await?;
+    let machines = env.wait_for_running(2).await?;
+    let all = staying(&env).await?;
+
+    wait_for_lists(&env).await?;
+    env.cloud().clear_fault(part.id).await?;
+    let refused = Effect::Error { code: Code::Unavailable, message: None, applied: false };
+    for wrong in [Effect::ListEmpty, Effect::Garbage, refused] {
+        let fault = env.cloud().fault(&FaultOrder::always(FaultOperation::List, wrong)).await?;
+        wait_for_lists(&env).await?;
+        env.cloud().clear_fault(fault.id).await?;
+    }
+    // Another cluster's VMs, in none of which a machine of this one is.
+    env.apply(&env.class("other").provider("cluster", "elsewhere")).await?;
+    ensure(staying(&env).await? == all && deletions(&env).await? == 0, || "a VM was deleted".to_owned())?;
+
+    let name = machines.keys().next().cloned().unwrap_or_default();
+    let twin = vm(&env, "twin", &[("cluster", cluster), ("machine", &name)]).await?;
+    orphans.push(twin.id);
+    let kept: BTreeSet<_> = all.iter().filter(|id| !orphans.contains(id)).cloned().collect();
+    env.wait_for("the orphans to go", async || Ok(staying(&env).await? == kept)).await?;
+    wait_for_lists(&env).await?;
+    ensure(staying(&env).await? == kept, || "another VM was deleted, too".to_owned())?;
+    ensure(deletions(&env).await? == orphans.len(), || "a VM was deleted twice".to_owned())?;
+    ensure(env.metric(DELETED).await? == Some(4.0), || "the metric does not count them".to_owned())?;
+    let events = env.kubectl("get events -o jsonpath={.items[*].reason}").await?;
+    ensure(["OrphanVMs", "OrphanVMsKept", "DeletingOrphanVMs"].iter().all(|reason| events.contains(reason)), || {
+        events
+    })?;
+    let now = env.machines().current();
+    ensure(now.len() == 2 && now.values().all(|machine| machines.contains_key(&machine.name_any())), || {
+        format!("a machine was replaced: {now:?}")
+    })?;
+    one_at_a_time(&env).await?;
+    env.end_unjudged().await
+}
+
+/// Between two deletions there was a list.
+async fn one_at_a_time(env: &Environment) -> TestResult {
+    let events = env.cloud().events(0).await?;
+    let times: Vec<_> =
+        events.iter().filter(|event| event.kind == EventKind::DeleteAccepted).map(|event| event.at).collect();
+    let too_soon = times.windows(2).find(|pair| pair[1].duration_since(pair[0]).as_millis() < 900);
+    ensure(too_soon.is_none(), || format!("two VMs went in one pass: {times:?}"))
+}
+
+/// A Machine that was removed by force while no manager ran leaves an orphan; a dry run only says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_reports_orphans_and_keeps_them() -> TestResult {
+    let [period, grace, age, _] = FLAGS;
+    let env = Environment::builder("dry").manager_flags([period, grace, age, "--orphan-vms-dry-run"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for_running(1).await?;
+    vm(&env, "lost", &[("cluster", env.namespace()), ("machine", "lost")]).await?;
+    let orphans = format!(r#"machine_orphan_vms{{namespace="{}",name="small"}}"#, env.namespace());
+    env.wait_for("the metric", async || Ok(env.metric(&orphans).await? == Some(1.0))).await?;
+    wait_for_lists(&env).await?;
+    let text = env.kubectl("get events -o jsonpath={.items[*].message}").await?;
+    ensure(text.contains("--orphan-vms-dry-run"), || text)?;
+    ensure(env.vms().await?.len() == 2 && deletions(&env).await? == 0, || "a VM was deleted".to_owned())?;
+    env.end_unjudged().await
+}
