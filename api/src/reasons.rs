@@ -40,6 +40,8 @@ pub mod machine_set {
     pub const TOO_MANY_MACHINES: &str = "TooManyMachines";
     /// `ReplicaFailure`, ours: the template is too large to be copied into every machine.
     pub const TEMPLATE_TOO_LARGE: &str = "TemplateTooLarge";
+    /// An event, ours: so many machines are unhealthy at once that replacements slow down or stop.
+    pub const FLEET_BRAKE: &str = "FleetBrake";
 }
 
 /// Reasons of waits, conditions and events: an object exists and cannot be decoded, so that controllers must not act as if

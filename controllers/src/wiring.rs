@@ -8,13 +8,13 @@ use nodewright_runtime::{leadership::Clock, manager::Manager};
 use parking_lot::Mutex;
 
 use crate::{
-    machine::{Caller, MachineController, Settings},
+    machine::{BrakeCollector, Caller, MachineController, Settings},
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController},
     machine_deployment::{MachineDeploymentController, RolloutNodeController},
     machine_set::MachineSetController,
     orphan_node::{OrphanNodeController, look_up},
     orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
-    shared::{CONTROL, TARGET, fleet::FleetSettings, schema::Schemas},
+    shared::{CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, schema::Schemas},
 };
 
 /// The controllers of sets, as in the process `machine-controller-manager`.
@@ -99,6 +99,10 @@ impl Wiring {
         });
         let orphan_vms = OrphanVmController::new(&self.namespace, self.orphan_vms.clone(), driver.clone());
         manager.add_with(orphan_vms, move |call| orphans.clone().perform(call));
+        let brakes = BrakeCollector { stores: manager.stores(), settings: self.settings.brake };
+        self.metrics.register(|registry| registry.register_collector(Box::new(brakes)));
+        let frozen = FrozenCollector { stores: manager.stores(), has_target: self.settings.has_target };
+        self.metrics.register(|registry| registry.register_collector(Box::new(frozen)));
         let (namespace, settings) = (self.namespace.clone(), self.settings.clone());
         manager.add_with(MachineController { namespace, settings, driver }, move |call| caller.clone().perform(call));
         if self.settings.has_target {

@@ -222,6 +222,7 @@ impl Manager {
         let watch = || {
             sources.start(&connections, &stores, &watching);
             tasks.spawn(count(stores.clone(), options.metrics.clone(), end.clone()));
+            tasks.spawn(report_contact(stores.clone(), end.clone()));
             if let Some(home) = connections.get(&options.home) {
                 tasks.spawn(readiness.clone().watch(home.clone(), end.clone()));
             }
@@ -354,6 +355,29 @@ async fn count(stores: Stores, metrics: Arc<Metrics>, watching: CancellationToke
             metrics.store_version(store.cluster(), store.resource(), store.version());
             let waited = store.oldest_wait().map_or(Duration::ZERO, |since| since.elapsed());
             metrics.store_longest_wait(store.cluster(), store.resource(), waited);
+        }
+    }
+}
+
+/// Logs when an API server is out of reach, and when it is back.
+async fn report_contact(stores: Stores, end: CancellationToken) {
+    let mut lost = BTreeMap::new();
+    while timeout(Duration::from_secs(1), end.cancelled()).await.is_err() {
+        for cluster in stores.clusters() {
+            // Nothing is lost that was not there: the start logs what it waits for.
+            let was_lost = match (stores.has_contact(cluster), lost.get(&cluster)) {
+                (false, None) => continue,
+                (has_contact, _) => lost.insert(cluster, !has_contact),
+            };
+            match (was_lost, stores.has_contact(cluster)) {
+                (Some(false), false) => {
+                    tracing::warn!(%cluster, "the API server is out of reach: what it last reported is not judged");
+                }
+                (Some(true), true) => {
+                    tracing::info!(%cluster, "the API server is back: reports from before count only for the good at first");
+                }
+                _ => {}
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand}
 use jiff::SignedDuration;
 use nodewright_api::GoDuration;
 use nodewright_controllers::{
-    machine::{CallLimits, Settings},
+    machine::{BrakeSettings, CallLimits, Settings},
     orphan_vm::OrphanVmSettings,
     shared::fleet::FleetSettings,
 };
@@ -217,6 +217,13 @@ pub(crate) struct MachineFlags {
     /// Time that a Node without a machine keeps its finalizer while it is being deleted.
     #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
     pub(crate) orphaned_node_grace: Duration,
+    /// While more than this percentage of all machines are unhealthy at once, and three at least, one is replaced at a time;
+    /// above half of the way from there to 100, none whose VM exists. 100: no brake.
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
+    pub(crate) fleet_brake_percent: u8,
+    /// The same for the machines of a zone: `nodeTemplate.zone` of their class. 100: no brake.
+    #[arg(long, default_value_t = 55, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
+    pub(crate) fleet_brake_zone_percent: u8,
 }
 
 impl MachineFlags {
@@ -235,6 +242,10 @@ impl MachineFlags {
             not_ready_limit: self.node_not_ready_limit,
             evict_retry: self.evict_retry,
             orphaned_node_grace: self.orphaned_node_grace,
+            brake: BrakeSettings {
+                zone_percent: self.fleet_brake_zone_percent,
+                fleet_percent: self.fleet_brake_percent,
+            },
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             limits,
             has_target,

@@ -13,6 +13,10 @@ use super::{calls::Call, settings::Settings, snapshot::Snapshot, status::StatusD
 
 /// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
 pub(super) const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
+/// A live kubelet reports within this time: it posts its status at least every five minutes (`nodeStatusReportFrequency`).
+pub(super) const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
+/// A process that has begun to lead is connected within this time. A later connection follows an outage.
+const CONNECTED_WITHIN: SignedDuration = SignedDuration::from_mins(1);
 /// The pause between two texts about the same wait.
 const TOLD_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
@@ -56,11 +60,24 @@ impl<'a> Scope<'a> {
 
     /// When the Machine has to be a healthy Node, while that time is yet to come.
     pub(super) fn creation_deadline(&self) -> Option<Timestamp> {
-        self.settings.creation_deadline(self.machine).filter(|deadline| *deadline > self.now())
+        self.whole_creation_deadline().filter(|deadline| *deadline > self.now())
     }
 
     pub(super) fn is_creation_overdue(&self) -> bool {
-        self.settings.creation_deadline(self.machine).is_some_and(|deadline| deadline <= self.now())
+        self.whole_creation_deadline().is_some_and(|deadline| deadline <= self.now())
+    }
+
+    /// No Node can join while an API server is away: then it has the time to, once that is back.
+    fn whole_creation_deadline(&self) -> Option<Timestamp> {
+        let deadline = self.settings.creation_deadline(self.machine)?;
+        let connected = self.context.connected_since;
+        let created = self.machine.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |created| created.0);
+        let was_away = connected.duration_since(self.context.leader_since) > CONNECTED_WITHIN && connected > created;
+        Some(if was_away {
+            deadline.max(connected.saturating_add(REPORTS_WITHIN).unwrap_or(deadline))
+        } else {
+            deadline
+        })
     }
 
     /// Why the last plan failed, unless another writer was faster.

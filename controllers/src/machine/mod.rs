@@ -42,15 +42,20 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
+pub(crate) use self::budget::brake::BrakeCollector;
 pub(crate) use self::caller::Caller;
-use self::{
-    budget::{DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, WAITING_BY_SET},
-    decision::Scope,
-    snapshot::{Snapshot, is_forced, needs_class},
-};
 pub use self::{
+    budget::brake::BrakeSettings,
     calls::{Call, Outcome, Request, Verb},
     settings::{CallLimits, Settings},
+};
+use self::{
+    budget::{
+        DELETING_NODES, HEALTHY_BY_CLASS, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, UNHEALTHY_BY_CLASS,
+        WAITING_BY_SET,
+    },
+    decision::Scope,
+    snapshot::{Snapshot, is_forced, needs_class},
 };
 use crate::shared::{
     CONTROL, TARGET,
@@ -91,6 +96,8 @@ impl Controller for MachineController {
             .index(PLACES_BY_SET)
             .index(HELD_BY_SET)
             .index(LEAVING_BY_SET)
+            .index(HEALTHY_BY_CLASS)
+            .index(UNHEALTHY_BY_CLASS)
             .sharing(Machine::share)
             // The place of the budget that a Machine holds is free once the Machine is healthy or gone.
             .wakes(move |change, stores, wake| {

@@ -6,6 +6,8 @@ use jiff::Timestamp;
 use nodewright_api::{GoDuration, Machine, annotations};
 use nodewright_runtime::object::annotation;
 
+use super::budget::brake::BrakeSettings;
+
 /// Timeouts and periods of the Machine controller. A field of the Machine takes precedence.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -39,6 +41,8 @@ pub struct Settings {
     pub orphaned_node_grace: Duration,
     /// Groups of the bootstrap tokens (`--bootstrap-token-auth-extra-groups`).
     pub bootstrap_groups: String,
+    /// From which share of unhealthy Machines on fewer of them are replaced.
+    pub brake: BrakeSettings,
     /// How many calls of the provider may be in progress at once.
     pub limits: CallLimits,
     /// Whether there is a target cluster. Without one a Machine ends in phase Available.
@@ -132,6 +136,7 @@ impl Default for Settings {
             evict_retry: Duration::from_secs(20),
             orphaned_node_grace: Duration::from_mins(5),
             bootstrap_groups: String::new(),
+            brake: BrakeSettings::default(),
             limits: CallLimits::of(200),
             has_target: true,
         }

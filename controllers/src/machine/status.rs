@@ -161,6 +161,9 @@ pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
 }
 
+/// Reason of the condition `HealthTimeout`: the provider knows no VM any more.
+pub(super) const VM_NOT_FOUND: &str = "VMNotFound";
+
 /// When the Machine is given up, as its condition `HealthTimeout` says.
 pub(super) fn announced_deadline(machine: &Machine) -> Option<Timestamp> {
     machine.condition(conditions::machine::HEALTH_TIMEOUT)?.message.as_deref()?.parse().ok()

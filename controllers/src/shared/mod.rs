@@ -6,6 +6,7 @@ pub(crate) mod class_secrets;
 pub(crate) mod drain;
 pub mod fleet;
 pub(crate) mod freeze;
+pub(crate) mod frozen;
 pub(crate) mod indexes;
 pub mod ledger;
 pub(crate) mod membership;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    machine::Settings,
+    machine::{BrakeSettings, Settings},
     orphan_vm::OrphanVmSettings,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
@@ -152,7 +152,8 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         }
         .into(),
         driver: Arc::new(driver),
-        settings: Settings::default(),
+        // With three machines two dead VMs would stop all replacements, which other invariants are about.
+        settings: Settings { brake: BrakeSettings::OFF, ..Settings::default() },
         orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
         clock,

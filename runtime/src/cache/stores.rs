@@ -83,6 +83,16 @@ impl Stores {
         store.is_none_or(|store| self.view.as_ref().is_none_or(|view| store.is_listed_since(view.since)))
     }
 
+    /// Whether the API server of a cluster has answered within the last minute. A cluster that nothing is requested from has no
+    /// server to miss.
+    pub fn has_contact(&self, cluster: Cluster) -> bool {
+        self.contacts.get(&cluster).is_none_or(|contact| contact.is_held())
+    }
+
+    pub(crate) fn clusters(&self) -> impl Iterator<Item = Cluster> {
+        self.contacts.keys().copied()
+    }
+
     /// The same stores, for one snapshot: they record what is read ([`Reads`]).
     pub(crate) fn since(&self, since: Instant) -> Self {
         let (shared, contacts) = (self.shared.clone(), self.contacts.clone());

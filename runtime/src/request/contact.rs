@@ -61,6 +61,11 @@ impl Contact {
         state.since.filter(|_| !state.is_broken(now)).unwrap_or(now)
     }
 
+    /// Whether there is contact now.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.0.lock().is_broken(Instant::now())
+    }
+
     /// Resolves when the server is silent and the caller must probe it.
     pub(crate) async fn silence(&self) {
         loop {
@@ -101,6 +106,7 @@ mod tests {
         }
         pass(60).await;
         assert_eq!(contact.since(), Instant::now(), "it is lost");
+        assert!(!contact.is_held());
         pass(600).await;
         contact.heard();
         let regained = Instant::now();
@@ -110,6 +116,7 @@ mod tests {
             contact.heard();
         }
         assert_eq!(contact.since(), regained);
+        assert!(contact.is_held());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,8 @@
 //! The replacement budget: how many Machines of a MachineDeployment may be replaced for bad health at once.
 //!
 //! Each Machine that is being created, replaced or deleted holds a place. A Machine that is to be replaced, because it was
-//! unhealthy for too long or because its Node was deleted, takes a free place, or waits and says so in its status.
+//! unhealthy for too long or because its Node was deleted, takes a free place, or waits and says so in its status. While very many
+//! Machines are unhealthy at once, the fleet [`brake`] is in front: then one Machine of the namespace goes at a time, or none.
 //!
 //! ```text
 //! caches ── Pool::take ─► Pool ── decide ─► Decision ── of(a Machine) ─► it may go, or who holds the places, and until when
@@ -18,18 +19,20 @@
 //! * A Machine whose creation gets stuck shows that replacements may not come up. As many of these as the budget allows are
 //!   overlooked; the others hold their places until they are up.
 
+pub(super) mod brake;
 pub(super) mod pool;
 #[cfg(test)]
 mod tests;
 mod wake;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::annotations;
-use nodewright_runtime::object::uid;
+use nodewright_api::{annotations, reasons};
+use nodewright_runtime::{events::Event, object::uid, plan::reference};
 
 #[cfg(test)]
 pub(super) use self::pool::{Limit, holds_place, may_be_replaced};
 pub(super) use self::{
+    brake::{HEALTHY_BY_CLASS, Level, UNHEALTHY_BY_CLASS},
     pool::{Candidate, DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, Place, Pool, WAITING_BY_SET},
     wake::{wake_held, wake_next},
 };
@@ -37,6 +40,8 @@ use super::{decision::Scope, snapshot::Owner};
 
 /// If several wait, one whose Node was deleted goes only this long after the deletion: the caches have caught up by then.
 const SETTLED: SignedDuration = SignedDuration::from_secs(3);
+/// How often a Machine that the brake holds looks whether it still does.
+const BRAKE_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 /// How many of the Machines that hold a place a status names.
 const NAMED: usize = 3;
 
@@ -56,8 +61,18 @@ pub(super) fn permit(scope: &Scope<'_>) -> Result<(), Held> {
             let message = format!("{text}; the replacement budget and the other machines are not known until then");
             Err(Held { status: message.clone(), message, until: None })
         }
-        Owner::Set(_) => scope.snapshot.pool.decide(scope.now()).of(uid(scope.machine)),
+        Owner::Set(_) => {
+            let pool = &scope.snapshot.pool;
+            pool.decide(scope.now()).of(uid(scope.machine)).map_err(|held| pool.braked(held, scope.now()))
+        }
     }
+}
+
+/// Tells the set of a Machine that the brake holds: one event for all of them.
+pub(super) fn brake_event(scope: &Scope<'_>) -> Option<Event> {
+    let (Owner::Set(set), brake) = (&scope.snapshot.owner, &scope.snapshot.pool.brake) else { return None };
+    let reason = reasons::machine_set::FLEET_BRAKE;
+    (brake.level != Level::Off).then(|| Event::warning(reference(set.as_ref()), reason, brake.text()))
 }
 
 /// Who may be replaced now, and who has to wait for whom.
@@ -67,10 +82,22 @@ pub(super) struct Decision<'a> {
     holders: Vec<&'a Place>,
     /// Those that are due, in their order.
     due: Vec<&'a Candidate>,
+    /// Whether a Machine that is not among these does not go, however many places are free.
+    stops: bool,
     now: Timestamp,
 }
 
 impl Pool {
+    /// What holds a Machine back while the brake holds: nothing wakes those of other deployments, so it looks again by itself.
+    fn braked(&self, held: Held, now: Timestamp) -> Held {
+        if self.brake.level == Level::Off {
+            return held;
+        }
+        let text = self.brake.text();
+        let again = now.checked_add(BRAKE_PAUSE).ok();
+        Held { message: text.clone(), status: text, until: held.until.into_iter().chain(again).min() }
+    }
+
     pub(super) fn decide(&self, now: Timestamp) -> Decision<'_> {
         let limit = self.limit.count(self.total);
         let (mut holders, stuck): (Vec<_>, Vec<_>) =
@@ -78,15 +105,16 @@ impl Pool {
         holders.extend(stuck.into_iter().filter(|place| place.is_creation).skip(limit));
         let mut due: Vec<_> = self.candidates.iter().filter(|candidate| candidate.due <= now).collect();
         due.sort_unstable_by_key(|candidate| candidate.rank());
-        Decision { limit, holders, due, now }
+        Decision { limit, holders, due, stops: self.brake.level == Level::Stop, now }
     }
 }
 
 impl Decision<'_> {
     /// A Machine that the pool does not know comes after all others.
     pub(super) fn of(&self, uid: &str) -> Result<(), Held> {
-        let before = self.due.iter().position(|candidate| candidate.uid == uid).unwrap_or(self.due.len());
-        if self.holders.len() + before >= self.limit {
+        let place = self.due.iter().position(|candidate| candidate.uid == uid);
+        let before = place.unwrap_or(self.due.len());
+        if self.stops && place.is_none() || self.holders.len() + before >= self.limit {
             return Err(self.held(before));
         }
         let own = self.due.get(before).filter(|own| own.has_lost_node && self.due.len() > 1);

@@ -9,10 +9,11 @@ use nodewright_runtime::{
     object::{annotation, controller_uid, is_deleting, name, uid},
 };
 
+use super::brake::{Brake, Level, Levels};
 use crate::{
     machine::{
         settings::Settings,
-        status::{announced_deadline, phase_since},
+        status::{VM_NOT_FOUND, announced_deadline, phase_since},
     },
     shared::{
         CONTROL, TARGET,
@@ -33,6 +34,8 @@ pub struct Pool {
     pub total: usize,
     pub places: Vec<Place>,
     pub candidates: Vec<Candidate>,
+    /// While it holds, the pool has the Machines of the whole namespace, and `candidates` those that it lets go.
+    pub brake: Brake,
 }
 
 /// A Machine that holds a place.
@@ -53,6 +56,8 @@ pub struct Candidate {
     /// When its Node was deleted, or else when it is given up: by the times in its object, not by those of this process.
     pub due: Timestamp,
     pub has_lost_node: bool,
+    /// Whether the provider knows no VM of it any more, so that it is certain that the Machine is lost.
+    pub has_lost_vm: bool,
 }
 
 impl Candidate {
@@ -91,6 +96,11 @@ impl Limit {
         }
     }
 
+    /// One, unless it is none.
+    fn at_most_one(self) -> Self {
+        Self::Count(usize::from(!matches!(self, Self::Count(0) | Self::Percent(0))))
+    }
+
     pub(super) fn count(self, total: usize) -> usize {
         match self {
             Self::Count(count) => count,
@@ -107,10 +117,35 @@ impl Pool {
         let sets = sibling_sets(stores, set);
         let by = |index| sets.iter().flat_map(|set| machines.by(index, uid(set.as_ref()))).collect::<Vec<_>>();
         let limit = Limit::of(set);
+        let levels = Levels::take(stores, settings.brake);
+        if levels.of(stores, set).level != Level::Off {
+            return Self::take_braked(stores, set, &levels, settings);
+        }
         let total = limit.total(&sets, &machines);
         let without_node = without_node(stores, &sets, &machines);
         let mut pool = Self { limit, total, ..Self::default() };
         pool.add(&by(PLACES_BY_SET), &by(WAITING_BY_SET), &without_node, settings);
+        pool
+    }
+
+    /// The pool of the whole namespace, of which one Machine is replaced at a time. Machines that may not go, because their
+    /// deployment forbids it or their zone has stopped, keep no others waiting.
+    fn take_braked(stores: &Stores, set: &Arc<MachineSet>, levels: &Levels, settings: &Settings) -> Self {
+        let machines = stores.of::<Machine>(CONTROL);
+        let limit = Limit::of(set).at_most_one();
+        let mut pool = Self { limit, brake: levels.of(stores, set), ..Self::default() };
+        for other in stores.of::<MachineSet>(CONTROL).all() {
+            let by = |index| machines.by(index, uid(other.as_ref()));
+            let mut of_set = Self::default();
+            let without_node = without_node(stores, std::slice::from_ref(&other), &machines);
+            of_set.add(&by(PLACES_BY_SET), &by(WAITING_BY_SET), &without_node, settings);
+            let stops = levels.of(stores, &other).level == Level::Stop;
+            of_set.candidates.retain(|candidate| candidate.has_lost_vm || !stops);
+            if Limit::of(&other).count(1) > 0 {
+                pool.candidates.extend(of_set.candidates);
+            }
+            pool.places.extend(of_set.places);
+        }
         pool
     }
 
@@ -132,6 +167,7 @@ impl Pool {
             name: name(machine).to_owned(),
             due,
             has_lost_node,
+            has_lost_vm: has_lost_vm(machine),
         };
         let lost: HashSet<_> = without_node.iter().map(|(machine, _)| uid(machine.as_ref())).collect();
         let waiting = waiting.iter().filter(|machine| !lost.contains(uid(machine.as_ref())));
@@ -176,6 +212,11 @@ pub(super) fn sibling_sets(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<Ma
 /// When a Machine is given up, as its status says; `None` if it has no health timeout.
 pub(super) fn due(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
     announced_deadline(machine).or_else(|| settings.health_deadline(machine, phase_since(machine)?))
+}
+
+fn has_lost_vm(machine: &Machine) -> bool {
+    let condition = machine.condition(conditions::machine::HEALTH_TIMEOUT);
+    condition.is_some_and(|condition| condition.reason.as_deref() == Some(VM_NOT_FOUND))
 }
 
 fn is_creation(machine: &Machine) -> bool {

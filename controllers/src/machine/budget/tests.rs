@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::*;
+use super::{brake::Brake, *};
 
 fn now() -> Timestamp {
     crate::testing::NOW.parse().unwrap()
@@ -26,12 +26,14 @@ fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> Pool {
         name: format!("m{index}"),
         due: minutes(-since),
         has_lost_node: false,
+        has_lost_vm: false,
     };
     Pool {
         limit,
         total: 60,
         places: others.chain(creations).collect(),
         candidates: due.iter().enumerate().map(candidate).collect(),
+        brake: Brake::default(),
     }
 }
 
@@ -94,4 +96,20 @@ fn a_limit_of_none_says_so_and_waits_for_nothing() {
     let held = pool.decide(now()).of("u0").err().unwrap();
     assert_eq!(held.until, None);
     assert!(held.status.starts_with("no machine of its deployment is replaced"), "{}", held.status);
+}
+
+#[test]
+fn while_the_brake_stops_only_those_go_that_it_lets_go() {
+    let brake = |level| Brake { level, cause: "all are".to_owned() };
+    let mut stopped = Pool { brake: brake(Level::Stop), ..pool(Limit::Count(1), &[], &[], &[]) };
+    assert!(stopped.decide(now()).of("u0").is_err(), "no place is taken, and it is not among those that may go");
+    stopped.candidates =
+        vec![Candidate { has_lost_vm: true, ..pool(Limit::Count(1), &[], &[], &[5]).candidates.remove(0) }];
+    assert_eq!(granted(&stopped), ["m0"]);
+    assert!(stopped.decide(now()).of("u1").is_err());
+    let trickling = Pool { brake: brake(Level::Trickle), ..pool(Limit::Count(1), &[], &[], &[5, 9]) };
+    assert_eq!(granted(&trickling), ["m1"]);
+    let held = trickling.decide(now()).of("u0").err().map(|held| trickling.braked(held, now())).unwrap();
+    assert!(held.status.starts_with("the fleet brake holds: all are"), "{}", held.status);
+    assert_eq!(held.until, Some(minutes(1)), "it looks again by itself");
 }

@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{HealthTimeouts, annotations, conditions};
 use nodewright_runtime::object::annotation;
 
-use super::node::{REPORTS_WITHIN, is_reported_since, unhealthy_conditions};
+use super::node::{is_reported_since, unhealthy_conditions};
 use crate::{
     machine::{
-        decision::Scope,
+        decision::{REPORTS_WITHIN, Scope},
         snapshot::Owner,
-        status::{StatusDraft, announced_deadline},
+        status::{StatusDraft, VM_NOT_FOUND, announced_deadline},
     },
     shared::node::Node,
 };
@@ -85,7 +85,7 @@ impl Deadline {
         match self.cause {
             Cause::Timeout => "Unhealthy",
             Cause::ReportAwaited => "ReportAwaited",
-            Cause::VmGone => "VMNotFound",
+            Cause::VmGone => VM_NOT_FOUND,
         }
     }
 

@@ -296,7 +296,10 @@ fn unknown_until(
     if let Err(held) = budget::permit(scope) {
         let text = format!("Machine {} is unhealthy for too long; {}", name(machine), held.status);
         let draft = draft.condition(conditions::machine::REMEDIATION_ALLOWED, false, HELD_BACK, text.as_str());
-        return (Stage::waiting(HELD_BACK, held.message).waking_at(held.until), checking(draft, text).step());
+        let step = checking(draft, text).step();
+        let event = budget::brake_event(scope).filter(|_| step.is_some());
+        let stage = Stage::waiting(HELD_BACK, held.message).waking_at(held.until);
+        return (event.into_iter().fold(stage, Stage::telling), step);
     }
     given_up(scope, node, why)
 }

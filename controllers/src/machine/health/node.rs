@@ -1,14 +1,15 @@
 //! What a Node says about its health.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{conditions, taints};
 use nodewright_runtime::{clip::clip_to, object::is_deleting};
 
-use crate::{machine::decision::Scope, shared::node::Node};
+use crate::{
+    machine::decision::{REPORTS_WITHIN, Scope},
+    shared::node::Node,
+};
 
-/// A live kubelet reports within this time: it posts its status at least every five minutes (`nodeStatusReportFrequency`).
-pub(super) const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);
 /// The most bytes of what a Node says about its health: more follows it in statuses.
 const LONGEST_CAUSE: usize = 512;
 

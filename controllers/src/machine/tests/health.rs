@@ -618,3 +618,19 @@ fn names_the_cluster_of_its_nodes() {
     let Step::Edit { at, .. } = &plan.stages[0][1].step else { panic!() };
     assert_eq!(at.key().cluster, TARGET);
 }
+
+#[test]
+fn an_outage_gives_a_machine_that_is_being_created_the_time_to_join() {
+    let pending = |connected: Option<&str>, now: &str| {
+        let machine = linked("Pending").with("/metadata/creationTimestamp", "2026-06-01T11:00:00Z");
+        Scene { connected_since: connected.map(at), now: at(now), ..scene(machine).node(synced("False")) }
+    };
+    let fails = |scene: &Scene| scene.steps().contains(&"status Failed".to_owned());
+    assert!(fails(&pending(None, NOW)), "there was no outage");
+    assert!(fails(&pending(Some("2026-06-01T10:30:00Z"), NOW)), "it was over before the machine was made");
+    let (back, later) = (Some("2026-06-01T11:57:00Z"), "2026-06-01T12:03:00Z");
+    assert!(!fails(&pending(back, NOW)), "its kubelet can report for three minutes only");
+    assert!(!fails(&pending(Some(NOW), NOW)), "the API server is away");
+    assert_eq!(pending(back, NOW).plan().wake, Some(at(later)));
+    assert!(fails(&pending(back, later)));
+}

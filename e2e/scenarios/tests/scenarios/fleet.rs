@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e_cloud::{ClientError, Code, Effect, FaultOperation, FaultOrder, KubeletOrder};
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure, objects::ENVIRONMENT_LABEL, waits};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State, objects::ENVIRONMENT_LABEL, waits};
 
 use crate::health::one_at_a_time;
 
@@ -51,14 +51,6 @@ async fn a_hundred_machines_on_a_poor_cloud_run_except_those_without_capacity() 
     env.end().await
 }
 
-async fn sixty(name: &str) -> TestResult<Environment> {
-    let env = Environment::builder(name).cloud_flags(["--delete-seconds=0"]).start().await?;
-    env.apply_class("small").await?;
-    env.apply(&env.pool("a", 60).machine("healthTimeout", "5s")).await?;
-    env.wait_for_running(60).await?;
-    Ok(env)
-}
-
 /// Revives the kubelets of all VMs. A VM that is being replaced may go between the list and the order.
 async fn revive(env: &Environment) -> TestResult {
     let vms = env.vms().await?;
@@ -72,9 +64,17 @@ async fn revive(env: &Environment) -> TestResult {
     Ok(())
 }
 
+async fn sixty<const N: usize>(name: &str, health_timeout: &str, flags: [&str; N]) -> TestResult<Environment> {
+    let env = Environment::builder(name).cloud_flags(["--delete-seconds=0"]).manager_flags(flags).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 60).machine("healthTimeout", health_timeout)).await?;
+    env.wait_for_running(60).await?;
+    Ok(env)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_are_back() -> TestResult {
-    let env = sixty("silent").await?;
+    let env = sixty("silent", "5s", ["--fleet-brake-percent=100"]).await?;
     let mark = env.machines().mark();
     let silent = env.vms().await?;
     for vm in &silent {
@@ -92,9 +92,39 @@ async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_a
     env.end().await
 }
 
+/// The brake stops replacements as long as most machines are unhealthy, and lets go by itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_sixty_kubelets_are_silent_the_fleet_brake_holds() -> TestResult {
+    const BRAKE: &str = r#"machine_fleet_brake{zone=""}"#;
+    // So long that all are unhealthy before the first is given up.
+    let env = sixty("brake", "30s", []).await?;
+    let mark = env.machines().mark();
+    for vm in env.vms().await? {
+        env.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
+    }
+    let is_braked = |machine: &Machine| {
+        let held = machine.condition("RemediationAllowed");
+        held.and_then(|held| held.message.as_deref()).is_some_and(|text| text.contains("the fleet brake holds"))
+    };
+    let braked = |machines: &State<Machine>| machines.values().filter(|machine| is_braked(machine)).count();
+    let held = env.wait_for_machines("all to be held by the brake", |all| braked(all) == 60).await?;
+    ensure(env.metric(BRAKE).await? == Some(2.0), || "the metric does not say that it holds".to_owned())?;
+    let events = env.kubectl("get events -o jsonpath={.items[*].reason}").await?;
+    ensure(events.contains("FleetBrake"), || events)?;
+
+    revive(&env).await?;
+    let after = env.wait_for_running(60).await?;
+    ensure(held.keys().eq(after.keys()), || "a machine that was held is gone".to_owned())?;
+    let (born, gone) = (env.machines().born_since(mark)?, env.machines().gone_since(mark)?);
+    ensure((born, gone) == (0, 0), || format!("{born} were made and {gone} went"))?;
+    env.wait_for("the brake to let go", async || Ok(env.metric(BRAKE).await? == Some(0.0))).await?;
+    env.wait_for_machines("none to be held", |machines| braked(machines) == 0).await?;
+    env.end().await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn of_sixty_deleted_nodes_one_machine_goes_at_a_time_and_says_who_goes_first() -> TestResult {
-    let env = sixty("nodeless").await?;
+    let env = sixty("nodeless", "5s", []).await?;
     let mark = env.machines().mark();
     let namespace = env.namespace();
     env.kubectl(&format!("delete nodes --wait=false --selector={ENVIRONMENT_LABEL}={namespace}")).await?;

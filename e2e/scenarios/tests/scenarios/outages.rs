@@ -327,3 +327,41 @@ async fn harmless(name: &str, times: u32, lasts: Duration) -> TestResult {
     ensure(!reasons.contains("Froze"), || format!("a freeze was left behind: {reasons}"))?;
     env.end().await
 }
+
+/// Without the target's API server no node can join, and no health is judged; a VM that is wanted is made all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn while_the_target_is_away_nothing_is_judged_and_machines_are_made() -> TestResult {
+    const TIMEOUT: Duration = Duration::from_secs(80);
+    const FROZEN: &str = "mcm_machine_controller_frozen";
+    if skip_on_external_cluster("unjudged", "there is no second control plane to break") {
+        return Ok(());
+    }
+    let target = clusters::exclusive().await?;
+    let Some(plane) = target.control_plane() else { return Ok(()) };
+    let env = Environment::builder("unjudged").with_target(&target).mostly_waiting().start().await?;
+    env.apply_class("small").await?;
+    let pool = env.pool("a", 2).machine("healthTimeout", "5s");
+    env.apply(&pool.machine("creationTimeout", format!("{}s", TIMEOUT.as_secs()))).await?;
+    let first = env.wait_for_running(2).await?;
+    ensure(env.metric(FROZEN).await? == Some(0.0), || "it is frozen from the start".to_owned())?;
+
+    plane.stop(Component::ApiServer)?;
+    env.scale("a", 3).await?;
+    let made = Instant::now();
+    env.wait_for("the VM of the new machine", async || Ok(env.vms().await?.len() == 3)).await?;
+    env.wait_for("the metric to say so", async || Ok(env.metric(FROZEN).await? == Some(1.0))).await?;
+    let is_told = async || Ok(std::fs::read_to_string(env.log("manager"))?.contains("the API server is out of reach"));
+    env.wait_for("the log to say so", is_told).await?;
+    // The creation timeout of the new machine ends, and so would the health timeouts.
+    tokio::time::sleep_until(made + TIMEOUT + Duration::from_secs(5)).await;
+    let now = env.machines().current();
+    let is_judged = |machine: &nodewright_api::Machine| ["Failed", "Unknown"].contains(&machine.phase().as_str());
+    ensure(now.len() == 3 && !now.values().any(|machine| is_judged(machine)), || format!("it has judged: {now:?}"))?;
+
+    plane.start_again(Component::ApiServer).await?;
+    env.wait_for("the metric to say that it is back", async || Ok(env.metric(FROZEN).await? == Some(0.0))).await?;
+    let after = env.wait_for_running(3).await?;
+    ensure(first.keys().all(|name| after.contains_key(name)), || "a machine was replaced".to_owned())?;
+    ensure(env.cloud().stats().await?.created == 3, || "a VM was made twice".to_owned())?;
+    env.end().await
+}

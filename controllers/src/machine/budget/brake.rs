@@ -1,0 +1,233 @@
+//! The fleet brake: so many Machines are unhealthy at once that the cause is not theirs, and that to replace them would do harm.
+//!
+//! # Guarantees
+//! * It follows from the objects alone, at each plan: it begins and ends by itself, and a new leader decides the same.
+//! * It costs a look-up for each MachineClass, however many Machines there are.
+
+use std::{collections::BTreeMap, fmt};
+
+use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, OperationType};
+use nodewright_runtime::{
+    cache::{Index, Store, Stores},
+    object::{is_deleting, name, namespace},
+};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
+    metrics::{family::Family, gauge::Gauge},
+};
+
+use crate::shared::{CONTROL, indexes::object_key};
+
+/// Fewer unhealthy Machines are no sign of a common cause.
+const FEWEST: usize = 3;
+
+/// From which percentages on the brake holds. 100 switches it off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BrakeSettings {
+    /// Of the Machines of a zone (`--fleet-brake-zone-percent`).
+    pub zone_percent: u8,
+    /// Of all Machines of the namespace (`--fleet-brake-percent`).
+    pub fleet_percent: u8,
+}
+
+impl BrakeSettings {
+    /// A brake that never holds.
+    pub const OFF: Self = Self { zone_percent: 100, fleet_percent: 100 };
+}
+
+impl Default for BrakeSettings {
+    fn default() -> Self {
+        Self { zone_percent: 55, fleet_percent: 30 }
+    }
+}
+
+/// How hard the brake holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    #[default]
+    Off,
+    /// One Machine of the namespace is replaced at a time.
+    Trickle,
+    /// Only Machines are replaced whose VM is gone, one at a time.
+    Stop,
+}
+
+/// The Machines of a zone, or of all zones, that were up before: unhealthy ones, and all.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    unhealthy: usize,
+    all: usize,
+}
+
+impl Share {
+    /// Trickle above the percentage, stop above half of the way from there to all.
+    fn level(self, percent: u8) -> Level {
+        let exceeds = |percent: usize| self.unhealthy.saturating_mul(200) > self.all.saturating_mul(percent);
+        let percent = usize::from(percent);
+        match () {
+            () if self.unhealthy < FEWEST || !exceeds(2 * percent) => Level::Off,
+            () if !exceeds(100 + percent) => Level::Trickle,
+            () => Level::Stop,
+        }
+    }
+}
+
+/// The brake of one zone, and why it holds.
+#[derive(Clone, Debug, Default)]
+pub struct Brake {
+    pub level: Level,
+    /// What is unhealthy; without counts, which would be written again and again.
+    pub cause: String,
+}
+
+/// The levels of all zones, and of the whole fleet under the empty name.
+pub(super) struct Levels {
+    by_zone: BTreeMap<String, Level>,
+    settings: BrakeSettings,
+}
+
+impl Levels {
+    pub(super) fn take(stores: &Stores, settings: BrakeSettings) -> Self {
+        Self { by_zone: levels(stores, settings), settings }
+    }
+
+    /// The brake for the Machines of a set: that of its zone, or that of the fleet if that holds as hard.
+    pub(super) fn of(&self, stores: &Stores, set: &MachineSet) -> Brake {
+        let BrakeSettings { zone_percent, fleet_percent } = self.settings;
+        let level = |zone: &str| self.by_zone.get(zone).copied().unwrap_or_default();
+        let classes = stores.of::<MachineClass>(CONTROL);
+        let class = classes.by_name(namespace(set), &set.spec.template.spec.class.name);
+        let zone = class.as_deref().and_then(zone_of).unwrap_or_default();
+        let cause = if level("") >= level(zone) {
+            format!("more than {fleet_percent} % of all machines are unhealthy at once")
+        } else {
+            format!("more than {zone_percent} % of the machines of zone {zone} are unhealthy at once")
+        };
+        Brake { level: level(zone).max(level("")), cause }
+    }
+}
+
+impl Brake {
+    pub(super) fn text(&self) -> String {
+        let ends = match self.level {
+            Level::Off | Level::Trickle => "until fewer are, one machine of the namespace is replaced at a time",
+            Level::Stop => {
+                "until fewer are, only machines whose VM is gone are replaced; delete the machine to replace it now"
+            }
+        };
+        format!(
+            "the fleet brake holds: {}; {ends} (flags --fleet-brake-percent, --fleet-brake-zone-percent)",
+            self.cause
+        )
+    }
+}
+
+fn levels(stores: &Stores, settings: BrakeSettings) -> BTreeMap<String, Level> {
+    let (classes, machines) = (stores.of::<MachineClass>(CONTROL), stores.of::<Machine>(CONTROL));
+    let mut shares: BTreeMap<String, Share> = BTreeMap::from([(String::new(), Share::default())]);
+    for class in classes.all() {
+        let own = share(&machines, &class);
+        let zone = zone_of(&class).map(str::to_owned);
+        for key in zone.into_iter().chain([String::new()]) {
+            let share = shares.entry(key).or_default();
+            *share = Share { unhealthy: share.unhealthy + own.unhealthy, all: share.all + own.all };
+        }
+    }
+    let percent = |zone: &str| if zone.is_empty() { settings.fleet_percent } else { settings.zone_percent };
+    shares.into_iter().map(|(zone, share)| (zone.clone(), share.level(percent(&zone)))).collect()
+}
+
+fn share(machines: &Store<Machine>, class: &MachineClass) -> Share {
+    let key = object_key(namespace(class), name(class));
+    let unhealthy = machines.count(UNHEALTHY_BY_CLASS, &key);
+    Share { unhealthy, all: unhealthy + machines.count(HEALTHY_BY_CLASS, &key) }
+}
+
+/// The zone in which the VMs of a class are.
+fn zone_of(class: &MachineClass) -> Option<&str> {
+    class.node_template.as_ref().map(|template| template.zone.as_str()).filter(|zone| !zone.is_empty())
+}
+
+pub(in super::super) const HEALTHY_BY_CLASS: Index<Machine> =
+    Index { name: "healthy", key_of: |machine| of_class_if(is_up(machine), machine) };
+
+pub(in super::super) const UNHEALTHY_BY_CLASS: Index<Machine> =
+    Index { name: "unhealthy", key_of: |machine| of_class_if(is_unhealthy(machine), machine) };
+
+fn of_class_if(is_listed: bool, machine: &Machine) -> Option<String> {
+    is_listed.then(|| object_key(namespace(machine), machine.class_name()))
+}
+
+fn is_up(machine: &Machine) -> bool {
+    !is_deleting(machine) && matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
+}
+
+/// Whether a Machine was up, and is so no longer. One that has never come up says nothing about the others.
+fn is_unhealthy(machine: &Machine) -> bool {
+    let operation = || machine.status.as_ref().map(|status| status.last_operation.operation_type.clone());
+    !is_deleting(machine)
+        && match machine.phase() {
+            MachinePhase::Unknown => true,
+            MachinePhase::Failed => operation() == Some(OperationType::HealthCheck),
+            _ => false,
+        }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ZoneLabel {
+    zone: String,
+}
+
+/// `machine_fleet_brake`: 1 while replacements trickle, 2 while they have stopped; by zone, and of all Machines under the empty zone.
+/// Computed at each scrape.
+pub(crate) struct BrakeCollector {
+    pub(crate) stores: Stores,
+    pub(crate) settings: BrakeSettings,
+}
+
+impl fmt::Debug for BrakeCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BrakeCollector").finish_non_exhaustive()
+    }
+}
+
+impl Collector for BrakeCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let brakes = Family::<ZoneLabel, Gauge>::default();
+        for (zone, level) in levels(&self.stores, self.settings) {
+            let value = match level {
+                Level::Off => 0,
+                Level::Trickle => 1,
+                Level::Stop => 2,
+            };
+            brakes.get_or_create(&ZoneLabel { zone }).set(value);
+        }
+        let help = "1 while the fleet brake lets one machine be replaced at a time, 2 while it lets none; zone \"\" is the fleet";
+        brakes.encode(encoder.encode_descriptor("machine_fleet_brake", help, None, brakes.metric_type())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_trickles_above_the_percentage_and_stops_half_of_the_way_to_all() {
+        let level = |unhealthy, all, percent| Share { unhealthy, all }.level(percent);
+        let table = [
+            ((2, 2, 30), Level::Off, "two are no sign of a common cause"),
+            ((3, 10, 30), Level::Off, "30 % are not more than 30 %"),
+            ((4, 10, 30), Level::Trickle, "40 %"),
+            ((65, 100, 30), Level::Trickle, "65 %"),
+            ((66, 100, 30), Level::Stop, "66 %"),
+            ((55, 100, 55), Level::Off, "55 %"),
+            ((56, 100, 55), Level::Trickle, "56 %"),
+            ((3, 3, 55), Level::Stop, "all"),
+            ((100, 100, 100), Level::Off, "it is switched off"),
+        ];
+        for ((unhealthy, all, percent), expected, case) in table {
+            assert_eq!(level(unhealthy, all, percent), expected, "{case}");
+        }
+    }
+}
