@@ -116,7 +116,10 @@ impl Search<'_> {
 
     /// When to list again; or the plan that deletes orphans.
     fn judged(&self, list: &List<'_>, plan: &mut Plan<Call>) -> Result<Timestamp, Box<Plan<Call>>> {
-        let vanished = format!("{} machines have vanished", self.snapshot.vanished);
+        if after(list.ended, FRESH) < self.context.now {
+            return Ok(self.after_old(list, plan));
+        }
+        let vanished = self.vanished();
         let mut notes: Vec<Arc<str>> = vec![];
         if self.snapshot.vanished > 0 {
             notes.push(vanished.as_str().into());
@@ -155,14 +158,31 @@ impl Search<'_> {
             }
             return Ok(usual);
         }
-        if after(list.ended, FRESH) < self.context.now {
-            return Ok(self.context.now);
-        }
         let Call::Sweep(_, due) = &sweep else { return Ok(usual) };
         let text = format!("deleting {} that no machine has: {}", vms(due.len()), named(due.iter()));
         plan.event(Event::warning(reference(self.snapshot.class.as_ref()), reasons::DELETING_ORPHAN_VMS, text));
         plan.then("two lists have shown VMs without a machine", Step::Call(sweep));
         Err(Box::new(std::mem::replace(plan, Plan::idle())))
+    }
+
+    /// When to list again after a list that is so old that Machines may have gone since with their VMs: it shows no new orphans.
+    fn after_old(&self, list: &List<'_>, plan: &mut Plan<Call>) -> Timestamp {
+        let mut notes: Vec<Arc<str>> = self.context.notes.iter().map(|note| note.text.clone()).collect();
+        let vanished = self.vanished();
+        if self.snapshot.vanished > 0 && self.context.noted(&vanished).is_none() {
+            notes.push(vanished.into());
+        }
+        plan.notes = Some(notes);
+        let usual = after(list.ended, self.settings.period);
+        let orphan = |id: &String| Orphan { provider_id: id.clone(), machine: String::new(), keeps: None };
+        let suspects = list.listed.keys().map(|id| self.suspect(list, orphan(id)));
+        let due = suspects.filter(|suspect| suspect.since.is_some()).map(|suspect| suspect.due).min();
+        let due = due.filter(|due| *due > list.begun);
+        due.map_or(usual, |due| due.max(after(list.ended, SHORTEST)).min(usual))
+    }
+
+    fn vanished(&self) -> String {
+        format!("{} machines have vanished", self.snapshot.vanished)
     }
 
     fn suspect(&self, list: &List<'_>, orphan: Orphan) -> Suspect {

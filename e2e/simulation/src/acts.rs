@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use super::{
     cluster::SimulatedCluster,
     edits::{edit, remove_fields, strip, wipe_status},
+    foreign::seed_lost_vms,
     names::{DEPLOYMENTS, DRAIN_WATCHED, MACHINES, MANAGER, POOL, SECOND, SETS, WATCHED, is_foreign, prefix},
     oracles::Oracles,
     process::Slot,
@@ -104,6 +105,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
                 cluster.oracles.lock().died(&name);
             }
         }
+        Act::LoseVms(count) => seed_lost_vms(cluster.cloud(), *count),
         Act::SilenceKubelet(number, seconds) => silence_kubelet(cluster, *number, lasts_of(*seconds)),
     }
 }

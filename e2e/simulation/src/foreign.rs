@@ -3,7 +3,7 @@
 use nodewright_e2e_cloud::{Call, Caller, CreateVm, LocalCloud};
 use nodewright_testing::api_server::{ApiServer, RequestRecord};
 
-use super::names::{BY_HAND, BYSTANDER, NODES, is_foreign};
+use super::names::{BY_HAND, BYSTANDER, LOST, NODES, is_foreign};
 
 /// Judges a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
 /// gone.
@@ -39,4 +39,21 @@ pub(super) fn seed_bystander(cloud: &LocalCloud) {
         ..CreateVm::default()
     };
     cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));
+}
+
+/// Creates VMs with the tags of machines that never existed. They take so long to boot that they have no Nodes.
+pub(super) fn seed_lost_vms(cloud: &LocalCloud, count: u32) {
+    for number in 0..count {
+        let name = format!("{LOST}{number}");
+        let order = CreateVm {
+            name: name.clone(),
+            token: name.clone(),
+            tags: [("cluster", "simulation"), ("machine", name.as_str())]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+            boot_seconds: Some(80_000.0),
+            ..CreateVm::default()
+        };
+        cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));
+    }
 }

@@ -38,6 +38,7 @@ pub mod generate;
 #[cfg(test)]
 mod given_up;
 mod leases;
+mod lost;
 mod names;
 mod oracles;
 mod process;

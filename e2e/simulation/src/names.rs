@@ -49,6 +49,14 @@ pub(super) const BY_HAND: &str = "aaa-by-hand";
 /// The prefix of the names of copied machines.
 pub(super) const COPY: &str = "aaa-copy";
 
+/// The prefix of the names of VMs with the tags of machines that never existed.
+pub(super) const LOST: &str = "lost-";
+
+/// Whether a VM of this name is an orphan from its birth.
+pub(super) fn is_lost(name: &str) -> bool {
+    name.starts_with(LOST)
+}
+
 /// Whether a VM or a Node of this name belongs to no machine.
 pub(super) fn is_foreign(name: &str) -> bool {
     [BYSTANDER, BY_HAND].contains(&name)

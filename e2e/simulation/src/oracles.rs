@@ -16,7 +16,8 @@ use tokio::time::Instant;
 use super::{
     disputes::Disputes,
     drains::Drains,
-    names::{COPY, MACHINES, is_foreign},
+    lost::LostVms,
+    names::{COPY, MACHINES, is_foreign, is_lost},
     replacements::Replacements,
     schedule::Act,
 };
@@ -52,6 +53,7 @@ pub(super) struct Oracles {
     pub(super) counts: Counts,
     replacements: Replacements,
     disputes: Disputes,
+    lost: LostVms,
     /// Set in runs with pods.
     drains: Option<Drains>,
     /// When the youngest running manager started.
@@ -356,7 +358,7 @@ impl Oracles {
             match event.kind {
                 EventKind::CreateAccepted => self.vm_made(event, cloud),
                 EventKind::DeleteAccepted => self.vm_told_to_go(event),
-                EventKind::VmGone if event.name.as_deref().is_some_and(is_foreign) => {}
+                EventKind::VmGone if event.name.as_deref().is_some_and(|name| is_foreign(name) || is_lost(name)) => {}
                 EventKind::VmGone => self.counts.0.entry("vms".to_owned()).or_default().1 += 1,
                 _ => {}
             }
@@ -366,6 +368,10 @@ impl Oracles {
     fn vm_made(&mut self, event: &Event, cloud: &Memory) {
         let name = event.name.as_deref().unwrap_or_default();
         if is_foreign(name) {
+            return;
+        }
+        if is_lost(name) {
+            self.lost.made(name);
             return;
         }
         self.counts.0.entry("vms".to_owned()).or_default().0 += 1;
@@ -378,8 +384,12 @@ impl Oracles {
             self.blame(format!("N: a second machine {name} has got a VM, {:?}", event.vm));
         }
         // By name: a machine that was recreated by force may have two.
-        let is_kept =
-            |vm: &&VmRecord| vm.state != VmState::Deleting && !is_foreign(&vm.order.name) && self.is_wanted(vm);
+        let is_kept = |vm: &&VmRecord| {
+            vm.state != VmState::Deleting
+                && !is_foreign(&vm.order.name)
+                && !is_lost(&vm.order.name)
+                && self.is_wanted(vm)
+        };
         let kept = cloud.vms.values().filter(is_kept);
         let kept = kept.map(|vm| vm.order.name.as_str()).collect::<BTreeSet<_>>().len();
         if kept as u64 > self.wanted.most {
@@ -397,6 +407,10 @@ impl Oracles {
 
     fn vm_told_to_go(&mut self, event: &Event) {
         let name = event.name.as_deref().unwrap_or_default();
+        if is_lost(name) {
+            self.violations.extend(self.lost.told_to_go(name, self.youngest));
+            return;
+        }
         let wrong = self.drains.as_mut().and_then(|drains| drains.vm_told_to_go(name, self.youngest));
         if !self.was_forced(name) && !self.was_wiped(name) {
             self.violations.extend(wrong);

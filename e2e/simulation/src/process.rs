@@ -6,7 +6,6 @@ use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     machine::{BrakeSettings, Settings},
-    orphan_vm::OrphanVmSettings,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
@@ -24,6 +23,7 @@ use super::{
     adversary::Adversary,
     calls::Calls,
     clock::JumpingClock,
+    lost,
     names::{LEASES, NAMESPACE, prefix},
 };
 use nodewright_controllers::shared::{CONTROL, TARGET, fleet::FleetSettings};
@@ -154,7 +154,7 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         driver: Arc::new(driver),
         // With three machines two dead VMs would stop all replacements, which other invariants are about.
         settings: Settings { brake: BrakeSettings::OFF, ..Settings::default() },
-        orphan_vms: OrphanVmSettings::default(),
+        orphan_vms: lost::settings(),
         fleet: FleetSettings::default(),
         clock,
         spans: Spans::disabled(),

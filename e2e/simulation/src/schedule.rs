@@ -203,6 +203,8 @@ pub enum Act {
     Cloud(FaultOrder),
     /// The n-th VM by name dies, modulo their number.
     KillVm(usize),
+    /// So many VMs appear that have the tags of machines that do not exist.
+    LoseVms(u32),
     /// The kubelet of a VM is silent for this many seconds.
     SilenceKubelet(usize, u32),
     /// A user makes a mistake, and corrects it after this many seconds.
@@ -251,6 +253,7 @@ impl Act {
             | Self::ApiDown(_)
             | Self::Cloud(_)
             | Self::KillVm(_)
+            | Self::LoseVms(_)
             | Self::SilenceKubelet(..) => false,
         }
     }

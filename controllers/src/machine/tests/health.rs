@@ -458,6 +458,7 @@ fn a_machine_that_does_not_join_in_time_is_failed() {
 }
 
 /// A Machine since 11:59 without a Node, beside a Node of another VM with this name that is as old.
+#[allow(clippy::needless_pass_by_value)] // a test gives its values away
 fn beside_stranger(phase: &str, name: &str, created: &str, changes: Value) -> Scene {
     let mut scene = scene(linked(phase).created("2026-06-01T11:59:00Z"));
     let mut stranger = json!({

@@ -62,6 +62,7 @@ fn can_be_played(run: &Run) -> bool {
         | Act::EditBudgets(_)
         | Act::CloudDown(_)
         | Act::KillVm(_)
+        | Act::LoseVms(_)
         | Act::SilenceKubelet(..)
         | Act::Err(..) => false,
         Act::Edit(_) | Act::OrphanMachines | Act::Disturb(_) | Act::DropManagedFields | Act::Crash | Act::Cloud(_) => {

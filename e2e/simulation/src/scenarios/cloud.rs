@@ -64,6 +64,17 @@ pub(super) fn clouds() -> Vec<Scenario> {
 }
 
 /// A machine is deleted while its VM is still being created, combined with other events.
+pub(super) fn lost_vms() -> Vec<Scenario> {
+    let lost = || at(100_000, Act::LoseVms(3));
+    vec![
+        named("three VMs that no machine has", run([], vec![lost()])),
+        named(
+            "three VMs that no machine has, and a manager that starts when they are nearly old enough",
+            run([], vec![lost(), at(940_000, Act::Crash)]),
+        ),
+    ]
+}
+
 pub(super) fn late_vms() -> Vec<Scenario> {
     let late = |deleted, more: Vec<Trouble>| {
         let made = cloud(FaultOperation::Create, late_by(20.0));

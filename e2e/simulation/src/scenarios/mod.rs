@@ -18,6 +18,7 @@ pub fn all() -> Vec<Scenario> {
     [
         cloud::clouds(),
         cloud::late_vms(),
+        cloud::lost_vms(),
         managers::caches(),
         managers::managers(),
         managers::rivals(),

@@ -1,0 +1,45 @@
+//! The invariant for VMs that no machine has: I22 of `docs/reference/simulation.md`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use nodewright_controllers::orphan_vm::OrphanVmSettings;
+use tokio::time::Instant;
+
+/// Timers may be early by this much.
+const GRANULARITY: Duration = Duration::from_secs(1);
+
+/// Shorter than the defaults, so that orphans are gone when the rest of a run is at rest.
+pub(super) fn settings() -> OrphanVmSettings {
+    OrphanVmSettings {
+        period: Duration::from_mins(5),
+        grace: Duration::from_mins(5),
+        minimum_age: Duration::from_mins(15),
+        per_pass: 1,
+        dry_run: false,
+    }
+}
+
+/// The VMs that no machine has.
+#[derive(Default)]
+pub(super) struct LostVms {
+    made: BTreeMap<String, Instant>,
+}
+
+impl LostVms {
+    pub(super) fn made(&mut self, name: &str) {
+        self.made.insert(name.to_owned(), Instant::now());
+    }
+
+    /// Returns the violation, if a manager must not delete the VM yet.
+    pub(super) fn told_to_go(&self, name: &str, youngest: Option<Instant>) -> Option<String> {
+        let settings = settings();
+        let is_early =
+            |since: Option<Instant>, wait: Duration| since.is_some_and(|since| since.elapsed() + GRANULARITY < wait);
+        if is_early(self.made.get(name).copied(), settings.minimum_age) {
+            return Some(format!("I22: VM {name}, which no machine has, was told to go before it was old enough"));
+        }
+        // One list a period after the start, and one that confirms it.
+        is_early(youngest, settings.period + settings.grace)
+            .then(|| format!("I22: VM {name}, which no machine has, was told to go after one list"))
+    }
+}
