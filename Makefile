@@ -199,6 +199,10 @@ clippy:
 deny:
 	@hack/deny.sh
 
+.PHONY: driver-protocol
+driver-protocol: ## Generate the messages of the drivers' protocol from controllers/driver/protocol/proto (1 minute)
+	UPDATE_GENERATED=1 cargo test --locked --package nodewright-driver-protocol-generate
+
 .PHONY: crds
 crds: ## Generate config/crd and config/webhook from the code (1 minute)
 	UPDATE_CRDS=1 cargo test --locked --package nodewright-api --test crds

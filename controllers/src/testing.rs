@@ -111,11 +111,11 @@ impl Driver for Uncalled {
     fn name(&self) -> &'static str {
         "simulated"
     }
-    fn validate(&self, _: &RawJson) -> Vec<(String, String)> {
-        vec![]
+    fn validate(&self, _: &RawJson) -> Option<Vec<(String, String)>> {
+        Some(vec![])
     }
-    fn identity(&self) -> &'static [&'static str] {
-        &[]
+    fn identity(&self) -> Vec<&str> {
+        vec![]
     }
     fn deadline(&self) -> Duration {
         Duration::from_secs(30)

@@ -156,13 +156,18 @@ impl SecretData {
         value.map(|value| value.0.as_slice())
     }
 
+    /// All keys and values.
+    pub fn entries(&self) -> BTreeMap<&str, &[u8]> {
+        let entries = self.0.iter().filter_map(|secret| secret.data.as_ref()).flatten();
+        entries.map(|(key, value)| (key.as_str(), value.0.as_slice())).collect()
+    }
+
     /// Equal for equal data, whatever Secrets have it; without the value of one key. It is of use in this process only.
     pub fn fingerprint(&self, without: &str) -> u64 {
-        let entries = self.0.iter().filter_map(|secret| secret.data.as_ref()).flatten();
-        let merged: BTreeMap<_, _> =
-            entries.filter(|(key, _)| *key != without).map(|(key, value)| (key, &value.0)).collect();
+        let mut entries = self.entries();
+        entries.remove(without);
         let mut hasher = DefaultHasher::new();
-        merged.hash(&mut hasher);
+        entries.hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -253,15 +258,22 @@ pub type Result<T> = std::result::Result<T, DriverError>;
 
 /// A provider of VMs.
 pub trait Driver: Send + Sync + 'static {
-    /// Name for metrics and logs.
-    fn name(&self) -> &'static str;
+    /// The value of `MachineClass.provider`, and the name for metrics and logs.
+    fn name(&self) -> &str;
 
     /// Checks a `providerSpec`. Each entry is a JSON path below `providerSpec` (empty: all of it) and what is allowed.
-    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)>;
+    ///
+    /// `None` if that is not known yet, as of a driver in another process that has still to answer: ask again soon.
+    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>>;
+
+    /// Waits for some seconds until [`Driver::validate`] knows about this document. By default it always does.
+    fn await_validation(&self, _: &RawJson) -> BoxFuture<'static, ()> {
+        ready(()).boxed()
+    }
 
     /// The fields by which `status`, `delete` and `list` find the VMs of a class, as JSON paths below `providerSpec`. They
     /// must not change while machines use the class: their VMs would be lost.
-    fn identity(&self) -> &'static [&'static str];
+    fn identity(&self) -> Vec<&str>;
 
     /// The timeout of one call. Then it is dropped, and may still take effect for a while.
     fn deadline(&self) -> Duration;

@@ -12,9 +12,12 @@ use nodewright_controllers::{
 };
 use nodewright_driver::Driver;
 use nodewright_driver_local::LocalDriver;
+use nodewright_driver_remote::{Remote, Restarts, Source};
 use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_observability::telemetry::{self, TelemetryConfig};
 use nodewright_runtime::leadership::Leadership;
+use nodewright_serving::Checks;
+use tokio_util::sync::CancellationToken;
 
 use crate::{Outcome, render::RenderFlags};
 
@@ -320,9 +323,16 @@ impl FleetFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Provider")]
 pub(crate) struct ProviderFlags {
-    /// Driver that creates VMs.
+    /// Driver that creates VMs, in this process.
     #[arg(long, value_enum, default_value_t = CloudProvider::Simulated)]
     pub(crate) cloud_provider: CloudProvider,
+    /// Program of a driver in a process of its own, in place of --cloud-provider. It is started with --socket=FILE
+    /// --stop-with-stdin and this process's environment, and started again when it ends.
+    #[arg(long, value_name = "FILE", conflicts_with = "cloud_provider")]
+    pub(crate) driver: Option<PathBuf>,
+    /// Unix socket of a driver that another program serves, in place of --cloud-provider.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cloud_provider", "driver"])]
+    pub(crate) driver_socket: Option<PathBuf>,
     /// URL of the simulated cloud.
     #[arg(long, default_value = "http://127.0.0.1:8080", env = "NODEWRIGHT_CLOUD_URL", value_name = "URL")]
     pub(crate) simulated_cloud_url: String,
@@ -384,14 +394,38 @@ impl ProviderFlags {
         self.eviction_concurrency.unwrap_or(self.request_concurrency / 2).max(1).into()
     }
 
-    /// The driver of `--cloud-provider`.
-    pub(crate) fn driver(&self, leadership: &Leadership) -> Outcome<Arc<dyn Driver>> {
-        Ok(match self.cloud_provider {
+    /// Starts the driver of `--driver`, `--driver-socket` or `--cloud-provider`.
+    pub(crate) fn start_driver(&self, leadership: &Leadership) -> Outcome<StartingDriver> {
+        let program = self.driver.clone().map(|program| Source::Program(program, Restarts::default()));
+        if let Some(source) = program.or_else(|| self.driver_socket.clone().map(Source::Socket)) {
+            return Ok(StartingDriver::Remote(Remote::start(source, leadership)?));
+        }
+        Ok(StartingDriver::InProcess(match self.cloud_provider {
             CloudProvider::Simulated => {
                 Arc::new(SimulatedDriver::new(&Options::new(&self.simulated_cloud_url), leadership)?)
             }
             CloudProvider::Local => Arc::new(LocalDriver::new(&self.local_docker_socket, leadership)),
-        })
+        }))
+    }
+}
+
+/// A driver that may still have to say what it is.
+pub(crate) enum StartingDriver {
+    InProcess(Arc<dyn Driver>),
+    Remote(Remote),
+}
+
+impl StartingDriver {
+    /// Waits until the driver has said what it is. Readiness then follows its health. `None` if the process is asked to stop first.
+    pub(crate) async fn answered(self, ready: &Checks, stop: &CancellationToken) -> Option<Arc<dyn Driver>> {
+        match self {
+            Self::InProcess(driver) => Some(driver),
+            Self::Remote(remote) => {
+                ready.add("driver", remote.readiness());
+                let driver = stop.run_until_cancelled(remote.driver()).await?;
+                Some(Arc::new(driver))
+            }
+        }
     }
 }
 
@@ -531,6 +565,20 @@ mod tests {
         assert_eq!(rate_of("--kube-api-burst=50"), (0.0, 50));
         assert_eq!(rate_of("--kube-api-qps=20"), (20.0, 30));
         assert!(rate("-1").is_err() && rate("NaN").is_err() && rate("many").is_err());
+    }
+
+    #[test]
+    fn there_is_one_driver() {
+        let is_accepted = |flags: &str| {
+            let line = format!("nodewright manager {flags}");
+            Arguments::try_parse_from(line.split_whitespace()).is_ok()
+        };
+        assert!(
+            is_accepted("--driver=/d") && is_accepted("--driver-socket=/s") && is_accepted("--cloud-provider=local")
+        );
+        assert!(!is_accepted("--driver=/d --driver-socket=/s"));
+        assert!(!is_accepted("--driver=/d --cloud-provider=simulated"));
+        assert!(!is_accepted("--driver-socket=/s --cloud-provider=local"));
     }
 
     #[test]

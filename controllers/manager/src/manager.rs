@@ -53,13 +53,17 @@ impl Role {
 pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     let chosen = choose(&flags.controllers, &role.controllers())?;
     let leadership = Leadership::default();
-    let driver = flags.provider.driver(&leadership)?;
     let process = Process::start(&flags.process, role.default_port()).await?;
     for name in &flags.ignored.0 {
         tracing::warn!(flag = format!("--{name}"), "the flag is accepted for compatibility and has no effect");
     }
+    let driver = flags.provider.start_driver(&leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
     let Some(served) = process.preflight(&clusters).await? else {
+        process.end().await;
+        return Ok(());
+    };
+    let Some(driver) = driver.answered(&process.ready, &process.stop).await else {
         process.end().await;
         return Ok(());
     };

@@ -10,6 +10,7 @@ use nodewright_webhooks::{
     CertificateSource, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
 };
 use serde_json::Value;
+use tokio::runtime::Handle;
 
 use crate::{
     Outcome,
@@ -20,16 +21,20 @@ use crate::{
 
 /// The Secret with the certificate that the webhooks create.
 const CERTIFICATE_SECRET: &str = "nodewright-webhook-certificate";
+/// The warning when the driver cannot be asked about a class.
+const UNJUDGED: &str = "the driver has not answered whether it can read the providerSpec: the class's condition ProviderSpecValid will say";
 /// Maximum number of concurrent requests to the API server.
 const REQUESTS: usize = 8;
 
 /// Runs the webhooks alone. They need no election.
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
     let leadership = Leadership::default();
-    let driver = flags.provider.driver(&leadership)?;
     let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
+    let driver = flags.provider.start_driver(&leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
-    if process.preflight(&clusters).await?.is_some() {
+    if process.preflight(&clusters).await?.is_some()
+        && let Some(driver) = driver.answered(&process.ready, &process.stop).await
+    {
         let metrics = process.metrics.clone();
         let connection =
             Connection::new(clusters.control, agent("webhook"), Leadership::unlimited(), REQUESTS, metrics);
@@ -91,10 +96,15 @@ fn registration(flags: &WebhookFlags) -> Registration {
     }
 }
 
+/// A review has a thread of its own, which may wait for a driver in another process.
 fn provider_specs(driver: Arc<dyn Driver>) -> ProviderSpecCheck {
     Arc::new(move |class| {
+        if complaints(driver.as_ref(), class).is_none() {
+            Handle::current().block_on(driver.await_validation(&class.provider_spec));
+        }
+        let complaints = complaints(driver.as_ref(), class).ok_or_else(|| UNJUDGED.to_owned())?;
         let spec: Value = class.provider_spec.parse().unwrap_or_default();
-        complaints(driver.as_ref(), class).into_iter().map(|(path, what)| field_error(&spec, &path, what)).collect()
+        Ok(complaints.into_iter().map(|(path, what)| field_error(&spec, &path, what)).collect())
     })
 }
 

@@ -54,7 +54,7 @@ pub struct MachineClassController {
     pub namespace: String,
     /// Whether the served schema is ours, with a status, or machine-controller-manager's, without.
     pub full_schema: FullSchema,
-    /// For its validation of a providerSpec. It is never called.
+    /// For its validation of a providerSpec. No VM is created here.
     pub driver: Arc<dyn Driver>,
 }
 
@@ -81,11 +81,11 @@ impl Controller for MachineClassController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key)
+        Snapshot::take(stores, key, self.driver.as_ref())
     }
 
     fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(self, context, snapshot)
+        reconcile::plan(self.full_schema.get(), context, snapshot)
     }
 }
 
@@ -113,23 +113,26 @@ fn is_ours(driver: &dyn Driver, class: &MachineClass) -> bool {
     class.provider.is_empty() || class.provider.eq_ignore_ascii_case(driver.name())
 }
 
-/// The driver's validation errors of a class, by JSON paths below `providerSpec`; none for classes of other providers.
-pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Vec<(String, String)> {
-    if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { vec![] }
+/// The driver's validation errors of a class, by JSON paths below `providerSpec`; none for classes of other providers. `None` if
+/// the driver has yet to say.
+pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Option<Vec<(String, String)>> {
+    if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { Some(vec![]) }
 }
 
 /// The fields below `providerSpec` by which the driver finds the VMs of a class; none for classes of other providers, and for
 /// those from which it cannot create a VM.
 pub fn identity(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
-    let is_usable = is_ours(driver, class) && complaints(driver, class).is_empty();
-    let fields = if is_usable { driver.identity() } else { &[] };
-    fields.iter().map(|field| (*field).to_owned()).collect()
+    let is_usable = is_ours(driver, class) && complaints(driver, class).is_some_and(|faults| faults.is_empty());
+    let fields = if is_usable { driver.identity() } else { vec![] };
+    fields.into_iter().map(str::to_owned).collect()
 }
 
-fn problems(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
+/// What is wrong with a class, for people. `None` if the driver has yet to say.
+fn problems(driver: &dyn Driver, class: &MachineClass) -> Option<Vec<String>> {
     if !is_ours(driver, class) {
-        return vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)];
+        return Some(vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)]);
     }
     let path = |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
-    complaints(driver, class).into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect()
+    let complaints = complaints(driver, class)?;
+    Some(complaints.into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect())
 }

@@ -1,5 +1,6 @@
 //! The plan of a MachineClass.
 
+use jiff::{SignedDuration, Timestamp};
 use json_patch::Patch;
 use nodewright_api::{
     ClassIdentity, ConditionStatus, MachineClass, annotations as keys, conditions, finalizers, reasons::unreadable,
@@ -16,30 +17,31 @@ use nodewright_runtime::{
 };
 
 use super::{
-    MachineClassController, identity, problems,
     snapshot::{NamedSecret, Snapshot},
-    status::write,
+    status::{VALIDATION_PENDING, write},
 };
 use crate::shared::{CONTROL, class_secrets};
 
 const IN_USE: &str = "MachineClassInUse";
 const INVALID: &str = "InvalidProviderSpec";
 
-pub(super) fn plan(
-    controller: &MachineClassController,
-    context: &Context<'_, Never>,
-    snapshot: &Snapshot,
-) -> Plan<Never> {
+/// The pause until the driver is asked again about a class of which it has said nothing.
+const UNJUDGED: SignedDuration = SignedDuration::from_secs(5);
+
+pub(super) fn plan(full_schema: bool, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
     let mut plan = Plan::idle();
     plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
     let class = snapshot.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
-    let driver = controller.driver.as_ref();
-    let problems = problems(driver, class);
+    let problems = snapshot.problems.as_deref();
     plan.stage(snapshot.secrets.iter().filter_map(hold_secret));
     // A class that the driver cannot read creates no VM, so there are no VMs to identify.
-    let identity = problems.is_empty().then(|| identity(driver, class));
-    if let Some((why, patch)) = hold_class(snapshot, identity.as_deref()) {
+    let identity = problems.is_some_and(<[_]>::is_empty).then_some(snapshot.identity.as_slice());
+    if problems.is_none() {
+        let again = context.now.checked_add(UNJUDGED).unwrap_or(Timestamp::MAX);
+        plan.wait_until(again, VALIDATION_PENDING, "the driver has not said yet whether it can read the providerSpec");
+    }
+    if let Some((why, patch)) = hold_class(snapshot, identity) {
         plan.beside(why, Step::edit(CONTROL, class, patch));
         return plan;
     }
@@ -61,17 +63,17 @@ pub(super) fn plan(
         let text = "machines still name the class: it is kept until they are gone";
         plan.event(Event::warning(reference(class), IN_USE, text));
     }
-    if !problems.is_empty() && !is_reported(class, &problems) {
+    if let Some(problems) = problems.filter(|problems| !problems.is_empty() && !is_reported(class, problems)) {
         let text = format!("machines of this class cannot be made: {}", problems.join("; "));
         plan.event(Event::warning(reference(class), INVALID, text));
     }
     if let Some(secret) = snapshot.secrets.iter().find(|secret| matches!(secret.found, Lookup::Pending)) {
         plan.wait(class_secrets::PENDING, format!("Secret {} has yet to be read", secret.key));
-    } else if controller.full_schema.get() {
-        write(context, snapshot, &problems).add_to(&mut plan);
+    } else if full_schema {
+        write(context, snapshot).add_to(&mut plan);
     }
     // Only a status could tell what is missing. Without one, as with machine-controller-manager's CRDs, an event does.
-    if !controller.full_schema.get() && snapshot.machines > 0 {
+    if !full_schema && snapshot.machines > 0 {
         let missing = snapshot.secrets.iter().filter(|secret| matches!(secret.found, Lookup::Missing));
         let events =
             missing.map(|secret| format!("Secret {} does not exist, or is not of type Opaque: create it", secret.key));

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, finalizers};
+use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     object::{ObjectRef, has_finalizer, name, namespace, uid},
     scoped_watch::ScopedWatch,
 };
 
+use super::{identity, problems};
 use crate::shared::{
     CONTROL, class_secrets,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, object_key},
@@ -25,6 +27,10 @@ pub struct Snapshot {
     /// Why a Machine that may name the class cannot be read.
     pub unreadable: Option<String>,
     pub secrets: Vec<NamedSecret>,
+    /// What is wrong with the class; `None` if the driver has yet to say.
+    pub problems: Option<Vec<String>>,
+    /// The fields by which its VMs are found; none if no VM can be created.
+    pub identity: Vec<String>,
     pub scoped_watches: Vec<ScopedWatch>,
 }
 
@@ -37,7 +43,7 @@ pub struct NamedSecret {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let class_key = object_key(&key.namespace, &key.name);
         let machines = stores.of::<Machine>(CONTROL);
@@ -54,7 +60,8 @@ impl Snapshot {
             || machines.by(MACHINES_BY_CLASS, &class_key).iter().any(|machine| vm_id(machine).is_some());
         let machines = machines.count(MACHINES_BY_CLASS, &class_key);
         let scoped_watches = class_secrets::scoped_watches(&class);
-        Some(Self { class, machines, is_used, unreadable, secrets, scoped_watches })
+        let (problems, identity) = (problems(driver, &class), identity(driver, &class));
+        Some(Self { class, machines, is_used, unreadable, secrets, problems, identity, scoped_watches })
     }
 }
 

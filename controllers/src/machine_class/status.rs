@@ -33,13 +33,19 @@ use crate::shared::{
 
 const SERIES_LIMIT: usize = 100;
 
+const VALID: &str = "Valid";
+const INVALID: &str = "Invalid";
+
 type Finding = (ConditionStatus, &'static str, String);
 
-pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, problems: &[String]) -> StatusWrite<Never> {
+/// The reason while the driver has not said whether it can read the providerSpec.
+pub(super) const VALIDATION_PENDING: &str = "ValidationPending";
+
+pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot) -> StatusWrite<Never> {
     let class = snapshot.class.as_ref();
     let findings = [
         (kinds::SECRETS_FOUND, secrets_found(snapshot)),
-        (kinds::PROVIDER_SPEC_VALID, provider_spec_valid(problems)),
+        (kinds::PROVIDER_SPEC_VALID, provider_spec_valid(snapshot)),
         (kinds::IN_USE, in_use(snapshot)),
     ];
     let wanted = MachineClassStatus {
@@ -72,11 +78,24 @@ fn secrets_found(snapshot: &Snapshot) -> Finding {
     (ConditionStatus::True, reason, message)
 }
 
-fn provider_spec_valid(problems: &[String]) -> Finding {
-    if problems.is_empty() {
-        return (ConditionStatus::True, "Valid", "the driver can read the providerSpec".to_owned());
+fn provider_spec_valid(snapshot: &Snapshot) -> Finding {
+    match snapshot.problems.as_deref() {
+        Some([]) => (ConditionStatus::True, VALID, "the driver can read the providerSpec".to_owned()),
+        Some(problems) => (ConditionStatus::False, INVALID, problems.join("; ")),
+        None => earlier_verdict(&snapshot.class).unwrap_or_else(|| {
+            let message = "the driver has not said yet whether it can read the providerSpec; it is asked again";
+            (ConditionStatus::Unknown, VALIDATION_PENDING, message.to_owned())
+        }),
     }
-    (ConditionStatus::False, "Invalid", problems.join("; "))
+}
+
+/// What the status says already of this generation of the class: a manager that starts anew has yet to ask.
+fn earlier_verdict(class: &MachineClass) -> Option<Finding> {
+    let status = class.status.as_ref()?;
+    let known = class.condition(kinds::PROVIDER_SPEC_VALID)?;
+    let reason = [VALID, INVALID].into_iter().find(|reason| *reason == known.reason)?;
+    let is_current = class.metadata.generation == Some(status.observed_generation);
+    is_current.then(|| (known.status.clone(), reason, known.message.clone()))
 }
 
 fn in_use(snapshot: &Snapshot) -> Finding {
@@ -132,7 +151,9 @@ impl Collector for InvalidClasses {
         let classes = self.stores.of::<MachineClass>(CONTROL).all();
         let labels =
             |class: &MachineClass| ClassLabels { namespace: namespace(class).to_owned(), name: name(class).to_owned() };
-        let refused = classes.iter().filter(|class| !complaints(self.driver.as_ref(), class).is_empty());
+        let is_refused =
+            |class: &MachineClass| complaints(self.driver.as_ref(), class).is_some_and(|it| !it.is_empty());
+        let refused = classes.iter().filter(|class| is_refused(class));
         let invalid = Family::<ClassLabels, Gauge>::default();
         for class in refused.take(SERIES_LIMIT) {
             invalid.get_or_create(&labels(class)).set(1);

@@ -57,19 +57,21 @@ fn whole(secret: &SecretMetadata) -> Secret {
     Secret { metadata: secret.metadata.clone(), ..Secret::default() }
 }
 
-/// A provider that is never called, and whose classes need a size.
+/// A provider that is never called, and whose classes need a size. It is silent about those with a field `unjudged`.
 struct Sized;
 
 impl Driver for Sized {
-    fn name(&self) -> &'static str {
-        Uncalled.name()
+    fn name(&self) -> &str {
+        "simulated"
     }
-    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
-        let size = provider_spec.parse::<Value>().ok().and_then(|spec| spec.get("size").cloned());
-        if size.is_some() { vec![] } else { vec![("size".to_owned(), "Required value".to_owned())] }
+    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+        let spec = provider_spec.parse::<Value>().unwrap();
+        let has_size = spec.get("size").is_some();
+        let faults = if has_size { vec![] } else { vec![("size".to_owned(), "Required value".to_owned())] };
+        Some(faults).filter(|_| spec.get("unjudged").is_none())
     }
-    fn identity(&self) -> &'static [&'static str] {
-        &["cluster"]
+    fn identity(&self) -> Vec<&str> {
+        vec!["cluster"]
     }
     fn deadline(&self) -> Duration {
         Uncalled.deadline()
@@ -368,6 +370,53 @@ fn a_class_that_cannot_be_read_is_told_once_and_named_until_it_is_well() {
     assert!(held.plan_class("class", true).events.is_empty(), "the status says so already");
     held.classes = vec![class("class", |_| {})];
     assert!(held.plan_class("class", true).events.is_empty() && held.invalid().is_empty());
+}
+
+#[test]
+fn a_class_of_which_the_driver_has_yet_to_say_is_asked_about_again() {
+    let mut held = held();
+    let unjudged = |status: Value| {
+        class("class", |class| {
+            class["metadata"]["finalizers"] = json!([FINALIZER]);
+            class["providerSpec"] = json!({"unjudged": true});
+            class["status"] = status.clone();
+        })
+    };
+    held.classes = vec![unjudged(json!({}))];
+    let plan = held.plan_class("class", true);
+    let told = status(&plan);
+    let found = condition(&told, "ProviderSpecValid");
+    assert_eq!((&found["status"], &found["reason"]), (&json!("Unknown"), &json!("ValidationPending")));
+    assert_eq!(plan.waits[0].reason, "ValidationPending");
+    assert!(plan.events.is_empty() && held.invalid().is_empty(), "nothing is held against it");
+    let now: jiff::Timestamp = NOW.parse().unwrap();
+    assert!(plan.wake.is_some_and(|at| at > now), "{plan}");
+
+    held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
+    let mut told = status(&held.plan_class("class", true));
+    held.classes = vec![unjudged(told.clone())];
+    let plan = held.plan_class("class", true);
+    assert!(plan.is_idle(), "what was said of this generation stands: {plan}");
+    told["observedGeneration"] = json!(2);
+    held.classes = vec![unjudged(told)];
+    assert_eq!(condition(&status(&held.plan_class("class", true)), "ProviderSpecValid")["status"], "Unknown");
+}
+
+#[test]
+fn the_record_of_a_class_in_use_waits_for_the_driver() {
+    let mut held = held();
+    let unjudged = |finalizers: Value| {
+        class("class", move |class| {
+            class["metadata"]["finalizers"] = finalizers.clone();
+            class["metadata"]["annotations"] = json!({"x": "y"});
+            class["providerSpec"] = json!({"cluster": "a", "size": "small", "unjudged": true});
+        })
+    };
+    held.classes = vec![unjudged(json!([]))];
+    let edits: Vec<_> = held.plan_class("class", false).steps().filter_map(|it| edit_of(&it.step)).collect();
+    assert!(edits.len() == 1 && edits[0].contains(FINALIZER) && !edits[0].contains(IDENTITY), "{edits:?}");
+    held.classes = vec![unjudged(json!([FINALIZER]))];
+    assert!(held.plan_class("class", false).is_idle(), "nothing is recorded yet");
 }
 
 #[test]

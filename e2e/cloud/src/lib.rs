@@ -53,6 +53,7 @@ pub mod client;
 mod clocked;
 pub mod command;
 pub mod disks;
+mod driver_program;
 mod fault;
 pub mod kubelet;
 pub mod local;
@@ -77,6 +78,7 @@ pub use self::{
     },
     calls::{Call, Caller},
     client::{ClientError, CloudClient},
+    driver_program::{DriverProgram, DriverProgramError},
     fault::validate as validate_fault,
     local::LocalCloud,
     process::{CloudProcess, CloudProcessError, CloudProcessOptions},

@@ -2,43 +2,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use std::{collections::BTreeSet, error::Error, sync::Arc, time::Duration};
+mod support;
 
-use futures::{FutureExt, TryFutureExt};
-use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, MachineRequest};
-use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
-use nodewright_driver_simulated::{Options, SimulatedDriver};
-use nodewright_e2e_cloud::{
-    self as cloud, ClientError, CloudClient, CreateVm, Effect, FaultOperation, FaultOrder, Server, Settings,
-};
-use nodewright_runtime::leadership::Leadership;
-use serde_json::json;
+use std::time::Duration;
 
-type TestResult<T = ()> = Result<T, Box<dyn Error>>;
+use nodewright_api::Code;
+use nodewright_driver::{Driver, DriverError, MachineRequest};
+use nodewright_driver_contract as contract;
+use nodewright_e2e_cloud::{self as cloud, Effect, FaultOperation, FaultOrder};
+
+use self::support::{TestResult, World, class};
 
 const SOON: Duration = Duration::from_secs(20);
-/// The driver's call timeout in these tests.
-const CALL_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the cloud may hide a VM in these tests, and how long it does.
-const CONSISTENCY: Duration = Duration::from_millis(500);
-const HIDDEN_SECONDS: f64 = 0.3;
-
-struct World {
-    cloud: CloudClient,
-    driver: SimulatedDriver,
-    _server: Server,
-}
 
 impl World {
-    async fn new() -> TestResult<Self> {
-        let settings =
-            Settings { boot_seconds: 0.0, delete_seconds: 0.1, create_latency_seconds: 0.0, ..Settings::default() };
-        let options = cloud::Options { listen: ([127, 0, 0, 1], 0).into(), state: None, settings, kubelets: None };
-        let server = Server::start(options).await?;
-        Ok(Self { cloud: CloudClient::new(server.url()), driver: driver(&server.url()), _server: server })
-    }
-
     async fn fault(&self, operation: FaultOperation, effect: Effect) -> TestResult {
         self.cloud.fault(&FaultOrder::always(operation, effect).times(1)).await?;
         Ok(())
@@ -49,94 +26,12 @@ impl World {
     }
 }
 
-fn driver(url: &str) -> SimulatedDriver {
-    let options = Options { call_timeout: CALL_TIMEOUT, consistency: CONSISTENCY, ..Options::new(url) };
-    SimulatedDriver::new(&options, &Leadership::default()).unwrap()
-}
-
-fn class(cluster: &str) -> Class {
-    contract::class(&json!({ "cluster": cluster }))
-}
-
 fn machine(name: &str) -> MachineRequest {
     contract::machine(name, class("ours"))
 }
 
 fn code<T>(result: Result<T, DriverError>) -> Option<Code> {
     result.err().map(|error| error.code)
-}
-
-/// The answer of a hook.
-fn done<'a, T: 'a>(asked: impl Future<Output = Result<T, ClientError>> + Send + 'a) -> Hook<'a, T> {
-    asked.map_ok(Some).map_err(Into::into).boxed()
-}
-
-fn id_of(provider_id: &str) -> &str {
-    provider_id.trim_start_matches("simulated:///")
-}
-
-impl Fixture for World {
-    fn driver(&self) -> Arc<dyn Driver> {
-        Arc::new(driver(self.cloud.url()))
-    }
-
-    fn class(&self, cluster: &str) -> Class {
-        class(cluster)
-    }
-
-    fn provider_id_prefix(&self) -> &'static str {
-        "simulated:///"
-    }
-
-    fn invalid_specs(&self, cluster: &str) -> Vec<InvalidSpec> {
-        let specs = [
-            ("size", json!({ "cluster": cluster, "size": contract::SECRET })),
-            ("labels.a", json!({ "cluster": cluster, "labels": { "a": [contract::SECRET] } })),
-            ("password", json!({ "cluster": cluster, "password": contract::SECRET })),
-            ("cluster", json!({ "cluster": "", "size": "small" })),
-        ];
-        specs.map(|(path, spec)| InvalidSpec { path, spec: RawJson::from(&spec) }).into()
-    }
-
-    fn list_size(&self) -> usize {
-        1_100
-    }
-
-    fn vms(&self) -> Hook<'_, BTreeSet<String>> {
-        done(self.cloud.vms().map_ok(|vms| vms.into_iter().map(|vm| vm.provider_id).collect()))
-    }
-
-    fn stop_vm(&self, provider_id: &str) -> Hook<'_, ()> {
-        let (cloud, id) = (self.cloud.clone(), id_of(provider_id).to_owned());
-        done(async move { cloud.kill(&id).await.map(drop) })
-    }
-
-    fn untagged_vm(&self) -> Hook<'_, String> {
-        done(async {
-            let order = CreateVm { name: "untagged".to_owned(), token: "untagged".to_owned(), ..CreateVm::default() };
-            Ok(self.cloud.create(&order).await?.provider_id)
-        })
-    }
-
-    fn hide_next_vm(&self) -> Hook<'_, ()> {
-        let hidden = FaultOrder::always(FaultOperation::Create, Effect::Invisible { seconds: HIDDEN_SECONDS }).times(1);
-        done(async move { self.cloud.fault(&hidden).await.map(drop) })
-    }
-
-    fn begin_outage(&self, outage: Outage) -> Hook<'_, ()> {
-        let error = |code| Effect::Error { code, message: None, applied: false };
-        let (operation, effect) = match outage {
-            Outage::Silent => (FaultOperation::Any, Effect::Hang { applied: false }),
-            Outage::Failing => (FaultOperation::Any, error(cloud::Code::Internal)),
-            Outage::Full => (FaultOperation::Create, error(cloud::Code::ResourceExhausted)),
-        };
-        let order = FaultOrder::always(operation, effect);
-        done(async move { self.cloud.fault(&order).await.map(drop) })
-    }
-
-    fn end_outage(&self) -> Hook<'_, ()> {
-        done(self.cloud.clear_faults())
-    }
 }
 
 #[tokio::test]

@@ -160,6 +160,8 @@ impl ManagerProcess {
         let mut process = describe(program, arguments, &options);
         // As in the image.
         process = process.with_environment("MALLOC_ARENA_MAX", "1");
+        // For a driver in a process of its own, which inherits it.
+        process = process.with_environment("NODEWRIGHT_CLOUD_URL", &options.cloud_url);
         for (name, value) in &options.environment {
             process = process.with_environment(name, value);
         }

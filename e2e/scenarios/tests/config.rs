@@ -199,7 +199,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
         registration: Registration::Bundle,
         namespace: DEFAULT_NAMESPACE.to_owned(),
         connection: Connection::new(client, agent, Leadership::unlimited(), 10, metrics),
-        provider_specs: Arc::new(|_| vec![]),
+        provider_specs: Arc::new(|_| Ok(vec![])),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
         spans: Spans::disabled(),
         clock: boot_clock(),

@@ -248,10 +248,11 @@ fn options(client: Client) -> Options {
     }
 }
 
-fn cluster_is_given(class: &MachineClass) -> Vec<FieldError> {
+fn cluster_is_given(class: &MachineClass) -> Result<Vec<FieldError>, String> {
     let spec: Value = class.provider_spec.parse().unwrap_or_default();
     let path = FieldPath::new("providerSpec").child("cluster");
-    if spec["cluster"].is_string() { vec![] } else { vec![FieldError::required(path, "must be the cluster's name")] }
+    let required = || vec![FieldError::required(path, "must be the cluster's name")];
+    Ok(if spec["cluster"].is_string() { vec![] } else { required() })
 }
 
 fn kind(plane: &ControlPlane, kind: &str) -> Api<DynamicObject> {

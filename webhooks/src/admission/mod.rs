@@ -7,13 +7,13 @@ mod overlay;
 mod refusal;
 mod validate;
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use jiff::Timestamp;
 use nodewright_api::field::FieldError;
 use nodewright_api::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet};
 use nodewright_observability::trace::{SpanRecord, Spans, TraceContext};
-use nodewright_runtime::leadership::Clock;
+use nodewright_runtime::{clip::clip, leadership::Clock};
 
 use crate::configurations::{Action, Endpoint, ReviewedKind};
 use crate::json_size::JsonSize;
@@ -24,8 +24,8 @@ use refusal::bad_request;
 use serde::de::DeserializeOwned;
 
 /// The providers' rules of a `providerSpec`. The errors must not quote confidential values. A class of an unknown provider has
-/// none.
-pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Vec<FieldError> + Send + Sync>;
+/// none. If the rules cannot be asked for, the class is accepted with a warning, which is the `Err`.
+pub type ProviderSpecCheck = Arc<dyn Fn(&MachineClass) -> Result<Vec<FieldError>, String> + Send + Sync>;
 
 /// Maximum number of values of an object. An API server stores at most 1.5 MiB of an object; a large object of ordinary content
 /// has a fraction of this number.
@@ -128,12 +128,18 @@ impl Admission {
                 validate::object::<MachineDeployment>(kind, request, text, |_, _| vec![])
             }
             ReviewedKind::MachineClass => {
+                let unjudged = Cell::new(None);
                 let rules = |class: &MachineClass, old: Option<&MachineClass>| {
-                    let mut errors = (self.provider_specs)(class);
+                    let mut errors = (self.provider_specs)(class).unwrap_or_else(|warning| {
+                        unjudged.set(Some(warning));
+                        vec![]
+                    });
                     errors.extend(old.into_iter().flat_map(|old| immutable::errors(class, old, &self.identity)));
                     errors
                 };
-                validate::object(kind, request, text, rules)
+                let (mut response, trace) = validate::object(kind, request, text, rules);
+                response.warnings.extend(unjudged.take().map(clip));
+                (response, trace)
             }
             ReviewedKind::MachineSet => validate::object::<MachineSet>(kind, request, text, |_, _| vec![]),
             ReviewedKind::Machine => validate::object::<Machine>(kind, request, text, |_, _| vec![]),

@@ -171,13 +171,16 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
     }
 }
 
-/// A provider that requires a cluster, and panics if the spec says so.
-fn check(class: &MachineClass) -> Vec<FieldError> {
+/// A provider that requires a cluster, and panics or says nothing if the spec says so.
+fn check(class: &MachineClass) -> Result<Vec<FieldError>, String> {
     let spec: Value = class.provider_spec.parse().unwrap_or_default();
     assert_ne!(spec["panic"], true, "a provider with a defect");
+    if spec["silent"] == true {
+        return Err("the driver has not answered".to_owned());
+    }
     if !spec.is_object() || spec["cluster"].is_string() {
-        return vec![];
+        return Ok(vec![]);
     }
     let path = FieldPath::new("providerSpec").child("cluster");
-    vec![FieldError::required(path, "must be the name of the cluster")]
+    Ok(vec![FieldError::required(path, "must be the name of the cluster")])
 }

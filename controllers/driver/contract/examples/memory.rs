@@ -215,12 +215,12 @@ impl Driver for MemoryDriver {
         "memory"
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
-        faults(provider_spec)
+    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+        Some(faults(provider_spec))
     }
 
-    fn identity(&self) -> &'static [&'static str] {
-        &["cluster"]
+    fn identity(&self) -> Vec<&str> {
+        vec!["cluster"]
     }
 
     fn deadline(&self) -> Duration {

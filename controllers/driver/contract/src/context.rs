@@ -15,7 +15,7 @@ use futures::{
     future::{BoxFuture, join_all},
     stream,
 };
-use nodewright_api::Code;
+use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, OrphanRequest, Result, SecretText};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
@@ -139,6 +139,13 @@ impl Caller<'_> {
 
     pub(crate) async fn delete_orphan(&self, orphan: OrphanRequest) -> Result<()> {
         self.call("delete_orphan", |driver| driver.delete_orphan(orphan)).await
+    }
+
+    /// What is wrong with a `providerSpec`.
+    pub(crate) async fn validate(&self, provider_spec: &RawJson) -> Checked<Vec<(String, String)>> {
+        self.driver.await_validation(provider_spec).await;
+        let faults = self.driver.validate(provider_spec);
+        faults.ok_or_else(|| Finding::Broken("validate does not know, after await_validation".to_owned()))
     }
 
     /// Makes a call, and drops it at its deadline.

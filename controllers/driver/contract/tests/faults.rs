@@ -86,6 +86,10 @@ impl Faulty {
         look(&mut self.inner.cloud.0.lock())
     }
 
+    fn is_valid(&self, class: &Class) -> bool {
+        self.validate(&class.provider_spec).is_some_and(|faults| faults.is_empty())
+    }
+
     fn has_token(&self, uid: &str) -> bool {
         self.state(|state| state.tokens.contains_key(uid))
     }
@@ -108,7 +112,7 @@ impl Faulty {
                 Ok(found) => return Ok(found),
                 Err(_) => request.uid = format!("{uid}-{}", PROCESSES.fetch_add(1, Ordering::Relaxed)),
             },
-            "create_dropped" if self.validate(&request.class.provider_spec).is_empty() => {
+            "create_dropped" if self.is_valid(&request.class) => {
                 self.in_two_steps(&request).await?;
             }
             "create_late" => {
@@ -226,7 +230,7 @@ impl Faulty {
             "delete_hidden" => request.is_proven = false,
             "hidden_vm" => request.is_proven = true,
             "delete_absent" if !self.has_vm(&request) => return failed(Code::Internal, "there is no VM to delete"),
-            "broken_class" if !self.validate(&request.class.provider_spec).is_empty() => {
+            "broken_class" if !self.is_valid(&request.class) => {
                 return failed(Code::InvalidArgument, "the class is wrong");
             }
             _ => {}
@@ -288,13 +292,13 @@ impl Driver for Faulty {
         "faulty"
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
+    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
         let wrong = self.is("valid_class").then(|| ("colour".to_owned(), "is missing".to_owned()));
-        self.inner.validate(provider_spec).into_iter().chain(wrong).collect()
+        Some(self.inner.validate(provider_spec)?.into_iter().chain(wrong).collect())
     }
 
-    fn identity(&self) -> &'static [&'static str] {
-        if self.is("identity") { &["klaster"] } else { self.inner.identity() }
+    fn identity(&self) -> Vec<&str> {
+        if self.is("identity") { vec!["klaster"] } else { self.inner.identity() }
     }
 
     fn deadline(&self) -> Duration {

@@ -232,12 +232,12 @@ impl Driver for LocalDriver {
         PROVIDER
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
-        spec::validate(provider_spec)
+    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+        Some(spec::validate(provider_spec))
     }
 
-    fn identity(&self) -> &'static [&'static str] {
-        &["cluster"]
+    fn identity(&self) -> Vec<&str> {
+        vec!["cluster"]
     }
 
     fn deadline(&self) -> Duration {

@@ -40,13 +40,14 @@ use self::{
 
 /// The name of the provider in `MachineClass.provider`.
 pub const PROVIDER: &str = "simulated";
+/// The beginning of each provider id.
+pub const PROVIDER_ID_PREFIX: &str = "simulated:///";
 
 /// The maximum size of an answer. A page of VMs has some hundred kilobytes.
 const ANSWER_LIMIT: usize = 16 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of idle connections: after a burst there are as many as there were concurrent calls.
 const IDLE_CONNECTIONS: usize = 16;
-const PROVIDER_ID_PREFIX: &str = "simulated:///";
 const TAG_CLUSTER: &str = "cluster";
 const TAG_MACHINE: &str = "machine";
 const TAG_UID: &str = "uid";
@@ -304,12 +305,12 @@ impl Driver for SimulatedDriver {
         PROVIDER
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Vec<(String, String)> {
-        spec::validate(provider_spec)
+    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+        Some(spec::validate(provider_spec))
     }
 
-    fn identity(&self) -> &'static [&'static str] {
-        &["cluster"]
+    fn identity(&self) -> Vec<&str> {
+        vec!["cluster"]
     }
 
     fn deadline(&self) -> Duration {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::context::{Checked, Context, broken, ensure, skipped};
 
 pub(super) async fn valid_class(context: &Context<'_>) -> Checked {
-    let faults = context.calls.driver.validate(&context.class().provider_spec);
+    let faults = context.calls.validate(&context.class().provider_spec).await?;
     ensure(faults.is_empty(), || format!("validate says of the fixture's class: {faults:?}"))
 }
 
@@ -19,7 +19,7 @@ pub(super) async fn invalid_class(context: &Context<'_>) -> Checked {
     let before = context.vms().await?;
     for (number, invalid) in specs.into_iter().enumerate() {
         let (path, spec) = (invalid.path, invalid.spec);
-        let paths: Vec<String> = context.calls.driver.validate(&spec).into_iter().map(|(path, _)| path).collect();
+        let paths: Vec<String> = context.calls.validate(&spec).await?.into_iter().map(|(path, _)| path).collect();
         ensure(paths.iter().any(|named| named == path), || {
             format!("field {path:?} is wrong, and validate names {paths:?}")
         })?;

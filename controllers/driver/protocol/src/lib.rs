@@ -1,0 +1,43 @@
+//! The protocol of drivers that run in processes of their own, [`v1`], and what its messages mean as types of the contract.
+//!
+//! ```text
+//! manager: MachineRequest ──encode──▶ v1 ══socket══▶ v1 ──decode──▶ MachineRequest :driver
+//!          Instance, DriverError ◀──decode── v1 ◀══socket══ v1 ◀──encode── Instance, DriverError
+//! ```
+//!
+//! `proto/driver.proto` is the protocol; the test of `generate/` finds it when the code in `src/generated` is not what it generates.
+//!
+//! # Guarantees
+//! * An answer is decoded with distrust: an unknown code, a provider id of another provider, an oversized text or a missing part is
+//!   an error that says so, and each text is bounded.
+//! * No `Debug` prints a secret.
+
+mod info;
+mod request;
+mod response;
+mod secret;
+
+pub use self::{
+    info::{Info, InvalidInfo},
+    request::{
+        class, create_request, decode_class, decode_create, decode_machine, decode_orphan, machine_request,
+        orphan_request,
+    },
+    response::{
+        decode_deleted, decode_faults, decode_instance, decode_listed, encode_deleted, encode_faults, encode_instance,
+        encode_list,
+    },
+};
+
+/// The generated messages, the client and the server.
+#[allow(clippy::pedantic, missing_docs, unreachable_pub, reason = "generated")]
+pub mod v1 {
+    include!("generated/nodewright.driver.v1.rs");
+}
+
+/// The value of `GetInfoResponse.protocol_version`.
+pub const VERSION: &str = "v1";
+/// Name of the service for `grpc.health.v1.Health`.
+pub const SERVICE: &str = v1::driver_server::SERVICE_NAME;
+/// The largest message, in bytes.
+pub const MESSAGE_LIMIT: usize = 1 << 20;

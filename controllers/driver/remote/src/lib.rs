@@ -1,0 +1,166 @@
+//! A driver that runs in a process of its own, as the manager calls it.
+//!
+//! ```text
+//! process ──starts, watches over──▶ driver ◀──socket── session ◀── keeper: health, readiness
+//!                                                          ▲
+//!                                             RemoteDriver ┘ calls
+//! ```
+//!
+//! # Guarantees
+//! * While the driver is away, each call fails with a code that passes, and none says that there is no VM. A restart of some seconds
+//!   delays calls and fails none that was not under way.
+//! * A call that hangs holds up no other one. Each ends at the deadline that the driver has named, which is sent along.
+//! * What the driver answers is checked and bounded, see `nodewright_driver_protocol`. A message that is too large is not read.
+//! * All sessions are with a driver of the same provider, provider ids and identity fields: another one is not called.
+//! * Nothing is sent once the leadership of this process has expired.
+//!
+//! # Caveats
+//! * The driver's word on its own VMs is believed: a driver that answers with the wrong VM of its provider is not found out here.
+
+mod calls;
+mod process;
+mod session;
+#[cfg(test)]
+mod tests;
+mod validation;
+
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture};
+use nodewright_api::{Code, RawJson};
+use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, Result};
+use nodewright_driver_protocol::{self as protocol, Info};
+use nodewright_runtime::leadership::Leadership;
+use tokio_util::task::AbortOnDropHandle;
+
+pub use self::process::Restarts;
+use self::{
+    session::{Keeper, Link},
+    validation::Validations,
+};
+
+/// Where the driver is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Another program serves it on this Unix socket.
+    Socket(PathBuf),
+    /// This program is started with `--socket=FILE --stop-with-stdin`, and started again when it ends.
+    Program(PathBuf, Restarts),
+}
+
+/// The way to a driver, which may not have answered yet.
+pub struct Remote {
+    link: Link,
+    tasks: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Remote {
+    /// Starts the driver's program, if it is one, and connects as soon as the driver answers. Fails if there can be no socket.
+    pub fn start(source: Source, leadership: &Leadership) -> std::io::Result<Self> {
+        let mut tasks = vec![];
+        let socket = match source {
+            Source::Socket(socket) => socket,
+            Source::Program(program, restarts) => {
+                let (socket, task) = process::start(program, restarts)?;
+                tasks.push(task);
+                socket
+            }
+        };
+        let (link, keeper) = Keeper::new(socket, leadership.clone());
+        tasks.push(AbortOnDropHandle::new(tokio::spawn(keeper.run())));
+        Ok(Self { link, tasks })
+    }
+
+    /// Whether the driver answers, and says that it is healthy; else why not.
+    pub fn readiness(&self) -> impl Fn() -> std::result::Result<(), String> + Send + Sync + use<> {
+        let health = self.link.health.clone();
+        move || health.borrow().clone()
+    }
+
+    /// The driver, once it has said what it is.
+    pub async fn driver(self) -> RemoteDriver {
+        let first = self.link.first().await;
+        let validations = Arc::new(Validations::new(self.link.clone()));
+        RemoteDriver { first, link: self.link, validations, _tasks: self.tasks.into() }
+    }
+}
+
+/// The driver. See the [crate](self).
+#[derive(Clone)]
+pub struct RemoteDriver {
+    /// What it has said at first. Its identity does not change.
+    first: Arc<Info>,
+    link: Link,
+    validations: Arc<Validations>,
+    /// They end with the last clone.
+    _tasks: Arc<[AbortOnDropHandle<()>]>,
+}
+
+impl RemoteDriver {
+    /// What the driver has said last.
+    fn info(&self) -> Arc<Info> {
+        self.link.open().map_or_else(|| self.first.clone(), |session| session.info.clone())
+    }
+}
+
+impl Driver for RemoteDriver {
+    fn name(&self) -> &str {
+        &self.first.provider
+    }
+
+    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+        if !self.info().validates {
+            return Some(vec![]);
+        }
+        self.validations.known(provider_spec)
+    }
+
+    fn await_validation(&self, provider_spec: &RawJson) -> BoxFuture<'static, ()> {
+        let (validations, spec) = (self.validations.clone(), provider_spec.clone());
+        async move { validations.ask(spec).await }.boxed()
+    }
+
+    fn identity(&self) -> Vec<&str> {
+        self.first.identity.iter().map(String::as_str).collect()
+    }
+
+    fn deadline(&self) -> Duration {
+        self.info().longest_call
+    }
+
+    fn consistency(&self) -> Duration {
+        self.info().consistency
+    }
+
+    fn poll(&self) -> Duration {
+        self.info().poll
+    }
+
+    fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        calls::create(self.link.clone(), protocol::create_request(&request)).boxed()
+    }
+
+    fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        if !self.info().initializes {
+            let error = DriverError::new(Code::Unimplemented, "the provider's VMs need no initialization");
+            return std::future::ready(Err(error)).boxed();
+        }
+        calls::initialize(self.link.clone(), protocol::machine_request(&request)).boxed()
+    }
+
+    fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
+        calls::delete(self.link.clone(), protocol::machine_request(&request)).boxed()
+    }
+
+    fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+        calls::status(self.link.clone(), protocol::machine_request(&request)).boxed()
+    }
+
+    fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
+        calls::list(self.link.clone(), protocol::class(&class)).boxed()
+    }
+
+    fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
+        calls::delete_orphan(self.link.clone(), protocol::orphan_request(&orphan)).boxed()
+    }
+}

@@ -1,0 +1,55 @@
+//! The driver `simulated` as a program for the manager's `--driver`, which a test can kill.
+
+use std::{
+    fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use nodewright_e2e_process::{ProcessError, executable};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The environment variable that overrides the path of the executable.
+const BINARY_VARIABLE: &str = "NODEWRIGHT_DRIVER_SIMULATED_BIN";
+
+/// A script that runs the driver of one cloud, and notes its process id.
+#[derive(Clone, Debug)]
+pub struct DriverProgram {
+    script: PathBuf,
+    pid: PathBuf,
+}
+
+/// The script could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum DriverProgramError {
+    /// The driver's executable is missing.
+    #[error(transparent)]
+    Executable(#[from] ProcessError),
+    /// A file could not be written.
+    #[error("failed to write the script of a driver")]
+    Script(#[from] io::Error),
+}
+
+impl DriverProgram {
+    /// Writes the script `name` into a folder. The flags are the driver's own.
+    pub fn new(folder: &Path, name: &str, cloud_url: &str, flags: &[&str]) -> Result<Self, DriverProgramError> {
+        let program = executable("nodewright-driver-simulated", BINARY_VARIABLE)?;
+        let (script, pid) = (folder.join(name), folder.join(format!("{name}.pid")));
+        let line =
+            format!("exec '{}' --simulated-cloud-url='{cloud_url}' {} \"$@\"", program.display(), flags.join(" "));
+        fs::write(&script, format!("#!/bin/sh\necho $$ > '{}'\n{line}\n", pid.display()))?;
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o700))?;
+        Ok(Self { script, pid })
+    }
+
+    /// The value of `--driver`.
+    pub fn path(&self) -> &Path {
+        &self.script
+    }
+
+    /// Kills the process that was started last (SIGKILL). Says whether there was one.
+    pub fn kill_9(&self) -> bool {
+        let pid = fs::read_to_string(&self.pid).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw);
+        pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
+    }
+}
