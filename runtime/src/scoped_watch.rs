@@ -64,10 +64,19 @@ impl ScopedWatch {
     }
 }
 
-/// The field selector of an object. It includes the namespace, because the selector identifies a scoped watch.
+/// The field selector of an object. It includes the namespace, because the selector identifies a scoped watch. Kinds of cluster
+/// scope have none, and an API server knows no such field of theirs.
 pub(crate) fn named_selector(key: &ObjectRef, fields: &str) -> String {
-    let narrowed = if fields.is_empty() { String::new() } else { format!(",{fields}") };
-    format!("metadata.name={},metadata.namespace={}{narrowed}", key.name, key.namespace)
+    let mut selector = format!("metadata.name={}", key.name);
+    if !key.namespace.is_empty() {
+        selector.push_str(",metadata.namespace=");
+        selector.push_str(&key.namespace);
+    }
+    if !fields.is_empty() {
+        selector.push(',');
+        selector.push_str(fields);
+    }
+    selector
 }
 
 struct Active {
@@ -191,4 +200,18 @@ fn open<K: Kind>(all: &Arc<ScopedWatches>, wanted: &ScopedWatch, stop: Cancellat
         }
     };
     all.watching.tasks.spawn(stop.run_until_cancelled_owned(answered));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::HOME;
+
+    #[test]
+    fn an_object_of_cluster_scope_is_selected_by_its_name_alone() {
+        let selector = |namespace: &str, fields: &str| named_selector(&ObjectRef::new(HOME, namespace, "a"), fields);
+        assert_eq!(selector("", ""), "metadata.name=a");
+        assert_eq!(selector("", "type!=b"), "metadata.name=a,type!=b");
+        assert_eq!(selector("default", "type!=b"), "metadata.name=a,metadata.namespace=default,type!=b");
+    }
 }
