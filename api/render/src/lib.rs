@@ -10,6 +10,8 @@
 
 pub mod change;
 pub mod ignition;
+pub mod inputs;
+pub mod kubelet;
 pub mod merge;
 pub mod name;
 pub mod provenance;

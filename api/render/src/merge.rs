@@ -5,7 +5,7 @@ use crate::provenance::Provenance;
 use crate::rules;
 use crate::spec::{RenderedSpec, kernel};
 use nodewright_api::field::{FieldError, FieldPath};
-use nodewright_api::machine_config::{KernelType, MachineConfig, MachineConfigSpec, WORKER};
+use nodewright_api::machine_config::{ControllerConfig, KernelType, MachineConfig, MachineConfigSpec, WORKER};
 use std::fmt;
 
 /// A MachineConfig of a pool.
@@ -50,6 +50,18 @@ impl Default for Options {
             os_image_url: String::new(),
             base_os_extensions_container_image: String::new(),
             extensions: Some(rules::EXTENSIONS.map(str::to_owned).to_vec()),
+        }
+    }
+}
+
+impl Options {
+    /// What the ControllerConfig of a cluster says, if it has one.
+    pub fn of(controller_config: Option<&ControllerConfig>) -> Self {
+        let Some(ControllerConfig { spec, .. }) = controller_config else { return Self::default() };
+        Self {
+            os_image_url: spec.base_os_container_image.clone(),
+            base_os_extensions_container_image: spec.base_os_extensions_container_image.clone(),
+            ..Self::default()
         }
     }
 }

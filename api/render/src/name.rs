@@ -2,6 +2,7 @@
 
 use crate::spec::RenderedSpec;
 use ring::digest::{SHA256, digest};
+use serde::Serialize;
 use std::fmt::Write;
 
 /// How many hexadecimal digits of the digest are in a name: as many as machine-config-operator has.
@@ -16,12 +17,17 @@ const DIGITS: usize = 32;
 ///   on a laptop and in a cluster.
 /// * It is not the name that machine-config-operator gives, which hashes YAML with MD5.
 pub fn name(pool: &str, spec: &RenderedSpec) -> String {
+    format!("rendered-{pool}-{}", hexadecimal(spec, DIGITS / 2))
+}
+
+/// The first bytes of the SHA-256 of a value as canonical JSON (RFC 8785), as hexadecimal digits.
+pub(crate) fn hexadecimal(value: &impl Serialize, bytes: usize) -> String {
     // Only maps with other keys than strings, and numbers that are none, are not to be written. A spec has neither.
-    let text = serde_json_canonicalizer::to_vec(spec).unwrap_or_default();
-    let mut name = format!("rendered-{pool}-");
-    for byte in &digest(&SHA256, &text).as_ref()[..DIGITS / 2] {
+    let text = serde_json_canonicalizer::to_vec(value).unwrap_or_default();
+    let mut digits = String::new();
+    for byte in &digest(&SHA256, &text).as_ref()[..bytes] {
         // Writing to a string does not fail.
-        write!(name, "{byte:02x}").ok();
+        write!(digits, "{byte:02x}").ok();
     }
-    name
+    digits
 }

@@ -87,7 +87,7 @@ impl Provenance {
 
     /// The names of those who have set what is at a path of the merged config, such as `storage.files[3].mode`, and the path
     /// with keys for indices.
-    pub(crate) fn of_element(&self, config: &Config, path: &str) -> (String, Vec<&str>) {
+    pub fn of_element(&self, config: &Config, path: &str) -> (String, Vec<&str>) {
         let key = keyed(config, path);
         // A field that is wrong because it is missing was set by nobody: the element was.
         let element = key.rfind(']').map_or(key.as_str(), |end| &key[..=end]);

@@ -2,6 +2,8 @@
 //!
 //! All kinds are cluster-scoped. Configs that others interpret stay text: [`RawJson`](crate::RawJson).
 
+use serde_json::Value;
+
 mod config;
 mod controller;
 mod kubelet;
@@ -24,9 +26,44 @@ pub const VERSION: &str = "v1";
 /// The `apiVersion` of all kinds.
 pub const API_VERSION: &str = "machineconfiguration.openshift.io/v1";
 
+/// The kinds that the controllers of node configuration need.
+pub const KINDS: [&str; 4] = ["ControllerConfig", "KubeletConfig", "MachineConfig", "MachineConfigPool"];
+/// The path of the API server's list of the resources of [`GROUP`]. Every authenticated client may read it.
+pub const DISCOVERY_PATH: &str = "/apis/machineconfiguration.openshift.io/v1";
+/// The name of the ControllerConfig that counts.
+pub const CONTROLLER_CONFIG: &str = "machine-config-controller";
+
+/// Annotation of a Node: the name of the rendered MachineConfig that it runs.
+pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfig";
+/// Annotation of a Node: the name of the rendered MachineConfig that it is to run.
+pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
+
+/// The kinds of [`KINDS`] that are missing in the document at [`DISCOVERY_PATH`].
+pub fn missing_kinds(discovery: &Value) -> Vec<&'static str> {
+    let resources = discovery["resources"].as_array();
+    let is_served = |kind: &&str| resources.into_iter().flatten().any(|resource| resource["kind"] == **kind);
+    KINDS.into_iter().filter(|kind| !is_served(kind)).collect()
+}
+
 /// Label of a MachineConfig, by which pools select it: the role of its nodes, such as `worker`.
 pub const ROLE: &str = "machineconfiguration.openshift.io/role";
 /// The value of [`ROLE`] whose MachineConfigs come first, as other roles build on them.
 pub const WORKER: &str = "worker";
 /// Annotation of a MachineConfig that a controller has made: the version of the controller.
 pub const GENERATED_BY: &str = "machineconfiguration.openshift.io/generated-by-controller-version";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_kind_that_is_not_served_is_named() {
+        let resource = |kind: &str| json!({"name": kind.to_lowercase(), "kind": kind, "verbs": ["list"]});
+        let all = json!({"resources": KINDS.map(resource)});
+        assert!(missing_kinds(&all).is_empty());
+        let some = json!({"resources": [resource("MachineConfig"), resource("ControllerConfig")]});
+        assert_eq!(missing_kinds(&some), ["KubeletConfig", "MachineConfigPool"]);
+        assert_eq!(missing_kinds(&Value::Null), KINDS);
+    }
+}

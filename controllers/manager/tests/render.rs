@@ -97,7 +97,7 @@ fn each_pool_of_the_sample_has_its_name() {
     // No release may change them: it would make nodes reboot.
     assert_eq!(
         names,
-        ["rendered-infra-3085336b8f559415ab785b800873f67a", "rendered-worker-ac0809022e947f63488ce194e894b9d5"]
+        ["rendered-infra-233c8c17f87c7eab8f9c8a95d525bfd6", "rendered-worker-13a7ae9fd691abc32f9e21634c0e9f74"]
     );
     let infra = &objects[0]["spec"];
     assert_eq!(infra["kernelArguments"], json!(["hugepagesz=2M", "hugepages=64", "nosmt"]));
@@ -120,7 +120,7 @@ fn one_pool_is_chosen_by_its_name() {
 #[test]
 fn files_lists_and_standard_input_are_the_same() {
     let whole = printed(&["-f", &sample()]);
-    let files = ["infra.yaml", "worker.yaml", "controller_config.yaml", "pools.yaml"]
+    let files = ["infra.yaml", "worker.yaml", "kubelet_config.yaml", "controller_config.yaml", "pools.yaml"]
         .map(|file| format!("{}/{file}", sample()));
     let arguments: Vec<_> = files.iter().flat_map(|file| ["-f", file.as_str()]).collect();
     assert_eq!(printed(&arguments), whole);
@@ -276,25 +276,61 @@ fn objects_that_cannot_be_read_are_named_with_their_file() {
 fn what_has_no_effect_is_a_warning_once() {
     let second = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: infra}\n\
                   spec: {machineConfigSelector: {matchLabels: {role: worker}}}\n";
-    let kubelet = "apiVersion: machineconfiguration.openshift.io/v1\nkind: KubeletConfig\nmetadata: {name: k}\n\
-                   spec: {machineConfigPoolSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}}\n";
-    let (_folder, path) = folder(&[
-        ("a.yaml", &machine_config("a", &file("/etc/a", "Mode: 0644"))),
-        ("infra.yaml", second),
-        ("kubelet.yaml", kubelet),
-    ]);
+    let (_folder, path) =
+        folder(&[("a.yaml", &machine_config("a", &file("/etc/a", "Mode: 0644"))), ("infra.yaml", second)]);
     let run = run(&["-f", &path]);
     assert_eq!((run.code, documents(&run.text).len()), (0, 2), "{}", run.errors);
-    let expected = [
-        format!("warning: {path}/a.yaml: MachineConfig a: spec.config.storage.files[0].Mode: is no field of "),
-        format!("warning: {path}/kubelet.yaml: KubeletConfig k: selects pool infra; "),
-        format!("warning: {path}/kubelet.yaml: KubeletConfig k: selects pool worker; "),
-    ];
+    let expected =
+        [format!("warning: {path}/a.yaml: MachineConfig a: spec.config.storage.files[0].Mode: is no field of ")];
     let found: Vec<_> = run.errors.lines().collect();
     assert_eq!(found.len(), expected.len(), "{found:?}");
     for (found, expected) in found.iter().zip(&expected) {
         assert!(found.starts_with(expected), "{found}");
     }
+}
+
+/// A KubeletConfig of all pools: what it makes of one pool is a part of what the other one inherits.
+#[test]
+fn what_kubelet_configs_make_is_rendered() {
+    const ROLE: &str = "machineconfiguration.openshift.io/role";
+    let object = |kind: &str, name: &str, rest: &str| {
+        format!("apiVersion: machineconfiguration.openshift.io/v1\nkind: {kind}\nmetadata: {{name: {name}{rest}\n")
+    };
+    let pool = |name: &str, roles: &str| {
+        let selector = format!("matchExpressions: [{{key: {ROLE}, operator: In, values: [{roles}]}}]");
+        object("MachineConfigPool", name, &format!("}}\nspec: {{machineConfigSelector: {{{selector}}}}}"))
+    };
+    let kubelet = |name: &str, spec: &str| {
+        let selector = "machineConfigPoolSelector: {matchExpressions: [{key: a, operator: DoesNotExist}]}";
+        object("KubeletConfig", name, &format!("}}\nspec: {{{selector}, {spec}}}"))
+    };
+    let config = r#"{ignition: {version: 3.5.0}, storage: {files: [{path: /etc/kubernetes/kubelet.conf, contents: {source: "data:,maxPods:%20110"}}]}}"#;
+    let base = object(
+        "MachineConfig",
+        "01-worker-kubelet",
+        &format!(", labels: {{{ROLE}: worker}}}}\nspec: {{config: {config}}}"),
+    );
+    let files = |kubelets: &[String]| {
+        let all = [vec![pool("worker", "worker"), pool("infra", "worker, infra"), base.clone()], kubelets.to_vec()];
+        folder(&[("all.yaml", &all.concat().join("---\n"))])
+    };
+    let first = kubelet("k", "kubeletConfig: {maxPods: 250}, logLevel: 4");
+    let (_folder, path) = files(std::slice::from_ref(&first));
+    for name in ["worker", "infra"] {
+        let text = printed(&["-f", &path, "--pool", name, "--explain", "spec.config.storage.files"]);
+        let set_by = format!(
+            "spec.config.storage.files[/etc/kubernetes/kubelet.conf].contents.source: 99-{name}-generated-kubelet over"
+        );
+        assert!(text.contains(&set_by), "{text}");
+        assert!(text.contains("files[/etc/systemd/system/kubelet.service.d/20-logging.conf]"), "{text}");
+    }
+    let (_folder, path) = files(&[first, kubelet("later", "kubeletConfig: {maxPods: 10}")]);
+    let expected = "KubeletConfig later: pool infra: KubeletConfig k has the pool: merge the two";
+    assert!(errors(&["-f", &path])[0].ends_with(expected));
+    let (_folder, path) = files(&[kubelet("wrong", "kubeletConfig: {maxPods: many}")]);
+    let expected =
+        "KubeletConfig wrong: pool infra: spec.kubeletConfig.maxPods: Invalid value: \"many\": must be an integer";
+    assert!(errors(&["-f", &path])[0].ends_with(expected));
 }
 
 /// As `kubectl` reads them, so that a folder renders to what it is in a cluster.

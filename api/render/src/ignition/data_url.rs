@@ -1,10 +1,36 @@
 //! Which `data:` URLs Ignition takes: those that its library `dataurl` decodes, a state machine after RFC 2397.
 
+use base64::{
+    Engine,
+    alphabet::STANDARD,
+    engine::{GeneralPurpose, GeneralPurposeConfig},
+};
+use percent_encoding::percent_decode_str;
+
 /// Why Ignition refuses a URL that begins with `data:`. None if it takes it.
 pub(super) fn problem(url: &str) -> Option<&'static str> {
     // The scheme may have any case, and the library knows only the lower one.
     let Some(rest) = url.strip_prefix("data:") else { return Some("must begin with data: in lower case") };
     read(rest).err()
+}
+
+/// What a `data:` URL has in it. None if Ignition would not take it.
+pub(crate) fn decode(url: &str) -> Option<Vec<u8>> {
+    let (data, is_base64) = parameters(media_type(url.strip_prefix("data:")?).ok()?).ok()?;
+    if !is_base64 {
+        percent_encoded(data).ok()?;
+        return Some(percent_decode_str(data).collect());
+    }
+    base64(data).ok()?;
+    let digits: Vec<u8> = data.bytes().filter(|byte| *byte != b'\n').collect();
+    // As Go's decoder, which does not mind the unused bits of the last digit.
+    let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
+    GeneralPurpose::new(&STANDARD, config).decode(digits).ok()
+}
+
+/// Bytes in base64, for a `data:` URL.
+pub(crate) fn encode(bytes: &[u8]) -> String {
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new()).encode(bytes)
 }
 
 type Checked<T> = Result<T, &'static str>;
@@ -138,7 +164,24 @@ fn base64(data: &str) -> Checked<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::problem;
+    use super::{decode, encode, problem};
+
+    #[test]
+    fn content_is_decoded_as_ignition_does() {
+        let decoded = |url: &str| decode(url).map(|bytes| String::from_utf8(bytes).unwrap());
+        for (url, text) in [
+            ("data:,hello%20world", Some("hello world")),
+            ("data:text/plain;charset=utf-8;base64,aGVsbG8=", Some("hello")),
+            ("data:;base64,YX==", Some("a")),
+            ("data:;base64,Y\nQ==", Some("a")),
+            ("data:;base64,YQ", None),
+            ("data:,a b", None),
+            ("https://example.com", None),
+        ] {
+            assert_eq!(decoded(url).as_deref(), text, "{url}");
+        }
+        assert_eq!(decoded(&format!("data:;base64,{}", encode("üöä".as_bytes()))).as_deref(), Some("üöä"));
+    }
 
     #[test]
     fn urls_are_taken_or_not_as_by_ignition() {

@@ -9,13 +9,15 @@ use std::{
 
 use kube::Resource;
 use nodewright_api::{
-    machine_config::{API_VERSION, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool},
+    machine_config::{
+        API_VERSION, CONTROLLER_CONFIG, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool,
+    },
     selector,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{CONTROLLER_CONFIG, Checked};
+use super::Checked;
 
 /// An object of a file.
 #[derive(Debug)]
@@ -71,6 +73,16 @@ impl Folder {
     /// The MachineConfigs.
     pub(super) fn machine_configs(&self) -> impl Iterator<Item = &Loaded<MachineConfig>> {
         self.machine_configs.values()
+    }
+
+    /// Adds a MachineConfig, or replaces that of its name. Whether that changes anything.
+    pub(super) fn replace(&mut self, loaded: Loaded<MachineConfig>) -> bool {
+        let known = self.machine_configs.get(&loaded.name).map(|known| &known.object.spec);
+        if known == Some(&loaded.object.spec) {
+            return false;
+        }
+        self.machine_configs.insert(loaded.name.clone(), loaded);
+        true
     }
 
     /// A pool, or all.

@@ -1,25 +1,23 @@
 //! `nodewright render`: what the pools of a folder would run, without a cluster.
 //!
 //! ```text
-//! files ──▶ folder: objects by kind ──▶ pools ──▶ nodewright_render ──▶ report: YAML, Ignition, provenance, differences
+//! files ──▶ folder: objects by kind ──▶ KubeletConfigs ──▶ pools ──▶ nodewright_render ──▶ report: YAML, Ignition, provenance, differences
 //! ```
 
 mod folder;
+mod kubelet;
 mod report;
 
 use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use nodewright_api::{
-    machine_config::{ControllerConfig, MachineConfig, MachineConfigPool},
+    machine_config::{MachineConfig, MachineConfigPool},
     selector,
 };
 use nodewright_render::{Input, Options, RenderError, Rendered, render};
 
 use folder::{Folder, Loaded};
-
-/// The name of the ControllerConfig that counts.
-const CONTROLLER_CONFIG: &str = "machine-config-controller";
 
 /// What to do with it, and a few examples.
 const EXAMPLES: &str = "\
@@ -97,7 +95,8 @@ pub(crate) fn run(flags: &RenderFlags) -> ExitCode {
 }
 
 fn output(flags: &RenderFlags) -> Checked<String> {
-    let folder = Folder::read(&flags.files)?;
+    let mut folder = Folder::read(&flags.files)?;
+    kubelet::generate(&mut folder)?;
     let pools = folder.pools(flags.pool.as_deref())?;
     let rendered = render_all(&folder, &pools)?;
     if flags.output == Output::Yaml && flags.explain.is_none() && flags.diff.is_none() {
@@ -120,7 +119,7 @@ fn render_all(folder: &Folder, pools: &[&Loaded<MachineConfigPool>]) -> Checked<
     for pool in pools {
         match render_pool(folder, pool) {
             Ok(one) => {
-                warned.extend(warnings(folder, pool, &one));
+                warned.extend(warnings(folder, &one));
                 rendered.push(one);
             }
             Err(found) => errors.extend(found.into_iter().filter(|error| !errors.contains(error)).collect::<Vec<_>>()),
@@ -133,26 +132,20 @@ fn render_all(folder: &Folder, pools: &[&Loaded<MachineConfigPool>]) -> Checked<
 }
 
 /// What has no effect on a pool, though its author may think so.
-fn warnings(folder: &Folder, pool: &Loaded<MachineConfigPool>, rendered: &Rendered) -> Vec<String> {
+fn warnings(folder: &Folder, rendered: &Rendered) -> Vec<String> {
     let unused = rendered.unused.iter().map(|(name, path)| {
         let file = folder.machine_configs().find(|loaded| loaded.name == *name).map_or("", |loaded| &loaded.file);
         format!(
             "{file}: MachineConfig {name}: {path}: is no field of this version of Ignition configs, and has no effect"
         )
     });
-    let kubelets = folder.kubelet_configs_of(&pool.object).map(|Loaded { file, name, .. }| {
-        let pool = &pool.name;
-        format!(
-            "{file}: KubeletConfig {name}: selects pool {pool}; what a controller generates of it is not rendered here"
-        )
-    });
-    unused.chain(kubelets).collect()
+    unused.collect()
 }
 
 fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Rendered> {
     let machine_configs = selected(folder, pool)?;
     let inputs: Vec<_> = machine_configs.iter().map(|loaded| Input::from(&loaded.object)).collect();
-    let options = options(folder.controller_config()?.map(|loaded| &loaded.object));
+    let options = Options::of(folder.controller_config()?.map(|loaded| &loaded.object));
     let file_of =
         |name: &str| machine_configs.iter().find(|loaded| loaded.name == name).map_or("", |loaded| &loaded.file);
     render(&inputs, &options).map_err(|errors| {
@@ -182,14 +175,4 @@ fn selected<'a>(folder: &'a Folder, pool: &Loaded<MachineConfigPool>) -> Checked
         return fail("Invalid value: no MachineConfig has these labels");
     }
     Ok(machine_configs)
-}
-
-/// What the ControllerConfig says to the rendering.
-fn options(controller_config: Option<&ControllerConfig>) -> Options {
-    let Some(spec) = controller_config.map(|object| &object.spec) else { return Options::default() };
-    Options {
-        os_image_url: spec.base_os_container_image.clone(),
-        base_os_extensions_container_image: spec.base_os_extensions_container_image.clone(),
-        ..Options::default()
-    }
 }
