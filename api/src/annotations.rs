@@ -80,3 +80,12 @@ pub const DELETION_ORDER: &str = "nodewright.dev/deletion-order";
 pub const DELETION_ORDER_NEWEST: &str = "Newest";
 /// The values of [`DELETION_ORDER`].
 pub const DELETION_ORDER_VALUES: [&str; 2] = ["Oldest", DELETION_ORDER_NEWEST];
+/// Ours, on a MachineConfigPool: the name of the rendered MachineConfig that the pool may target although much of the present
+/// target is missing in it.
+pub const ACCEPT_RENDER: &str = "nodewright.dev/accept-render";
+/// Ours, on a rendered or generated MachineConfig: a digest of what it was made of. While that is the same, it stays.
+pub const RENDER_INPUTS: &str = "nodewright.dev/render-inputs";
+/// Ours, on a generated MachineConfig: a digest of its spec, by which changes of users are recognized.
+pub const GENERATED_CONTENT: &str = "nodewright.dev/generated-content";
+/// Ours, on a rendered MachineConfig: since when no pool and no Node names it (RFC 3339). Absent while one does.
+pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";

@@ -90,3 +90,14 @@ pub mod node {
     pub const DEFAULT_UNHEALTHY: [&str; 4] =
         ["KernelDeadlock", READONLY_FILESYSTEM, "DiskPressure", "NetworkUnavailable"];
 }
+
+/// Conditions of a MachineConfigPool that Nodewright writes, and those that make it degraded.
+pub mod machine_config_pool {
+    /// What the pool selects cannot become its target.
+    pub const RENDER_DEGRADED: &str = "RenderDegraded";
+    /// One of [`PARTS`] is True.
+    pub const DEGRADED: &str = "Degraded";
+    /// The conditions that [`DEGRADED`] sums up.
+    pub const PARTS: [&str; 5] =
+        [RENDER_DEGRADED, "NodeDegraded", "ImageBuildDegraded", "PinnedImageSetsDegraded", "PoolSynchronizerDegraded"];
+}

@@ -144,3 +144,25 @@ pub mod machine {
     /// Several Nodes have the providerID of the VM.
     pub const SEVERAL_NODES: &str = "SeveralNodes";
 }
+
+/// Reasons of `RenderDegraded` of a MachineConfigPool, and of waits of all controllers of node configuration. All are ours.
+pub mod machine_config_pool {
+    /// False: what the pool selects is rendered.
+    pub const RENDERED: &str = "Rendered";
+    /// The pool selects no MachineConfig that exists.
+    pub const NO_MACHINE_CONFIGS: &str = "NoMachineConfigs";
+    /// The selector is empty: it would select all, and so selects nothing.
+    pub const SELECTS_ALL: &str = "SelectsAll";
+    /// A MachineConfig, or the merge, is invalid or cannot be read. The message names object and path.
+    pub const INVALID: &str = "Invalid";
+    /// No running node can get from the target to what is rendered.
+    pub const NOT_RECONCILABLE: &str = "NotReconcilable";
+    /// What is rendered does not fit into a request to the API server.
+    pub const TOO_LARGE: &str = "TooLarge";
+    /// What is rendered lacks more than half of the target's files and units.
+    pub const TOO_MUCH_REMOVED: &str = "TooMuchRemoved";
+    /// Something that goes into the rendering is missing, or is yet to be made.
+    pub const WAITING_FOR_INPUTS: &str = "WaitingForInputs";
+    /// Wait: machine-config-operator runs in the cluster.
+    pub const MACHINE_CONFIG_OPERATOR_RUNS: &str = "MachineConfigOperatorRuns";
+}

@@ -125,7 +125,7 @@ fn subresources_and_names_are_complete() {
 
 /// OpenShift's names, columns and subresources. `mc` is the short name of a Machine.
 #[test]
-fn node_configuration_has_the_names_of_openshift() {
+fn node_configuration_has_the_names_of_openshift_and_a_column_for_the_target_after_them() {
     let found: Vec<_> = crd::machine_config()
         .into_iter()
         .map(|definition| {
@@ -144,7 +144,7 @@ fn node_configuration_has_the_names_of_openshift() {
             "controllerconfigs []  true",
             "kubeletconfigs []  true",
             "machineconfigpools [mcp] Config Updated Updating Degraded MachineCount ReadyMachineCount UpdatedMachineCount \
-             DegradedMachineCount Age true",
+             DegradedMachineCount Age Target true",
             "machineconfigs [] GeneratedByController IgnitionVersion Age false",
         ]
     );

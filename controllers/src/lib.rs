@@ -1,7 +1,9 @@
 //! The controllers of Nodewright: a folder for each, and their shared code.
 
+pub mod kubelet_config;
 pub mod machine;
 pub mod machine_class;
+pub mod machine_config_pool;
 pub mod machine_deployment;
 pub mod machine_set;
 pub mod orphan_node;

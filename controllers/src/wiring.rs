@@ -8,8 +8,10 @@ use nodewright_runtime::{leadership::Clock, manager::Manager};
 use parking_lot::Mutex;
 
 use crate::{
+    kubelet_config::KubeletConfigController,
     machine::{BrakeCollector, Caller, MachineController, Settings},
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController},
+    machine_config_pool::{self, DegradedPools, MachineConfigPoolController, Renderer},
     machine_deployment::{MachineDeploymentController, RolloutNodeController},
     machine_set::MachineSetController,
     orphan_node::{OrphanNodeController, look_up},
@@ -21,6 +23,9 @@ use crate::{
 pub const SET_CONTROLLERS: [&str; 2] = ["machine-deployment", "machine-set"];
 /// The controllers of machines, as in machine-controller-manager's process `machine-controller`.
 pub const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
+
+/// The controllers of node configuration.
+pub const MACHINE_CONFIG_CONTROLLERS: [&str; 2] = ["kubelet-config", "machine-config-pool"];
 
 /// The common options of the controllers of one process.
 pub struct Wiring {
@@ -36,6 +41,8 @@ pub struct Wiring {
     pub orphan_vms: OrphanVmSettings,
     /// Limits and times of deployments and sets.
     pub fleet: FleetSettings,
+    /// What concerns node configuration.
+    pub machine_config: machine_config_pool::Settings,
     /// Wall clock.
     pub clock: Arc<dyn Clock>,
     /// Records the spans of machines.
@@ -64,6 +71,8 @@ impl Wiring {
             "machine-set" => manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() }),
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager),
+            "kubelet-config" => self.add_kubelet_config(manager),
+            "machine-config-pool" => self.add_machine_config_pool(manager),
             other => return Err(WiringError::Unknown(other.to_owned())),
         }
         Ok(())
@@ -118,5 +127,19 @@ impl Wiring {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
         manager.add(MachineClassController { namespace, full_schema, driver: self.driver.clone() });
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() });
+    }
+
+    fn add_kubelet_config(&self, manager: &mut Manager) {
+        let (renderer, extensions) = (Renderer::default(), self.machine_config.extensions.clone());
+        manager.add(KubeletConfigController { renderer, extensions });
+    }
+
+    fn add_machine_config_pool(&self, manager: &mut Manager) {
+        let (stores, renderer) = (manager.stores(), Renderer::default());
+        self.metrics.register(|registry| {
+            renderer.register(registry);
+            registry.register_collector(Box::new(DegradedPools { stores }));
+        });
+        manager.add(MachineConfigPoolController { settings: self.machine_config.clone(), renderer });
     }
 }

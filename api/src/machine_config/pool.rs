@@ -74,6 +74,12 @@ use serde::{Deserialize, Serialize};
         type_ = "date",
         json_path = ".metadata.creationTimestamp",
         description = "Time since the pool was created."
+    ),
+    printcolumn(
+        name = "Target",
+        type_ = "string",
+        json_path = ".spec.configuration.name",
+        description = "Configuration that the nodes are to run."
     )
 )]
 #[serde(rename_all = "camelCase", default)]

@@ -7,6 +7,7 @@ use jiff::SignedDuration;
 use nodewright_api::GoDuration;
 use nodewright_controllers::{
     machine::{BrakeSettings, CallLimits, Settings},
+    machine_config_pool,
     orphan_vm::OrphanVmSettings,
     shared::fleet::FleetSettings,
 };
@@ -15,6 +16,7 @@ use nodewright_driver_local::LocalDriver;
 use nodewright_driver_remote::{Remote, Restarts, Source};
 use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_observability::telemetry::{self, TelemetryConfig};
+use nodewright_render::rules::EXTENSIONS;
 use nodewright_runtime::leadership::Leadership;
 use nodewright_serving::Checks;
 use tokio_util::sync::CancellationToken;
@@ -65,13 +67,16 @@ pub(crate) struct ManagerFlags {
     #[command(flatten)]
     pub(crate) fleet: FleetFlags,
     #[command(flatten)]
+    pub(crate) machine_config: MachineConfigFlags,
+    #[command(flatten)]
     pub(crate) provider: ProviderFlags,
     #[command(flatten)]
     pub(crate) webhook: WebhookFlags,
     #[command(flatten)]
     pub(crate) ignored: IgnoredFlags,
     /// Controllers to run, separated by commas: names, `*` for all, `-name` to exclude one.
-    /// [all: machine-deployment, machine-set, machine, machine-class]
+    /// [all: machine-deployment, machine-set, machine, machine-class, kubelet-config,
+    /// machine-config-pool]
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = "Process")]
     pub(crate) controllers: Vec<String>,
 }
@@ -157,7 +162,8 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Leader election")]
 pub(crate) struct ElectionFlags {
-    /// Run controllers only while this process holds the leases `machine-controller-manager` and `machine-controller`.
+    /// Run controllers only while this process holds their leases: `machine-controller-manager`, `machine-controller` and
+    /// `nodewright-machine-config`.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) leader_elect: bool,
     /// Time without a renewal after which another process may lead.
@@ -317,6 +323,25 @@ impl FleetFlags {
             max_machines: self.max_machines,
             max_machines_per_deployment: self.max_machines_per_deployment,
         }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Node configuration")]
+pub(crate) struct MachineConfigFlags {
+    /// Time that a rendered MachineConfig is kept after the last pool or Node has named it. The newest ten of a pool stay.
+    #[arg(long, default_value = "72h", value_parser = duration, value_name = "DURATION")]
+    pub(crate) rendered_retention: Duration,
+    /// Extensions of the operating system that a MachineConfig may ask for, separated by commas; `*` for any.
+    #[arg(long, value_delimiter = ',', default_values_t = EXTENSIONS.map(str::to_owned), value_name = "NAME")]
+    pub(crate) machine_config_extensions: Vec<String>,
+}
+
+impl MachineConfigFlags {
+    pub(crate) fn settings(&self) -> machine_config_pool::Settings {
+        let names = self.machine_config_extensions.iter().filter(|name| !name.is_empty()).cloned().collect::<Vec<_>>();
+        let extensions = (!names.iter().any(|name| name == "*")).then_some(names);
+        machine_config_pool::Settings { rendered_retention: self.rendered_retention, extensions }
     }
 }
 
@@ -579,6 +604,21 @@ mod tests {
         assert!(!is_accepted("--driver=/d --driver-socket=/s"));
         assert!(!is_accepted("--driver=/d --cloud-provider=simulated"));
         assert!(!is_accepted("--driver-socket=/s --cloud-provider=local"));
+    }
+
+    #[test]
+    fn the_allowed_extensions_are_a_list_or_any() {
+        let extensions_of = |flags: &str| {
+            let line = format!("nodewright manager {flags}");
+            let Command::Manager(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else {
+                panic!()
+            };
+            flags.machine_config.settings().extensions
+        };
+        assert_eq!(extensions_of(""), Some(EXTENSIONS.map(str::to_owned).to_vec()));
+        assert_eq!(extensions_of("--machine-config-extensions=a,b"), Some(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(extensions_of("--machine-config-extensions="), Some(vec![]));
+        assert_eq!(extensions_of("--machine-config-extensions=*"), None);
     }
 
     #[test]

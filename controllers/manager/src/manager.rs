@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     shared::{CONTROL, TARGET, schema::Schemas},
-    wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
+    wiring::{MACHINE_CONFIG_CONTROLLERS, MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver::Driver;
 use nodewright_runtime::{
@@ -25,6 +25,8 @@ use crate::{
 /// The leases of machine-controller-manager's two processes.
 const SET_LEASE: &str = "machine-controller-manager";
 const MACHINE_LEASE: &str = "machine-controller";
+/// The lease of the controllers of node configuration.
+const MACHINE_CONFIG_LEASE: &str = "nodewright-machine-config";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -38,7 +40,7 @@ pub(crate) enum Role {
 impl Role {
     fn controllers(self) -> Vec<&'static str> {
         match self {
-            Self::All => [SET_CONTROLLERS, MACHINE_CONTROLLERS].concat(),
+            Self::All => [&SET_CONTROLLERS[..], &MACHINE_CONTROLLERS, &MACHINE_CONFIG_CONTROLLERS].concat(),
             Self::Sets => SET_CONTROLLERS.to_vec(),
             Self::Machines => MACHINE_CONTROLLERS.to_vec(),
         }
@@ -51,9 +53,9 @@ impl Role {
 
 /// Runs controllers, and webhooks with `--webhooks`.
 pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
-    let chosen = choose(&flags.controllers, &role.controllers())?;
+    let mut chosen = choose(&flags.controllers, &role.controllers())?;
     let leadership = Leadership::default();
-    let process = Process::start(&flags.process, role.default_port()).await?;
+    let mut process = Process::start(&flags.process, role.default_port()).await?;
     for name in &flags.ignored.0 {
         tracing::warn!(flag = format!("--{name}"), "the flag is accepted for compatibility and has no effect");
     }
@@ -67,6 +69,14 @@ pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
         process.end().await;
         return Ok(());
     };
+    let is_machine_config = |name: &&str| MACHINE_CONFIG_CONTROLLERS.contains(name);
+    if chosen.iter().any(is_machine_config) && !process.serves_machine_config(&clusters).await {
+        chosen.retain(|name| !is_machine_config(name));
+    }
+    if chosen.is_empty() {
+        process.end().await;
+        return Err("the target cluster does not serve the kinds of the chosen controllers, see --controllers".into());
+    }
     ControllerProcess { flags, chosen, driver, leadership, clusters, process }.run(served).await
 }
 
@@ -134,6 +144,7 @@ impl ControllerProcess {
             settings: self.flags.machine.settings(self.flags.provider.limits(), self.clusters.target.is_some()),
             orphan_vms: self.flags.orphans.settings(),
             fleet: self.flags.fleet.settings(),
+            machine_config: self.flags.machine_config.settings(),
             clock: self.process.clock.clone(),
             spans: self.process.telemetry.spans.clone(),
             metrics: self.process.metrics.clone(),
@@ -165,7 +176,11 @@ impl ControllerProcess {
         }
         let namespace = &self.process.namespace;
         let identity = LeaseConfig::new(namespace, SET_LEASE).identity;
-        let all = [(SET_LEASE, SET_CONTROLLERS), (MACHINE_LEASE, MACHINE_CONTROLLERS)];
+        let all = [
+            (SET_LEASE, &SET_CONTROLLERS[..]),
+            (MACHINE_LEASE, &MACHINE_CONTROLLERS),
+            (MACHINE_CONFIG_LEASE, &MACHINE_CONFIG_CONTROLLERS),
+        ];
         let needed = all.into_iter().filter(|(_, names)| names.iter().any(|name| self.chosen.contains(name)));
         needed
             .map(|(name, _)| {
@@ -215,9 +230,12 @@ mod tests {
 
     #[test]
     fn controllers_are_chosen_as_kube_controller_manager_does() {
-        assert_eq!(chosen("*").unwrap().len(), 4);
+        assert_eq!(chosen("*").unwrap().len(), 6);
         assert_eq!(chosen("machine").unwrap(), ["machine"]);
-        assert_eq!(chosen("*,-machine,-machine-class").unwrap(), ["machine-deployment", "machine-set"]);
+        assert_eq!(
+            chosen("*,-machine,-machine-class,-machine-config-pool,-kubelet-config").unwrap(),
+            ["machine-deployment", "machine-set"]
+        );
         assert!(chosen("node").unwrap_err().contains("it has machine-deployment, machine-set"));
         assert!(chosen("-machine").is_err());
     }

@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Limited};
 use kube::{Client, client::Body};
 use nodewright_api::{
     API_VERSION,
+    machine_config::{DISCOVERY_PATH, GROUP, missing_kinds},
     served::{OPENAPI_PATH, Served},
 };
 use nodewright_controllers::shared::schema::Schemas;
@@ -113,6 +114,31 @@ pub(crate) async fn follow_schemas(control: Client, agent: HeaderValue, first: S
             }
             Ok(_) => {}
             Err(error) => tracing::debug!("failed to check the CRDs: {error}"),
+        }
+    }
+}
+
+/// The kinds of node configuration that a cluster does not serve.
+pub(crate) async fn missing_machine_config_kinds(
+    target: &Client,
+    agent: &HeaderValue,
+) -> Result<Vec<&'static str>, PreflightError> {
+    let discovery = match get(target, agent, "target", DISCOVERY_PATH).await {
+        Ok(body) => serde_json::from_slice(&body).unwrap_or_default(),
+        Err(PreflightError::Status { code: StatusCode::NOT_FOUND, .. }) => Value::Null,
+        Err(error) => return Err(error),
+    };
+    Ok(missing_kinds(&discovery))
+}
+
+/// Logs once that the target cluster serves the kinds of node configuration, which it did not at the start.
+pub(crate) async fn log_machine_config(target: Client, agent: HeaderValue) {
+    loop {
+        tokio::time::sleep(SCHEMA_PERIOD).await;
+        if missing_machine_config_kinds(&target, &agent).await.is_ok_and(|missing| missing.is_empty()) {
+            return tracing::warn!(
+                "the target cluster serves {GROUP} now: restart this process to run the controllers of node configuration"
+            );
         }
     }
 }

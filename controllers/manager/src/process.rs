@@ -3,7 +3,7 @@
 use std::{io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use http::HeaderValue;
-use nodewright_api::served::Served;
+use nodewright_api::{machine_config::GROUP, served::Served};
 use nodewright_controllers::shared::schema::Schemas;
 use nodewright_observability::{metrics::Metrics, telemetry::Telemetry};
 use nodewright_runtime::{
@@ -127,6 +127,28 @@ impl Process {
         self.spawn(preflight::follow_schemas(clusters.control.clone(), agent.clone(), served, schemas.clone()));
         if let Some(target) = &clusters.target {
             self.spawn(preflight::log_target(target.clone(), agent));
+        }
+    }
+
+    /// Whether the target cluster serves the kinds of node configuration; logs what follows. A cluster that does not answer may
+    /// serve them.
+    pub(crate) async fn serves_machine_config(&mut self, clusters: &Clusters) -> bool {
+        let Some(target) = &clusters.target else { return false };
+        let missing = preflight::missing_machine_config_kinds(target, &agent("preflight")).await;
+        match missing {
+            Ok(missing) if missing.is_empty() => true,
+            Ok(missing) => {
+                let missing = missing.join(", ");
+                tracing::info!(
+                    "the target cluster does not serve {missing} of {GROUP}: the controllers of node configuration stay out"
+                );
+                self.spawn(preflight::log_machine_config(target.clone(), agent("preflight")));
+                false
+            }
+            Err(error) => {
+                tracing::warn!("the controllers of node configuration wait: {error}");
+                true
+            }
         }
     }
 

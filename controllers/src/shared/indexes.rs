@@ -1,10 +1,13 @@
 //! The indexes of the stores. They are in one place because all controllers share one store for each kind.
 
 use k8s_openapi::api::core::v1::SecretReference;
-use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use nodewright_api::{
+    Machine, MachineClass, MachineDeployment, MachineSet,
+    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG},
+};
 use nodewright_runtime::{
     cache::Index,
-    object::{controller_uid, name, namespace},
+    object::{annotation, controller_uid, name, namespace},
 };
 
 use crate::shared::{
@@ -42,6 +45,14 @@ pub(crate) const MACHINE_BY_NODE: Index<Machine> =
 
 pub(crate) const NODE_BY_INSTANCE: Index<Node> =
     Index { name: "instance", key_of: |node| Some(instance_id(node.provider_id()?).to_owned()) };
+
+/// Nodes by the rendered MachineConfig that they run.
+pub(crate) const NODES_BY_CURRENT_CONFIG: Index<Node> =
+    Index { name: "current-config", key_of: |node| annotation(node, CURRENT_CONFIG).map(str::to_owned) };
+
+/// Nodes by the rendered MachineConfig that they are to run.
+pub(crate) const NODES_BY_DESIRED_CONFIG: Index<Node> =
+    Index { name: "desired-config", key_of: |node| annotation(node, DESIRED_CONFIG).map(str::to_owned) };
 
 /// MachineClasses by the Secret with their user data, as [`object_key`].
 pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =

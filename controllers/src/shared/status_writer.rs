@@ -9,12 +9,13 @@ use kube::core::object::HasStatus;
 use nodewright_api::{
     ConditionStatus, LastOperation, Machine, MachineClassStatus, MachineDeploymentStatus, MachinePhase, MachineSet,
     MachineSetStatus, MachineSummary, OperationState,
+    machine_config::{KubeletConfigStatus, MachineConfigPoolStatus},
 };
 use nodewright_runtime::{
     apply_configuration::{ApplyConfiguration, Subresource},
     clip::clip,
     effect::Effect,
-    object::{Kind, is_deleting, name},
+    object::{Cluster, Kind, is_deleting, name},
     plan::{Context, Plan, Planned, Step},
 };
 use serde::Serialize;
@@ -95,7 +96,7 @@ macro_rules! status {
     )*};
 }
 
-status!(MachineClassStatus, MachineDeploymentStatus, MachineSetStatus);
+status!(KubeletConfigStatus, MachineClassStatus, MachineConfigPoolStatus, MachineDeploymentStatus, MachineSetStatus);
 
 #[derive(Clone, PartialEq, Serialize)]
 pub(crate) struct StatusPart<K: HasStatus> {
@@ -144,7 +145,7 @@ impl<E> StatusWrite<E> {
     }
 }
 
-/// Decides when the status of an object is written.
+/// Decides when the status of an object of the control cluster is written.
 pub(crate) fn write_status<K, E>(
     context: &Context<'_, E>,
     live: &K,
@@ -155,8 +156,23 @@ where
     K: Kind + PartialEq + HasStatus<Status: Status>,
     E: Effect,
 {
+    write_status_in(CONTROL, context, live, wanted, urgency)
+}
+
+/// The same for an object of any cluster.
+pub(crate) fn write_status_in<K, E>(
+    cluster: Cluster,
+    context: &Context<'_, E>,
+    live: &K,
+    wanted: K::Status,
+    urgency: Urgency,
+) -> StatusWrite<E>
+where
+    K: Kind + PartialEq + HasStatus<Status: Status>,
+    E: Effect,
+{
     let part = StatusPart::<K> { status: wanted };
-    let Some(step) = Step::apply(CONTROL, live, &part) else { return StatusWrite::Never };
+    let Some(step) = Step::apply(cluster, live, &part) else { return StatusWrite::Never };
     let (before, wanted) = (live.status().cloned().unwrap_or_default(), part.status);
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
     let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };

@@ -24,7 +24,7 @@ pub struct Surroundings<'a> {
 /// The controllers of a devcluster: one process or several. Dropping them kills them.
 pub trait Controllers: Sized + Send {
     /// The directory of the CRDs that they are used with.
-    fn crds() -> impl Future<Output = Result<PathBuf, DevclusterError>> + Send;
+    fn crds() -> impl Future<Output = Result<Vec<PathBuf>, DevclusterError>> + Send;
 
     /// Starts all processes, and waits until they are ready.
     fn start(surroundings: Surroundings<'_>) -> impl Future<Output = Result<Self, DevclusterError>> + Send;
@@ -54,8 +54,8 @@ pub trait Controllers: Sized + Send {
 }
 
 impl Controllers for ManagerProcess {
-    async fn crds() -> Result<PathBuf, DevclusterError> {
-        Ok(repository().join("config/crd/bases"))
+    async fn crds() -> Result<Vec<PathBuf>, DevclusterError> {
+        Ok(["bases", "machine-config/bases"].map(|folder| repository().join("config/crd").join(folder)).to_vec())
     }
 
     async fn start(surroundings: Surroundings<'_>) -> Result<Self, DevclusterError> {
@@ -104,8 +104,8 @@ fn manager_options(Surroundings { control_plane, cloud_url, flags }: Surrounding
 }
 
 impl Controllers for McmProcesses {
-    async fn crds() -> Result<PathBuf, DevclusterError> {
-        Ok(machine_controller_manager_crds().await?)
+    async fn crds() -> Result<Vec<PathBuf>, DevclusterError> {
+        Ok(vec![machine_controller_manager_crds().await?])
     }
 
     async fn start(surroundings: Surroundings<'_>) -> Result<Self, DevclusterError> {

@@ -72,7 +72,9 @@ impl<C: Controllers> Devcluster<C> {
         report(format!("the control plane is ready at {}", plane.server()));
         let (cloud, cloud_url) = start_cloud(&plane, &options.cloud_flags).await?;
         report(format!("the cloud listens at {cloud_url}"));
-        plane.apply_file(C::crds().await?).await?;
+        for folder in C::crds().await? {
+            plane.apply_file(folder).await?;
+        }
         let surroundings = Surroundings { control_plane: &plane, cloud_url: &cloud_url, flags: &options.manager_flags };
         let controllers = C::start(surroundings).await?;
         report(controllers.description());

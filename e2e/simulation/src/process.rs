@@ -6,6 +6,7 @@ use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     machine::{BrakeSettings, Settings},
+    machine_config_pool,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
@@ -156,6 +157,7 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         settings: Settings { brake: BrakeSettings::OFF, ..Settings::default() },
         orphan_vms: lost::settings(),
         fleet: FleetSettings::default(),
+        machine_config: machine_config_pool::Settings::default(),
         clock,
         spans: Spans::disabled(),
         metrics: Arc::new(Metrics::new()),

@@ -13,6 +13,7 @@ mod health;
 mod kwok;
 mod leaders;
 mod left_by_mcm;
+mod machine_configs;
 mod mcm_issues;
 mod metrics;
 mod orphans;

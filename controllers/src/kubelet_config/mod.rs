@@ -1,0 +1,96 @@
+//! `KubeletConfig`: changes fields of the kubelet's configuration on the nodes of the pools that it selects.
+//!
+//! For each pool it makes a MachineConfig, `99-<pool>-generated-kubelet`, with the whole file: what the pool's other MachineConfigs
+//! merge to, and the user's fields over it.
+//!
+//! # Guarantees
+//! * Of several KubeletConfigs that select a pool, the oldest has it. The others say which one that is.
+//! * While the inputs are the same, the generated MachineConfig is, in any release. What users change in it is undone.
+//! * What cannot be generated leaves the MachineConfig as it is, and the status says why.
+//! * It writes to no MachineConfig that another owner controls.
+//!
+//! # Caveats
+//! * There is no finalizer: the generated MachineConfigs go with their owner, by garbage collection.
+
+mod reconcile;
+mod snapshot;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use nodewright_api::machine_config::{KubeletConfig, MachineConfigPool};
+use nodewright_runtime::{
+    cache::{Change, Stores},
+    controller::{Controller, Watches},
+    effect::Never,
+    object::ObjectRef,
+    plan::{Context, Plan},
+};
+
+use self::snapshot::Snapshot;
+use crate::shared::{TARGET, machine_config::CachedConfig, renderer::Renderer};
+
+/// The controller of KubeletConfigs.
+#[derive(Debug)]
+pub struct KubeletConfigController {
+    /// Renders the bases, and remembers what it has rendered.
+    pub renderer: Renderer,
+    /// The extensions of the operating system that a MachineConfig may ask for. `None`: any.
+    pub extensions: Option<Vec<String>>,
+}
+
+impl Controller for KubeletConfigController {
+    const NAME: &'static str = "kubelet-config";
+    type Primary = KubeletConfig;
+    type Snapshot = Snapshot;
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        // Another one may become the first of a pool.
+        on.primary::<KubeletConfig>(TARGET, "").wakes(|change, stores, wake| {
+            let spec = |object: &KubeletConfig| (object.spec.clone(), object.metadata.deletion_timestamp.is_some());
+            if is_turnover(change, spec) {
+                all(stores, wake);
+            }
+        });
+        on.kind::<MachineConfigPool>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
+            |change, stores, wake| {
+                let selected = |pool: &MachineConfigPool| {
+                    let spec = &pool.spec;
+                    (pool.metadata.labels.clone(), spec.machine_config_selector.clone(), spec.node_selector.clone())
+                };
+                if is_turnover(change, selected) {
+                    all(stores, wake);
+                }
+            },
+        );
+        on.kind::<CachedConfig>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
+            |change, stores, wake| {
+                if change.sides().any(|config| config.spec.is_some()) {
+                    all(stores, wake);
+                }
+            },
+        );
+    }
+
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key, &self.renderer, self.extensions.as_deref())
+    }
+
+    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        reconcile::plan(context, snapshot)
+    }
+}
+
+/// There are few KubeletConfigs: about one for each pool.
+fn all(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    stores.of::<KubeletConfig>(TARGET).keys().into_iter().for_each(wake);
+}
+
+/// Whether an object was created or deleted, or this part of it changed.
+fn is_turnover<K, T: PartialEq>(change: &Change<K>, part: impl Fn(&K) -> T) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => part(old) != part(new),
+        _ => true,
+    }
+}

@@ -1,0 +1,148 @@
+//! The snapshot of a KubeletConfig.
+
+use std::sync::Arc;
+
+use nodewright_api::{
+    annotations::{GENERATED_CONTENT, RENDER_INPUTS},
+    field,
+    machine_config::{KubeletConfig, MachineConfig, MachineConfigPool, MachineConfigSpec},
+    selector,
+};
+use nodewright_render::{inputs, kubelet};
+use nodewright_runtime::{
+    cache::Stores,
+    object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
+};
+
+use crate::shared::{
+    TARGET,
+    machine_config::{CachedConfig, Operator, kubelet_configs_of, may_be_selected, selected},
+    renderer::{Inputs, Renderer},
+};
+
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) object: Arc<KubeletConfig>,
+    pub(super) operator: Operator,
+    /// The pools that it selects, by name.
+    pub(super) pools: Vec<Part>,
+    /// What it has generated for pools that are not its own.
+    pub(super) stale: Vec<Arc<CachedConfig>>,
+    /// Why it is unknown which pools it selects.
+    pub(super) unreadable: Option<String>,
+}
+
+/// A pool, and what is to be done for it.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) pool: String,
+    pub(super) wanted: Result<Wanted, Problem>,
+    /// The MachineConfig of the generated name.
+    pub(super) existing: Option<Arc<CachedConfig>>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Wanted {
+    /// What exists, and nobody has changed.
+    Present,
+    /// Another content.
+    Content { spec: MachineConfigSpec, inputs: String },
+}
+
+/// Why nothing can be generated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Problem {
+    /// For users: what to correct.
+    Refused(String),
+    /// Another KubeletConfig has the pool.
+    Taken(String),
+}
+
+impl Snapshot {
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        renderer: &Renderer,
+        extensions: Option<&[String]>,
+    ) -> Option<Self> {
+        let object = stores.of::<KubeletConfig>(TARGET).get(key)?;
+        let chosen = |pool: &Arc<MachineConfigPool>| {
+            let selector = object.spec.machine_config_pool_selector.as_ref();
+            !selector::is_empty(selector)
+                && selector::matches(selector, pool.metadata.labels.as_ref())
+                && !is_deleting(pool.as_ref())
+        };
+        let mut pools = stores.of::<MachineConfigPool>(TARGET).all();
+        pools.retain(chosen);
+        pools.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        let parts: Vec<_> = pools.iter().map(|pool| part(stores, &object, pool, renderer, extensions)).collect();
+        let is_own = |config: &CachedConfig| {
+            let mut own = parts.iter().filter(|part| !matches!(part.wanted, Err(Problem::Taken(_))));
+            own.any(|part| kubelet::name(&part.pool) == name(config))
+        };
+        let mut stale = stores.of::<CachedConfig>(TARGET).owned_by(uid(object.as_ref()));
+        stale.retain(|config| !is_own(config) && !is_deleting(config.as_ref()));
+        let unreadable = stores.of::<MachineConfigPool>(TARGET).unreadable();
+        let unreadable = unreadable.first().map(|pool| pool.describe::<MachineConfigPool>());
+        Some(Self { operator: Operator::of(stores), pools: parts, stale, unreadable, object })
+    }
+}
+
+fn part(
+    stores: &Stores,
+    object: &Arc<KubeletConfig>,
+    pool: &MachineConfigPool,
+    renderer: &Renderer,
+    extensions: Option<&[String]>,
+) -> Part {
+    let existing = stores.of::<CachedConfig>(TARGET).by_name("", &kubelet::name(name(pool)));
+    let wanted = wanted(stores, object, pool, existing.as_deref(), renderer, extensions);
+    Part { pool: name(pool).to_owned(), wanted, existing }
+}
+
+fn wanted(
+    stores: &Stores,
+    object: &Arc<KubeletConfig>,
+    pool: &MachineConfigPool,
+    existing: Option<&CachedConfig>,
+    renderer: &Renderer,
+    extensions: Option<&[String]>,
+) -> Result<Wanted, Problem> {
+    let refused = |text: String| Problem::Refused(text);
+    let first = kubelet_configs_of(stores, pool).into_iter().find(|other| !is_deleting(other.as_ref()));
+    if let Some(first) = first.filter(|first| uid(first.as_ref()) != uid(object.as_ref())) {
+        return Err(Problem::Taken(name(first.as_ref()).to_owned()));
+    }
+    let generated = kubelet::name(name(pool));
+    if existing.is_some_and(|existing| controller_uid(existing) != Some(uid(object.as_ref()))) {
+        let text = format!("MachineConfig {generated} exists, and this KubeletConfig does not control it: delete it");
+        return Err(refused(text));
+    }
+    let unreadable = stores.of::<CachedConfig>(TARGET).unreadable();
+    if let Some(config) = unreadable.iter().find(|config| may_be_selected(config, pool)) {
+        return Err(refused(config.describe::<MachineConfig>()));
+    }
+    let mut configs = selected(stores, pool);
+    configs.retain(|config| name(config.as_ref()) != generated);
+    let purpose = format!("kubelet/{}", name(pool));
+    let base = Inputs::new(&purpose, &configs, None, extensions);
+    let digest = kubelet::digest(&renderer.digest(&base), name(pool), &pool.spec, &object.spec);
+    if existing.is_some_and(|existing| is_as_generated(existing, &digest)) {
+        renderer.settle(&purpose);
+        return Ok(Wanted::Present);
+    }
+    let outcome = renderer.render(&base);
+    let rendered = outcome.as_ref().as_ref().map_err(|errors| {
+        let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        refused(texts.join("; "))
+    })?;
+    let spec = kubelet::generate(name(pool), &pool.spec, &rendered.rendered.spec.config, &object.spec);
+    let spec = spec.map_err(|errors| refused(field::summary(&errors)))?;
+    Ok(Wanted::Content { spec, inputs: digest })
+}
+
+/// Whether a MachineConfig was generated of these inputs, and has the content that it was given.
+fn is_as_generated(config: &CachedConfig, digest: &str) -> bool {
+    let content = config.spec.as_ref().map(inputs::content);
+    annotation(config, RENDER_INPUTS) == Some(digest) && annotation(config, GENERATED_CONTENT) == content.as_deref()
+}

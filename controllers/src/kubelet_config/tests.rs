@@ -1,0 +1,304 @@
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use nodewright_api::machine_config::{KubeletConfig, MachineConfig, MachineConfigPool};
+use nodewright_runtime::{
+    apply_configuration::Subresource,
+    cache::{Store, Stores, Unreadable},
+    controller::Controller,
+    effect::{Never, Outcomes},
+    object::ObjectRef,
+    plan::{Context, Plan, Step},
+    scoped_watch::ScopedWatch,
+};
+use nodewright_testing::{ObjectBuilder, object};
+use serde_json::{Value, json};
+
+use super::KubeletConfigController;
+use crate::shared::{
+    TARGET,
+    machine_config::{CachedConfig, target_ref},
+    renderer::Renderer,
+};
+use crate::testing::{NOW, answer};
+
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+const GENERATED: &str = "99-worker-generated-kubelet";
+
+fn cluster_object<K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>(name: &str) -> ObjectBuilder<K> {
+    object(name).with("/metadata/namespace", Value::Null)
+}
+
+fn base(max_pods: i32) -> MachineConfig {
+    let source = format!("data:,%7b%22maxPods%22:{max_pods},%22systemCgroups%22:%22/system.slice%22%7d");
+    let files = json!([{"path": "/etc/kubernetes/kubelet.conf", "contents": {"source": source}}]);
+    let config = json!({"ignition": {"version": "3.5.0"}, "storage": {"files": files}});
+    cluster_object("01-worker-kubelet").label(ROLE, "worker").with("/spec", json!({"config": config})).build()
+}
+
+fn kubelet_config(name: &str, kubelet: Value) -> ObjectBuilder<KubeletConfig> {
+    let selector = json!({"matchLabels": {"kubelet": "tuned"}});
+    cluster_object(name).with("/spec", json!({"machineConfigPoolSelector": selector, "kubeletConfig": kubelet}))
+}
+
+/// What is in the cluster.
+struct World {
+    objects: Vec<KubeletConfig>,
+    pools: Vec<MachineConfigPool>,
+    configs: Vec<MachineConfig>,
+    unreadable: Option<Unreadable>,
+    lease: Option<Lease>,
+    version: u64,
+    renderer: Renderer,
+}
+
+impl World {
+    fn new(object: KubeletConfig) -> Self {
+        let pool = cluster_object("worker").label("kubelet", "tuned");
+        let pool = pool.with("/spec/machineConfigSelector/matchLabels", json!({ROLE: "worker"})).build();
+        let (objects, pools, configs) = (vec![object], vec![pool], vec![base(110)]);
+        Self { objects, pools, configs, unreadable: None, lease: None, version: 100, renderer: Renderer::default() }
+    }
+
+    fn put(&mut self, mut config: MachineConfig) {
+        self.version += 1;
+        config.metadata.resource_version = Some(self.version.to_string());
+        self.configs.retain(|known| known.metadata.name != config.metadata.name);
+        self.configs.push(config);
+    }
+
+    fn stores(&self) -> Stores {
+        let stores = Stores::default();
+        let objects = Arc::new(Store::<KubeletConfig>::new(TARGET, ""));
+        self.objects.iter().cloned().for_each(|it| drop(objects.apply(it)));
+        let pools = Arc::new(Store::<MachineConfigPool>::new(TARGET, ""));
+        self.pools.iter().cloned().for_each(|it| drop(pools.apply(it)));
+        let configs = Arc::new(Store::<CachedConfig>::new(TARGET, ""));
+        self.configs.iter().cloned().for_each(|it| drop(configs.apply(it.into())));
+        self.unreadable.iter().for_each(|it| assert!(configs.add_unreadable(it.clone())));
+        let leases = Arc::new(Store::<Lease>::new(TARGET, "openshift-machine-config-operator"));
+        let lease = ObjectRef::new(TARGET, "openshift-machine-config-operator", "machine-config-controller");
+        stores.add_scoped(&ScopedWatch::named::<Lease>(&lease, ""), leases.clone());
+        answer(&leases, self.lease.clone());
+        stores.add(objects);
+        stores.add(pools);
+        stores.add(configs);
+        stores
+    }
+
+    fn plan(&self, name: &str) -> Plan<Never> {
+        let controller = KubeletConfigController { renderer: self.renderer.clone(), extensions: None };
+        let snapshot = controller.snapshot(&self.stores(), &target_ref(name)).unwrap();
+        let outcomes = Outcomes::default();
+        let now: Timestamp = NOW.parse().unwrap();
+        controller.plan(&Context::new(now, &outcomes), &snapshot)
+    }
+
+    /// Does what the plan of an object says, as an API server would.
+    fn act(&mut self, of: &str) -> Vec<String> {
+        let plan = self.plan(of);
+        let mut done = vec![];
+        for planned in plan.steps() {
+            let key = planned.step.key().unwrap().name.to_string();
+            match &planned.step {
+                Step::Create { body, .. } => {
+                    done.push(format!("create {key}"));
+                    let mut object = body.clone();
+                    object["metadata"]["uid"] = format!("uid-{key}").into();
+                    self.put(serde_json::from_str(&object.to_string()).unwrap());
+                }
+                Step::Apply(apply) if apply.part == Subresource::Status => {
+                    done.push("status".to_owned());
+                    let object = self.objects.iter_mut().find(|it| it.metadata.name.as_deref() == Some(of)).unwrap();
+                    object.status = Some(serde_json::from_value(apply.fragment["status"].clone()).unwrap());
+                }
+                Step::Apply(apply) => {
+                    done.push(format!("apply {key}"));
+                    let mut object = serde_json::to_value(self.config(&key)).unwrap();
+                    object["spec"] = apply.fragment["spec"].clone();
+                    object["metadata"]["annotations"] = apply.fragment["metadata"]["annotations"].clone();
+                    object["metadata"]["labels"] = apply.fragment["metadata"]["labels"].clone();
+                    self.put(serde_json::from_str(&object.to_string()).unwrap());
+                }
+                Step::Edit { patch, .. } => {
+                    done.push(format!("edit {key}"));
+                    let object = self.objects.iter_mut().find(|it| it.metadata.name.as_deref() == Some(of)).unwrap();
+                    let mut value = serde_json::to_value(&*object).unwrap();
+                    nodewright_testing::json_patch(&mut value, patch).unwrap();
+                    *object = serde_json::from_str(&value.to_string()).unwrap();
+                }
+                Step::Delete(target) => {
+                    assert!(target.version().is_some(), "by UID and version");
+                    done.push(format!("delete {key}"));
+                    self.configs.retain(|config| config.metadata.name.as_deref() != Some(&key));
+                }
+                step => panic!("{step:?}"),
+            }
+        }
+        done
+    }
+
+    fn config(&self, name: &str) -> &MachineConfig {
+        self.configs.iter().find(|config| config.metadata.name.as_deref() == Some(name)).unwrap()
+    }
+
+    /// The generated file.
+    fn kubelet(&self) -> String {
+        let config = self.config(GENERATED).spec.config.as_ref().unwrap().text().to_owned();
+        let digits = config.split("base64,").nth(1).unwrap().split('"').next().unwrap();
+        use base64::Engine as _;
+        String::from_utf8(base64::prelude::BASE64_STANDARD.decode(digits).unwrap()).unwrap()
+    }
+
+    /// Whether it is accepted, and the message.
+    fn accepted(&self, of: &str) -> (bool, String) {
+        let object = self.objects.iter().find(|it| it.metadata.name.as_deref() == Some(of)).unwrap();
+        let status = object.status.as_ref().unwrap();
+        assert_eq!(Some(status.observed_generation), object.metadata.generation);
+        let of = |kind: &str| status.conditions.iter().find(|it| it.condition_type == kind).unwrap();
+        assert_eq!(of("Success").status, of("Accepted").status);
+        assert_ne!(of("Failure").status, of("Accepted").status);
+        (of("Accepted").status.as_str() == "True", of("Accepted").message.clone())
+    }
+
+    fn expect_refused(&mut self, of: &str, text: &str) {
+        let done = self.act(of);
+        assert_eq!(done, ["status"]);
+        let (is_accepted, message) = self.accepted(of);
+        assert!(!is_accepted && message.starts_with("Error: ") && message.contains(text), "{message}");
+        assert_eq!(self.act(of), Vec::<String>::new(), "it is said once");
+    }
+}
+
+fn tuned() -> World {
+    World::new(kubelet_config("tuned", json!({"maxPods": 250})).build())
+}
+
+#[test]
+fn a_kubelet_config_makes_a_machine_config_for_each_pool_and_says_so() {
+    let mut world = tuned();
+    assert_eq!(world.act("tuned"), [format!("create {GENERATED}"), "status".to_owned()]);
+    let made = world.config(GENERATED);
+    assert_eq!(made.metadata.labels.as_ref().unwrap()[ROLE], "worker");
+    assert_eq!(made.metadata.owner_references.as_ref().unwrap()[0].uid, "uid-tuned");
+    assert!(made.is_generated());
+    assert!(world.kubelet().contains("maxPods: 250") && world.kubelet().contains("/system.slice"));
+    assert_eq!(world.accepted("tuned"), (true, "Success".to_owned()));
+    assert_eq!(world.act("tuned"), Vec::<String>::new());
+    world.renderer = Renderer::default();
+    assert_eq!(world.act("tuned"), Vec::<String>::new());
+    assert!(format!("{:?}", world.renderer).contains("renders: 0"), "another process does not even render");
+}
+
+#[test]
+fn another_base_and_other_fields_change_it_and_an_edit_is_undone() {
+    let mut world = tuned();
+    world.act("tuned");
+    let before = world.config(GENERATED).spec.clone();
+    world.put(base(110));
+    assert_eq!(world.act("tuned"), Vec::<String>::new(), "the base is the same");
+    let mut edited = world.config(GENERATED).clone();
+    edited.spec.kernel_arguments.push("by-hand".to_owned());
+    world.put(edited);
+    assert_eq!(world.act("tuned"), [format!("apply {GENERATED}")]);
+    assert_eq!(world.config(GENERATED).spec, before);
+    world.objects[0].spec.kubelet_config = Some(nodewright_api::RawJson::from_text(r#"{"maxPods": 300}"#).unwrap());
+    world.objects[0].metadata.generation = Some(2);
+    assert_eq!(world.act("tuned"), [format!("apply {GENERATED}"), "status".to_owned()]);
+    assert!(world.kubelet().contains("maxPods: 300"));
+}
+
+/// Done by this release or by another one, what is generated of the same inputs stays.
+#[test]
+fn the_same_inputs_keep_what_an_earlier_release_has_generated() {
+    let mut world = tuned();
+    world.act("tuned");
+    let mut former = world.config(GENERATED).clone();
+    former.spec.kernel_arguments.push("of-an-earlier-release".to_owned());
+    let content = nodewright_render::inputs::content(&former.spec);
+    former.metadata.annotations.as_mut().unwrap().insert("nodewright.dev/generated-content".to_owned(), content);
+    world.put(former);
+    assert_eq!(world.act("tuned"), Vec::<String>::new());
+}
+
+#[test]
+fn the_oldest_has_the_pool_and_the_other_names_it() {
+    let mut world = tuned();
+    world.objects.push(kubelet_config("later", json!({"maxPods": 10})).created("2026-06-01T11:30:00Z").build());
+    world.act("tuned");
+    world.expect_refused("later", "pool worker: KubeletConfig tuned has the pool");
+    // Once that is gone, with what it made, it is the other one's.
+    world.objects.remove(0);
+    world.expect_refused("later", "exists, and this KubeletConfig does not control it");
+    world.configs.retain(|config| config.metadata.name.as_deref() != Some(GENERATED));
+    assert_eq!(world.act("later"), [format!("create {GENERATED}"), "status".to_owned()]);
+    assert!(world.accepted("later").0 && world.kubelet().contains("maxPods: 10"));
+}
+
+#[test]
+fn what_cannot_be_generated_is_said_and_leaves_what_there_is() {
+    let mut world = tuned();
+    world.act("tuned");
+    let before = world.config(GENERATED).spec.clone();
+    world.objects[0].spec.log_level = Some(11);
+    world.expect_refused("tuned", "pool worker: spec.logLevel: Invalid value: 11");
+    world.objects[0].spec.log_level = None;
+    world.act("tuned");
+    world.configs.retain(|config| config.metadata.name.as_deref() == Some(GENERATED));
+    world.expect_refused("tuned", "[/etc/kubernetes/kubelet.conf]: Required value");
+    world.unreadable = Some(Unreadable::named("", "01-worker-kubelet", "u"));
+    world.expect_refused("tuned", "MachineConfig 01-worker-kubelet exists and cannot be read");
+    assert_eq!(world.config(GENERATED).spec, before);
+    world.unreadable = None;
+    world.put(base(110));
+    assert_eq!(world.act("tuned"), ["status"]);
+    assert!(world.accepted("tuned").0);
+}
+
+#[test]
+fn a_selector_that_matches_no_pool_or_is_empty_is_said() {
+    let mut world = tuned();
+    world.pools[0].metadata.labels = None;
+    world.expect_refused(
+        "tuned",
+        "spec.machineConfigPoolSelector: Invalid value: no MachineConfigPool has these labels",
+    );
+    world.objects[0].spec.machine_config_pool_selector = None;
+    world.expect_refused("tuned", "spec.machineConfigPoolSelector: Required value");
+}
+
+#[test]
+fn what_was_made_for_a_pool_that_is_no_longer_selected_goes() {
+    let mut world = tuned();
+    world.act("tuned");
+    world.pools[0].metadata.labels = None;
+    assert_eq!(world.act("tuned"), [format!("delete {GENERATED}"), "status".to_owned()]);
+}
+
+#[test]
+fn a_machine_config_of_the_name_that_is_another_s_is_left_alone() {
+    let mut world = tuned();
+    world.put(cluster_object(GENERATED).with("/spec", json!({"kernelArguments": ["theirs"]})).build());
+    world.expect_refused("tuned", "exists, and this KubeletConfig does not control it: delete it");
+    assert_eq!(world.config(GENERATED).spec.kernel_arguments, ["theirs"]);
+}
+
+#[test]
+fn what_machine_config_operator_has_left_is_taken_over() {
+    let tuned = kubelet_config("tuned", json!({"maxPods": 250})).finalizer(GENERATED).finalizer("example.com/kept");
+    let mut world = World::new(tuned.build());
+    let theirs = cluster_object(GENERATED).owned_by(&world.objects[0]).label(ROLE, "worker");
+    world.put(theirs.with("/spec", json!({"kernelArguments": ["theirs"]})).build());
+    assert_eq!(world.act("tuned"), ["edit tuned"]);
+    assert_eq!(world.objects[0].metadata.finalizers.as_ref().unwrap(), &["example.com/kept"]);
+    assert_eq!(world.act("tuned"), [format!("apply {GENERATED}"), "status".to_owned()]);
+    assert!(world.kubelet().contains("maxPods: 250"));
+    // While it runs, all of that is its own.
+    let spec = json!({"holderIdentity": "pod", "leaseDurationSeconds": 137});
+    let lease = object::<Lease>("machine-config-controller");
+    let lease = lease.with("/metadata/namespace", "openshift-machine-config-operator");
+    world.lease = Some(lease.with("/spec", spec).build());
+    world.put(base(10));
+    assert_eq!(world.act("tuned"), Vec::<String>::new());
+}

@@ -1,0 +1,262 @@
+//! What becomes of the target of a pool.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{
+    annotations::{ACCEPT_RENDER, RENDER_INPUTS},
+    field::{self, FieldError},
+    machine_config::{GENERATED_BY, MachineConfig},
+    reasons::machine_config_pool as reasons,
+};
+use nodewright_render::{
+    Provenance, RenderError, RenderedSpec,
+    change::{Kind, differences, irreconcilable},
+    name as name_of,
+};
+use nodewright_runtime::{
+    cache::Lookup,
+    effect::Never,
+    object::{ResourceType, annotation, child_of, controller_uid, is_deleting, name, uid},
+    plan::{Context, Step},
+};
+use serde_json::{Value, json};
+
+use super::snapshot::{Rendering, Snapshot};
+use crate::shared::{
+    machine_config::{CachedConfig, VERSION, target_ref},
+    renderer::Wanted,
+};
+
+/// How old a rendered MachineConfig has to be to become the target: meanwhile other changes may come, which belong together.
+const QUIET: SignedDuration = SignedDuration::from_secs(5);
+/// The reason of that wait.
+pub(super) const QUIET_PERIOD: &str = "QuietPeriod";
+/// What etcd takes in a request, less what comes with an object.
+const LARGEST: usize = (1536 - 16) << 10;
+
+#[derive(Debug)]
+pub(super) enum Decision<'a> {
+    /// The target is what is wanted.
+    Keep(&'a str),
+    /// This is wanted, and has to be made.
+    Create(&'a str, Box<Step<Never>>),
+    /// It exists, and belongs to nobody.
+    Adopt(&'a CachedConfig),
+    /// It becomes the target at this time, if it is wanted until then.
+    Ripen(&'a str, Timestamp),
+    /// It becomes the target now.
+    Target(&'a str),
+    /// The target stays, for a reason that users can act on.
+    Hold(&'static str, String),
+    /// The target stays, until something has been read or made.
+    Wait(String),
+}
+
+type Held<'a, T> = Result<T, Decision<'a>>;
+
+pub(super) fn decide<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -> Decision<'a> {
+    decide_or_hold(context, snapshot).unwrap_or_else(|held| held)
+}
+
+fn decide_or_hold<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -> Held<'a, Decision<'a>> {
+    let target = snapshot.pool.spec.configuration.name.as_deref().unwrap_or_default();
+    let (wanted, spec, provenance) = match &snapshot.rendering {
+        Rendering::SelectsAll => return Err(selects_all()),
+        Rendering::Empty => return Err(selects_nothing()),
+        Rendering::Unreadable(text) => return Err(Decision::Hold(reasons::INVALID, text.clone())),
+        _ if snapshot.ungenerated.is_some() => {
+            return Err(Decision::Wait(snapshot.ungenerated.clone().unwrap_or_default()));
+        }
+        Rendering::Settled => return prove(snapshot).map(|_| Decision::Keep(target)),
+        Rendering::Former(name) => (name.as_str(), None, None),
+        Rendering::Done(outcome, _) => match outcome.as_ref() {
+            Err(errors) => return Err(Decision::Hold(reasons::INVALID, summary(errors))),
+            Ok(Wanted { name, rendered }) => (name.as_str(), Some(&rendered.spec), Some(&rendered.provenance)),
+        },
+    };
+    let read = prove(snapshot)?;
+    // An earlier release has rendered it: what it says is in the object alone.
+    let Some(spec) = spec.or(read.as_ref()) else { return Err(Decision::Wait(unread(wanted))) };
+    if wanted == target && snapshot.existing.is_some() {
+        return Ok(Decision::Keep(target));
+    }
+    if wanted != target && compare(snapshot, wanted, spec, provenance)? == Comparison::Equal {
+        return Ok(Decision::Keep(target));
+    }
+    let Some(existing) = &snapshot.existing else { return create(snapshot, wanted, spec) };
+    if controller_uid(existing.as_ref()).is_none() {
+        return Ok(Decision::Adopt(existing));
+    }
+    let due = quiet_until(context, existing);
+    Ok(if due > context.now { Decision::Ripen(wanted, due) } else { Decision::Target(wanted) })
+}
+
+fn selects_all<'a>() -> Decision<'a> {
+    let text = "spec.machineConfigSelector: Required value: an empty selector would select all MachineConfigs, and selects \
+                none; select by the label machineconfiguration.openshift.io/role";
+    Decision::Hold(reasons::SELECTS_ALL, text.to_owned())
+}
+
+fn selects_nothing<'a>() -> Decision<'a> {
+    let text = "spec.machineConfigSelector: Invalid value: no MachineConfig has these labels";
+    Decision::Hold(reasons::NO_MACHINE_CONFIGS, text.to_owned())
+}
+
+fn summary(errors: &[RenderError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn unread(name: &str) -> String {
+    format!("MachineConfig {name} has yet to be read")
+}
+
+/// Whether the object of the wanted name is what its name says, if it exists. Returns its content where that had to be read.
+fn prove<'a>(snapshot: &Snapshot) -> Held<'a, Option<RenderedSpec>> {
+    let Some(existing) = &snapshot.existing else { return Ok(None) };
+    let config = name(existing.as_ref());
+    if is_deleting(existing.as_ref()) {
+        return Err(Decision::Wait(format!("MachineConfig {config} is being deleted, and made again once it is gone")));
+    }
+    if !snapshot.is_unproven {
+        return Ok(None);
+    }
+    let whole = read(&snapshot.whole, config)?;
+    let Some(whole) = whole else { return Err(Decision::Wait(unread(config))) };
+    let spec = RenderedSpec::read(&whole.spec).ok();
+    let pool = name(snapshot.pool.as_ref());
+    let Some(spec) = spec.filter(|spec| name_of(pool, spec) == config) else {
+        let text = format!(
+            "MachineConfig {config}: spec: Invalid value: it was changed, and is not what its name says; delete it, and it is \
+             made again"
+        );
+        return Err(Decision::Hold(reasons::INVALID, text));
+    };
+    let owner = controller_uid(existing.as_ref());
+    if owner.is_some_and(|owner| owner != uid(snapshot.pool.as_ref())) {
+        return Err(Decision::Wait(format!("MachineConfig {config} belongs to a former pool of this name")));
+    }
+    Ok(Some(spec))
+}
+
+/// The whole object, unless it is missing.
+fn read<'a, 'b>(whole: &'b Lookup<MachineConfig>, config: &str) -> Held<'a, Option<&'b MachineConfig>> {
+    match whole {
+        Lookup::Found(object) => Ok(Some(object)),
+        Lookup::Missing => Ok(None),
+        Lookup::Pending => Err(Decision::Wait(unread(config))),
+        Lookup::Failed(why) => Err(Decision::Wait(format!("MachineConfig {config} cannot be read: {why}"))),
+        Lookup::Unreadable(object) => Err(Decision::Hold(reasons::INVALID, object.describe::<MachineConfig>())),
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Comparison {
+    /// The target has the same content under another name.
+    Equal,
+    /// The nodes can get from the target to it, or there is none.
+    Reachable,
+}
+
+/// Compares what is wanted with the target.
+fn compare<'a>(
+    snapshot: &Snapshot,
+    wanted: &str,
+    new: &RenderedSpec,
+    provenance: Option<&Provenance>,
+) -> Held<'a, Comparison> {
+    let target = snapshot.pool.spec.configuration.name.as_deref().unwrap_or_default();
+    let Some(whole) = read(&snapshot.target, target)? else { return Ok(Comparison::Reachable) };
+    let is_accepted = annotation(snapshot.pool.as_ref(), ACCEPT_RENDER) == Some(wanted);
+    let accept = format!("to go on, annotate the pool with {ACCEPT_RENDER}={wanted}");
+    let old = match RenderedSpec::read(&whole.spec) {
+        Ok(old) => old,
+        Err(_) if is_accepted => return Ok(Comparison::Reachable),
+        Err(errors) => {
+            let text = format!("the target {target} cannot be compared: {}; {accept}", field::summary(&errors));
+            return Err(Decision::Hold(reasons::NOT_RECONCILABLE, text));
+        }
+    };
+    if old == *new {
+        return Ok(Comparison::Equal);
+    }
+    let errors = irreconcilable(&old, new, &[]);
+    if !errors.is_empty() {
+        let texts: Vec<_> = errors.iter().map(|error| with_authors(error, new, provenance)).collect();
+        return Err(Decision::Hold(reasons::NOT_RECONCILABLE, texts.join("; ")));
+    }
+    if is_accepted {
+        return Ok(Comparison::Reachable);
+    }
+    if new.os_image_url.is_empty() && !old.os_image_url.is_empty() {
+        let text = format!(
+            "neither a MachineConfig nor the ControllerConfig machine-config-controller names an image of the operating system, \
+             and the target does: create the ControllerConfig; {accept}"
+        );
+        return Err(Decision::Hold(reasons::WAITING_FOR_INPUTS, text));
+    }
+    let (removed, all) = removed(&old, new);
+    if 2 * removed > all {
+        let text = format!("{wanted} lacks {removed} of the {all} files and units of the target; {accept}");
+        return Err(Decision::Hold(reasons::TOO_MUCH_REMOVED, text));
+    }
+    Ok(Comparison::Reachable)
+}
+
+/// An error with the MachineConfigs that have set what is wrong.
+fn with_authors(error: &FieldError, spec: &RenderedSpec, provenance: Option<&Provenance>) -> String {
+    let path = error.path.as_str().trim_start_matches("spec.");
+    let authors: BTreeSet<&str> = match (provenance, path.strip_prefix("config.")) {
+        (None, _) => BTreeSet::new(),
+        (Some(provenance), Some(below)) => provenance.of_element(&spec.config, below).1.into_iter().collect(),
+        (Some(provenance), None) => provenance.at(path).flat_map(|origin| origin.set_by).collect(),
+    };
+    let authors: Vec<_> = authors.into_iter().collect();
+    if authors.is_empty() { error.to_string() } else { format!("{error} (set by {})", authors.join(", ")) }
+}
+
+/// How many files and units of the old configuration the new one lacks, and how many there were.
+fn removed(old: &RenderedSpec, new: &RenderedSpec) -> (usize, usize) {
+    let counts =
+        |key: &str| ["config.storage.files[", "config.systemd.units["].iter().any(|list| key.starts_with(list));
+    let differences = differences(old, new);
+    let removed = differences.iter().filter(|it| it.kind == Kind::Removed && counts(&it.key)).count();
+    let all = ["/storage/files", "/systemd/units"].iter().map(|list| old.config.list(list).len()).sum();
+    (removed, all)
+}
+
+fn create<'a>(snapshot: &Snapshot, wanted: &'a str, spec: &RenderedSpec) -> Held<'a, Decision<'a>> {
+    let resource = ResourceType::of::<MachineConfig>();
+    let mut metadata = child_of(snapshot.pool.as_ref(), "", wanted);
+    for owner in metadata.owner_references.iter_mut().flatten() {
+        owner.block_owner_deletion = Some(true);
+    }
+    let mut annotations = vec![(GENERATED_BY.to_owned(), VERSION.to_owned())];
+    if let Rendering::Done(_, digest) = &snapshot.rendering {
+        annotations.push((RENDER_INPUTS.to_owned(), digest.to_string()));
+    }
+    metadata.annotations = Some(annotations.into_iter().collect());
+    // Not by the type, which leaves out what is empty: that would be another content.
+    let body = json!({
+        "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": metadata, "spec": spec,
+    });
+    let size = serde_json::to_string(&body).map_or(usize::MAX, |text| text.len());
+    if size > LARGEST {
+        let text = format!("{wanted} has {size} bytes, and an API server takes at most {LARGEST}: make files smaller");
+        return Err(Decision::Hold(reasons::TOO_LARGE, text));
+    }
+    Ok(Decision::Create(wanted, Box::new(Step::Create { key: target_ref(wanted), resource, body })))
+}
+
+/// Until when other changes may come. The clock of the API server may go ahead of ours.
+fn quiet_until(context: &Context<'_, Never>, existing: &CachedConfig) -> Timestamp {
+    let created = existing.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
+    let since = if created > context.now { context.waiting_since(QUIET_PERIOD) } else { created };
+    since.checked_add(QUIET).unwrap_or(context.now)
+}
+
+/// The reference to an input, as machine-config-operator writes it.
+pub(super) fn source(config: &str) -> Value {
+    let resource = ResourceType::of::<MachineConfig>();
+    json!({"apiVersion": resource.api_version(), "kind": resource.kind, "name": config})
+}

@@ -1,0 +1,72 @@
+//! Rendered MachineConfigs that nothing needs any more: marked with the time, and deleted after a while.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::annotations::{RENDER_INPUTS, UNUSED_SINCE};
+use nodewright_runtime::{
+    annotations,
+    effect::Never,
+    object::{Target, annotation, is_deleting, name},
+    plan::{Plan, Planned, Step},
+};
+
+use super::snapshot::Snapshot;
+use crate::shared::{TARGET, machine_config::CachedConfig};
+
+/// How many of the newest stay, however long they have been unused: to go back to.
+const NEWEST: usize = 10;
+
+/// What to do about each rendered MachineConfig but the one that is wanted. Those that others have rendered are left alone.
+pub(super) fn collect(snapshot: &Snapshot, wanted: Option<&str>, retention: Duration, now: Timestamp) -> Plan<Never> {
+    let mut plan = Plan::idle();
+    if let Some(text) = &snapshot.unknown_use {
+        plan.wait("UseUnknown", format!("{text}; until then no rendered MachineConfig is deleted"));
+        return plan;
+    }
+    let retention = SignedDuration::try_from(retention).unwrap_or(SignedDuration::MAX);
+    let ours = snapshot.rendered.iter().filter(|(config, _)| annotation(config.as_ref(), RENDER_INPUTS).is_some());
+    let mut steps = vec![];
+    for (place, (config, is_named)) in ours.enumerate() {
+        let config = config.as_ref();
+        if is_deleting(config) || wanted == Some(name(config)) {
+            continue;
+        }
+        if *is_named {
+            steps.extend(unmark(config));
+            continue;
+        }
+        let Some(since) = unused_since(config, now) else {
+            steps.extend(mark(config, now));
+            continue;
+        };
+        let due = since.checked_add(retention).unwrap_or(Timestamp::MAX);
+        if due > now {
+            plan.wake_at(due);
+        } else if place >= NEWEST {
+            let why = "no pool and no node has named it for the whole retention".into();
+            steps.push(Planned { why, step: Step::Delete(Target::of(TARGET, config).if_unchanged()) });
+        }
+    }
+    plan.stage(steps);
+    plan
+}
+
+/// Removes the mark: whoever deletes it by what a cache shows does so by the version with the mark.
+pub(super) fn unmark(config: &CachedConfig) -> Option<Planned<Never>> {
+    let step = Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, None))?;
+    Some(Planned { why: "it is in use".into(), step })
+}
+
+fn mark(config: &CachedConfig, now: Timestamp) -> Option<Planned<Never>> {
+    // Whole seconds, as times of Kubernetes have.
+    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+    let step = Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, Some(&now.to_string())))?;
+    Some(Planned { why: "no pool and no node names it".into(), step })
+}
+
+/// Since when it has been unused, as noted. A note that is wrong, or of the future, does not count.
+fn unused_since(config: &CachedConfig, now: Timestamp) -> Option<Timestamp> {
+    let since: Timestamp = annotation(config, UNUSED_SINCE)?.parse().ok()?;
+    (since <= now).then_some(since)
+}

@@ -1,0 +1,161 @@
+//! `MachineConfigPool`: what its nodes should run. The MachineConfigs that it selects become one rendered MachineConfig, whose
+//! name follows from its content, and which becomes the pool's target.
+//!
+//! ```text
+//! selected MachineConfigs, ControllerConfig ──▶ Renderer ──▶ what is wanted
+//!                                                              │
+//!   the target is held, and says why  ◀── brakes ◀─────────────┤ decision
+//!                                                              ▼
+//!            create rendered-<pool>-<digest>  ──▶  five quiet seconds  ──▶  spec.configuration
+//! ```
+//!
+//! Which nodes move to the target, and when, is not decided here.
+//!
+//! # Guarantees
+//! * A rendered MachineConfig is created, and its spec never written again. The pool targets only one whose name fits its content.
+//! * While what goes into the rendering is the same, the target is, in any release.
+//! * A MachineConfig that exists and cannot be read never counts as absent.
+//! * Whatever is wrong, the target stays, and `RenderDegraded` says what.
+//! * A rendered MachineConfig that a pool or a Node names is not deleted: before a pool names one, its mark is removed, and each
+//!   deletion is bound to the version with the mark.
+//! * While machine-config-operator runs, nothing is written.
+//!
+//! # Caveats
+//! * A Node's annotations are read from a cache. One that names a configuration that has been unused for the whole retention, and
+//!   is not among the newest, may come too late.
+
+mod decision;
+mod garbage;
+mod metrics;
+mod reconcile;
+mod snapshot;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::{sync::Arc, time::Duration};
+
+use nodewright_api::{
+    machine_config::{ControllerConfig, KubeletConfig, MachineConfigPool},
+    selector,
+};
+use nodewright_render::rules::EXTENSIONS;
+use nodewright_runtime::{
+    cache::{Change, Stores},
+    controller::{Controller, Watches},
+    effect::Never,
+    object::{ObjectRef, annotation, controller},
+    plan::{Context, Plan},
+};
+
+pub use self::metrics::DegradedPools;
+use self::snapshot::Snapshot;
+pub use crate::shared::renderer::Renderer;
+use crate::shared::{
+    TARGET,
+    indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
+    machine_config::{CachedConfig, target_ref},
+    node::Node,
+};
+
+/// What all pools have in common.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a rendered MachineConfig is kept that no pool and no Node names.
+    pub rendered_retention: Duration,
+    /// The extensions of the operating system that a MachineConfig may ask for. `None`: any.
+    pub extensions: Option<Vec<String>>,
+}
+
+/// Three days, and what OpenShift's operating system has.
+impl Default for Settings {
+    fn default() -> Self {
+        Self { rendered_retention: Duration::from_hours(72), extensions: Some(EXTENSIONS.map(str::to_owned).to_vec()) }
+    }
+}
+
+/// The controller of MachineConfigPools.
+#[derive(Debug)]
+pub struct MachineConfigPoolController {
+    /// Flags.
+    pub settings: Settings,
+    /// Renders, and remembers what it has rendered.
+    pub renderer: Renderer,
+}
+
+impl Controller for MachineConfigPoolController {
+    const NAME: &'static str = "machine-config-pool";
+    type Primary = MachineConfigPool;
+    type Snapshot = Snapshot;
+    type Effect = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<MachineConfigPool>(TARGET, "");
+        on.kind::<CachedConfig>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| all_pools(stores, wake))
+            .wakes(wake_pools);
+        on.kind::<ControllerConfig>(TARGET, "").wakes_unreadable(|_, stores, wake| all_pools(stores, wake)).wakes(
+            |change, stores, wake| {
+                // Its status changes more often than what goes into the rendering.
+                let spec = |object: &Arc<ControllerConfig>| object.spec.clone();
+                if change.old.as_ref().map(spec) != change.new.as_ref().map(spec) {
+                    all_pools(stores, wake);
+                }
+            },
+        );
+        on.kind::<KubeletConfig>(TARGET, "").wakes(|change, stores, wake| {
+            let state = |object: &Arc<KubeletConfig>| {
+                let observed = object.status.as_ref().map(|status| status.observed_generation);
+                (object.spec.machine_config_pool_selector.clone(), object.metadata.generation, observed)
+            };
+            if change.old.as_ref().map(state) != change.new.as_ref().map(state) {
+                all_pools(stores, wake);
+            }
+        });
+        on.kind::<Node>(TARGET, "").index(NODES_BY_CURRENT_CONFIG).index(NODES_BY_DESIRED_CONFIG).wakes(wake_owners);
+    }
+
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key, &self.renderer, self.settings.extensions.as_deref())
+    }
+
+    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        reconcile::plan(&self.settings, context, snapshot)
+    }
+}
+
+fn all_pools(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    stores.of::<MachineConfigPool>(TARGET).keys().into_iter().for_each(wake);
+}
+
+/// Wakes the pool that controls a MachineConfig, and those that select it or did.
+fn wake_pools(change: &Change<CachedConfig>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    for side in change.sides() {
+        if side.spec.is_none() {
+            controller(side.as_ref()).iter().for_each(|owner| wake(target_ref(&owner.name)));
+            continue;
+        }
+        for pool in stores.of::<MachineConfigPool>(TARGET).all() {
+            let selector = pool.spec.machine_config_selector.as_ref();
+            if selector::matches(selector, side.metadata.labels.as_ref()) {
+                wake(ObjectRef::of(TARGET, pool.as_ref()));
+            }
+        }
+    }
+}
+
+/// Wakes the pools whose rendered MachineConfigs a Node names, or named. Kubelets change their Nodes frequently.
+fn wake_owners(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG};
+    let names = |node: &Node| [CURRENT_CONFIG, DESIRED_CONFIG].map(|key| annotation(node, key).map(str::to_owned));
+    if let (Some(old), Some(new)) = (&change.old, &change.new)
+        && names(old) == names(new)
+    {
+        return;
+    }
+    let configs = stores.of::<CachedConfig>(TARGET);
+    let named = change.sides().flat_map(|node| names(node)).flatten();
+    for config in named.filter_map(|name| configs.by_name("", &name)) {
+        controller(config.as_ref()).iter().for_each(|owner| wake(target_ref(&owner.name)));
+    }
+}

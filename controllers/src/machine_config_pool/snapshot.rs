@@ -1,0 +1,217 @@
+//! The snapshot of a MachineConfigPool.
+
+use std::sync::Arc;
+
+use nodewright_api::{
+    annotations::RENDER_INPUTS,
+    machine_config::{
+        CONTROLLER_CONFIG, ControllerConfig, GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool,
+    },
+    selector,
+};
+use nodewright_runtime::{
+    cache::{Lookup, Stores},
+    object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
+    scoped_watch::ScopedWatch,
+};
+
+use crate::shared::{
+    TARGET,
+    indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
+    machine_config::{CachedConfig, Operator, kubelet_configs_of, may_be_selected, selected, target_ref},
+    node::Node,
+    renderer::{Inputs, Outcome, Renderer},
+};
+
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) pool: Arc<MachineConfigPool>,
+    pub(super) operator: Operator,
+    pub(super) rendering: Rendering,
+    /// What is yet to be generated of what goes into the rendering.
+    pub(super) ungenerated: Option<String>,
+    /// The whole target; missing if it is what is wanted.
+    pub(super) target: Lookup<MachineConfig>,
+    /// The object of the wanted name, as the cache has it.
+    pub(super) existing: Option<Arc<CachedConfig>>,
+    /// Whether that may have another content than its name says, or is needed as a whole.
+    pub(super) is_unproven: bool,
+    /// The whole object of the wanted name; missing if it is not needed.
+    pub(super) whole: Lookup<MachineConfig>,
+    /// The selected MachineConfigs in the order of the merge.
+    pub(super) sources: Vec<String>,
+    /// The rendered MachineConfigs of the pool, the newest first, each with whether a pool or a Node names it.
+    pub(super) rendered: Vec<(Arc<CachedConfig>, bool)>,
+    /// Why it is unknown what is in use.
+    pub(super) unknown_use: Option<String>,
+    pub(super) scoped_watches: Vec<ScopedWatch>,
+}
+
+/// What the pool selects, and what that renders to.
+#[derive(Clone, Debug)]
+pub(super) enum Rendering {
+    /// The selector is empty.
+    SelectsAll,
+    /// Nothing has the labels.
+    Empty,
+    /// What may be an input cannot be read.
+    Unreadable(String),
+    /// The target was rendered of the same.
+    Settled,
+    /// What is wanted, and the digest of its inputs.
+    Done(Arc<Outcome>, Arc<str>),
+    /// What an earlier release has rendered of the same inputs, which was the target before: its name.
+    Former(String),
+}
+
+impl Snapshot {
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        renderer: &Renderer,
+        extensions: Option<&[String]>,
+    ) -> Option<Self> {
+        let Some(pool) = stores.of::<MachineConfigPool>(TARGET).get(key) else {
+            renderer.forget(&key.name);
+            return None;
+        };
+        let configs = stores.of::<CachedConfig>(TARGET);
+        let by_name = |name: Option<&str>| configs.by_name("", name.filter(|name| !name.is_empty())?);
+        let selected = selected(stores, &pool);
+        let owned = owned(stores, &pool);
+        let present = by_name(pool.spec.configuration.name.as_deref());
+        let rendering = rendering(stores, renderer, &pool, &selected, &owned, present.as_ref(), extensions);
+        let wanted = match &rendering {
+            Rendering::Done(outcome, _) => outcome.as_ref().as_ref().ok().map(|wanted| wanted.name.as_str()),
+            Rendering::Former(name) => Some(name.as_str()),
+            Rendering::Settled => present.as_ref().map(|present| name(present.as_ref())),
+            _ => None,
+        };
+        let existing = by_name(wanted);
+        let target = pool.spec.configuration.name.as_deref().filter(|target| !target.is_empty());
+        let other = target.filter(|target| wanted.is_some_and(|wanted| wanted != *target));
+        let other = other.filter(|target| present.is_some() || configs.is_unreadable("", target));
+        let mut scoped_watches = vec![Operator::watch()];
+        let mut read = |config: Option<&str>| {
+            let Some(config) = config else { return Lookup::Missing };
+            let key = target_ref(config);
+            scoped_watches.push(ScopedWatch::named::<MachineConfig>(&key, ""));
+            stores.named::<MachineConfig>(&key, "")
+        };
+        let whole_target = read(other);
+        let is_former = matches!(rendering, Rendering::Former(_));
+        let is_unproven = existing.as_ref().is_some_and(|config| is_former || !is_as_created(config, &pool));
+        let whole = read(existing.as_ref().map(|config| name(config.as_ref())).filter(|_| is_unproven));
+        let rendered = owned.into_iter().map(|config| {
+            let is_named = is_named(stores, name(config.as_ref()));
+            (config, is_named)
+        });
+        Some(Self {
+            operator: Operator::of(stores),
+            target: whole_target,
+            existing,
+            is_unproven,
+            whole,
+            sources: selected.iter().map(|config| name(config.as_ref()).to_owned()).collect(),
+            rendered: rendered.collect(),
+            unknown_use: unknown_use(stores),
+            ungenerated: ungenerated(stores, &pool),
+            rendering,
+            scoped_watches,
+            pool,
+        })
+    }
+}
+
+/// The rendered MachineConfigs that the pool controls, the newest first.
+fn owned(stores: &Stores, pool: &MachineConfigPool) -> Vec<Arc<CachedConfig>> {
+    let mut owned = stores.of::<CachedConfig>(TARGET).owned_by(uid(pool));
+    let created = |config: &CachedConfig| config.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    owned.sort_by(|a, b| created(b).cmp(&created(a)).then_with(|| name(a.as_ref()).cmp(name(b.as_ref()))));
+    owned
+}
+
+/// A KubeletConfig of which no MachineConfig has been generated in its present form.
+fn ungenerated(stores: &Stores, pool: &MachineConfigPool) -> Option<String> {
+    let mut configs = kubelet_configs_of(stores, pool).into_iter().filter(|config| !is_deleting(config.as_ref()));
+    let is_behind = |config: &KubeletConfig| {
+        let observed = config.status.as_ref().map(|status| status.observed_generation);
+        observed != config.metadata.generation
+    };
+    let behind = configs.find(|config| is_behind(config))?;
+    Some(format!("KubeletConfig {} has changed, and its MachineConfig is yet to be generated", name(behind.as_ref())))
+}
+
+fn rendering(
+    stores: &Stores,
+    renderer: &Renderer,
+    pool: &MachineConfigPool,
+    selected: &[Arc<CachedConfig>],
+    owned: &[Arc<CachedConfig>],
+    present: Option<&Arc<CachedConfig>>,
+    extensions: Option<&[String]>,
+) -> Rendering {
+    if selector::is_empty(pool.spec.machine_config_selector.as_ref()) {
+        return Rendering::SelectsAll;
+    }
+    if let Some(text) = unreadable_input(stores, pool) {
+        return Rendering::Unreadable(text);
+    }
+    if selected.is_empty() {
+        return Rendering::Empty;
+    }
+    let controller_config = stores.of::<ControllerConfig>(TARGET).by_name("", CONTROLLER_CONFIG);
+    let inputs = Inputs::new(name(pool), selected, controller_config.as_deref(), extensions);
+    let digest = renderer.digest(&inputs);
+    let is_of_them = |config: &Arc<CachedConfig>| annotation(config.as_ref(), RENDER_INPUTS) == Some(&digest);
+    let is_ours = |config: &&Arc<CachedConfig>| controller_uid(config.as_ref()) == Some(uid(pool));
+    if present.filter(is_ours).is_some_and(is_of_them) {
+        renderer.settle(name(pool));
+        return Rendering::Settled;
+    }
+    let outcome = renderer.render(&inputs);
+    let wanted = outcome.as_ref().as_ref().ok().map(|wanted| wanted.name.as_str());
+    match owned.iter().find(|config| is_of_them(config)) {
+        Some(former) if Some(name(former.as_ref())) != wanted => Rendering::Former(name(former.as_ref()).to_owned()),
+        _ => Rendering::Done(outcome, digest),
+    }
+}
+
+/// What may be an input of the pool, and cannot be read.
+fn unreadable_input(stores: &Stores, pool: &MachineConfigPool) -> Option<String> {
+    let configs = stores.of::<CachedConfig>(TARGET).unreadable();
+    let config = configs.iter().find(|object| may_be_selected(object, pool));
+    let controller_configs = stores.of::<ControllerConfig>(TARGET).unreadable();
+    let controller_config = controller_configs.iter().find(|object| object.name() == CONTROLLER_CONFIG);
+    let config = config.map(|object| object.describe::<MachineConfig>());
+    config.or_else(|| controller_config.map(|object| object.describe::<ControllerConfig>()))
+}
+
+/// Whether a MachineConfig is one that we have created for the pool, and nobody has changed its spec. Without a subresource for
+/// a status, each change of the spec makes another generation.
+fn is_as_created(config: &CachedConfig, pool: &MachineConfigPool) -> bool {
+    controller_uid(config) == Some(uid(pool))
+        && config.metadata.generation.is_none_or(|generation| generation == 1)
+        && annotation(config, GENERATED_BY).is_some()
+        && annotation(config, RENDER_INPUTS).is_some()
+}
+
+fn is_named(stores: &Stores, config: &str) -> bool {
+    let named_by = |pool: &Arc<MachineConfigPool>| {
+        let target = pool.spec.configuration.name.as_deref();
+        let done = pool.status.as_ref().and_then(|status| status.configuration.name.as_deref());
+        target == Some(config) || done == Some(config)
+    };
+    let nodes = stores.of::<Node>(TARGET);
+    nodes.count(NODES_BY_CURRENT_CONFIG, config) > 0
+        || nodes.count(NODES_BY_DESIRED_CONFIG, config) > 0
+        || stores.of::<MachineConfigPool>(TARGET).all().iter().any(named_by)
+}
+
+/// What cannot be read may name anything.
+fn unknown_use(stores: &Stores) -> Option<String> {
+    let pools = stores.of::<MachineConfigPool>(TARGET).unreadable();
+    let nodes = stores.of::<Node>(TARGET).unreadable();
+    let pool = pools.first().map(|pool| pool.describe::<MachineConfigPool>());
+    pool.or_else(|| nodes.first().map(|node| node.describe::<Node>()))
+}

@@ -1,0 +1,570 @@
+mod garbage;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use nodewright_api::machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
+use nodewright_observability::metrics::Metrics;
+use nodewright_runtime::{
+    cache::{Store, Stores, Unreadable},
+    controller::Controller,
+    effect::{Never, Outcomes},
+    object::ObjectRef,
+    plan::{Context, Plan, Step, Waiting},
+    scoped_watch::ScopedWatch,
+};
+use nodewright_testing::{ObjectBuilder, object};
+use serde_json::{Value, json};
+
+use super::{DegradedPools, MachineConfigPoolController, Renderer, Settings};
+use crate::shared::{
+    TARGET,
+    indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
+    machine_config::{CachedConfig, VERSION, target_ref},
+    node::Node,
+};
+use crate::testing::{NOW, answer};
+
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+const INPUTS: &str = "nodewright.dev/render-inputs";
+
+/// A file of a MachineConfig.
+fn file(path: &str, text: &str) -> Value {
+    json!({"path": path, "contents": {"source": format!("data:,{text}")}})
+}
+
+fn files(files: &[Value]) -> Value {
+    json!({"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}})
+}
+
+/// An object of cluster scope.
+fn cluster_object<K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>(name: &str) -> ObjectBuilder<K> {
+    object(name).with("/metadata/namespace", Value::Null)
+}
+
+fn config(name: &str, spec: Value) -> MachineConfig {
+    cluster_object(name).label(ROLE, "worker").with("/spec", spec).build()
+}
+
+fn pool(spec: &Value) -> MachineConfigPool {
+    let mut all = json!({"machineConfigSelector": {"matchLabels": {ROLE: "worker"}}});
+    for (key, value) in spec.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    cluster_object("worker").with("/spec", all).build()
+}
+
+fn targeting(name: &str, sources: &[&str]) -> Value {
+    let source = |name: &&str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "name": name});
+    json!({"configuration": {"name": name, "source": sources.iter().map(source).collect::<Vec<_>>()}})
+}
+
+/// What is in the cluster, and what the controller remembers.
+struct World {
+    pool: MachineConfigPool,
+    configs: BTreeMap<String, MachineConfig>,
+    /// The version of the last change.
+    version: u64,
+    controller_config: Option<ControllerConfig>,
+    kubelet_configs: Vec<KubeletConfig>,
+    nodes: Vec<Node>,
+    lease: Option<Lease>,
+    /// A MachineConfig that cannot be read, with these labels if its metadata can.
+    unreadable: Option<Unreadable>,
+    unreadable_node: Option<Unreadable>,
+    /// Whether a watch of a single MachineConfig has no answer.
+    unanswered: bool,
+    waits: Vec<Waiting>,
+    now: Timestamp,
+    controller: MachineConfigPoolController,
+}
+
+impl World {
+    fn new(configs: impl IntoIterator<Item = MachineConfig>) -> Self {
+        let mut world = Self {
+            pool: pool(&json!({})),
+            configs: BTreeMap::new(),
+            version: 100,
+            controller_config: None,
+            kubelet_configs: vec![],
+            nodes: vec![],
+            lease: None,
+            unreadable: None,
+            unreadable_node: None,
+            unanswered: false,
+            waits: vec![],
+            now: NOW.parse().unwrap(),
+            controller: MachineConfigPoolController { settings: Settings::default(), renderer: Renderer::default() },
+        };
+        configs.into_iter().for_each(|config| world.put(config));
+        world
+    }
+
+    fn put(&mut self, mut config: MachineConfig) {
+        self.version += 1;
+        config.metadata.resource_version = Some(self.version.to_string());
+        self.configs.insert(config.metadata.name.clone().unwrap(), config);
+    }
+
+    fn stores(&self) -> Stores {
+        let stores = Stores::default();
+        let pools = Arc::new(Store::<MachineConfigPool>::new(TARGET, ""));
+        pools.apply(self.pool.clone());
+        let configs = Arc::new(Store::<CachedConfig>::new(TARGET, ""));
+        let nodes = Arc::new(Store::<Node>::new(TARGET, ""));
+        nodes.add_index(NODES_BY_CURRENT_CONFIG);
+        nodes.add_index(NODES_BY_DESIRED_CONFIG);
+        self.nodes.iter().cloned().for_each(|node| drop(nodes.apply(node)));
+        self.unreadable_node.iter().for_each(|it| assert!(nodes.add_unreadable(it.clone())));
+        for (name, config) in &self.configs {
+            configs.apply(config.clone().into());
+            let whole = Arc::new(Store::<MachineConfig>::new(TARGET, ""));
+            stores.add_scoped(&ScopedWatch::named::<MachineConfig>(&target_ref(name), ""), whole.clone());
+            if !self.unanswered {
+                answer(&whole, Some(config.clone()));
+            }
+        }
+        self.unreadable.iter().for_each(|it| assert!(configs.add_unreadable(it.clone())));
+        let controller_configs = Arc::new(Store::<ControllerConfig>::new(TARGET, ""));
+        self.controller_config.iter().cloned().for_each(|it| drop(controller_configs.apply(it)));
+        let kubelet_configs = Arc::new(Store::<KubeletConfig>::new(TARGET, ""));
+        self.kubelet_configs.iter().cloned().for_each(|it| drop(kubelet_configs.apply(it)));
+        stores.add(kubelet_configs);
+        let leases = Arc::new(Store::<Lease>::new(TARGET, "openshift-machine-config-operator"));
+        let lease = ObjectRef::new(TARGET, "openshift-machine-config-operator", "machine-config-controller");
+        stores.add_scoped(&ScopedWatch::named::<Lease>(&lease, ""), leases.clone());
+        answer(&leases, self.lease.clone());
+        stores.add(pools);
+        stores.add(configs);
+        stores.add(nodes);
+        stores.add(controller_configs);
+        stores
+    }
+
+    fn plan(&self) -> Plan<Never> {
+        let snapshot = self.controller.snapshot(&self.stores(), &target_ref("worker")).unwrap();
+        let outcomes = Outcomes::default();
+        let context = Context { waits: &self.waits, ..Context::new(self.now, &outcomes) };
+        self.controller.plan(&context, &snapshot)
+    }
+
+    /// Does what a plan says, as an API server would.
+    fn act(&mut self) -> Vec<String> {
+        let plan = self.plan();
+        let mut done = vec![];
+        for planned in plan.steps() {
+            let key = planned.step.key().unwrap().name.to_string();
+            match &planned.step {
+                Step::Create { body, .. } => {
+                    done.push(format!("create {key}"));
+                    let mut object = body.clone();
+                    let added = json!({"uid": format!("uid-{key}"), "resourceVersion": "30", "generation": 1,
+                        "creationTimestamp": self.now.to_string()});
+                    added.as_object().unwrap().iter().for_each(|(field, value)| {
+                        object["metadata"][field] = value.clone();
+                    });
+                    self.put(serde_json::from_str(&object.to_string()).unwrap());
+                }
+                Step::Apply(apply) if apply.part == nodewright_runtime::apply_configuration::Subresource::Status => {
+                    done.push("status".to_owned());
+                    let mut object = serde_json::to_value(&self.pool).unwrap();
+                    object["status"] = apply.fragment["status"].clone();
+                    self.pool = serde_json::from_value(object).unwrap();
+                }
+                Step::Apply(apply) => {
+                    let name = apply.fragment["spec"]["configuration"]["name"].as_str().unwrap();
+                    done.push(format!("target {name}"));
+                    let mut object = serde_json::to_value(&self.pool).unwrap();
+                    object["spec"]["configuration"] = apply.fragment["spec"]["configuration"].clone();
+                    let generation = object["metadata"]["generation"].as_i64().unwrap();
+                    object["metadata"]["generation"] = (generation + 1).into();
+                    self.pool = serde_json::from_value(object).unwrap();
+                }
+                Step::Edit { patch, .. } => {
+                    done.push(format!("edit {key}"));
+                    let mut object = serde_json::to_value(&self.configs[&key]).unwrap();
+                    nodewright_testing::json_patch(&mut object, patch).unwrap();
+                    self.put(serde_json::from_str(&object.to_string()).unwrap());
+                }
+                Step::Delete(target) => {
+                    assert!(target.version().is_some(), "by UID and version");
+                    done.push(format!("delete {key}"));
+                    self.configs.remove(&key);
+                }
+                step => panic!("{step:?}"),
+            }
+        }
+        done
+    }
+
+    /// Acts until nothing is left to do, and lets time pass where the plan waits for it.
+    fn settle(&mut self) -> Vec<String> {
+        let mut done = vec![];
+        for _ in 0..20 {
+            let acted = self.act();
+            if acted.is_empty() {
+                match self.plan().wake.filter(|wake| wake.duration_since(self.now).as_secs() <= 60) {
+                    Some(wake) => self.now = wake,
+                    None => return done,
+                }
+            }
+            done.extend(acted);
+        }
+        panic!("it does not come to rest: {done:?}");
+    }
+
+    fn target(&self) -> &str {
+        self.pool.spec.configuration.name.as_deref().unwrap_or_default()
+    }
+
+    fn condition(&self, kind: &str) -> (String, String, String) {
+        let conditions = self.pool.status.iter().flat_map(|status| &status.conditions);
+        let found: Vec<_> = conditions.filter(|it| it.condition_type == kind).collect();
+        assert_eq!(found.len(), 1, "{kind}");
+        (found[0].status.as_str().to_owned(), found[0].reason.clone(), found[0].message.clone())
+    }
+
+    /// Expects that the target stays, for this reason and with this in the message.
+    fn expect_held(&mut self, reason: &str, text: &str) {
+        let target = self.target().to_owned();
+        let done = self.settle();
+        assert_eq!(self.target(), target, "{done:?}");
+        assert!(!done.iter().any(|step| step.starts_with("target") || step.starts_with("delete")), "{done:?}");
+        let (status, said, message) = self.condition("RenderDegraded");
+        assert_eq!((status.as_str(), said.as_str()), ("True", reason), "{message}");
+        assert!(message.contains(text), "{message}");
+        assert_eq!(self.condition("Degraded").1, "RenderDegraded");
+    }
+}
+
+fn two_configs() -> World {
+    let first = config("00-a", files(&[file("/a", "1"), file("/b", "1"), file("/c", "1")]));
+    World::new([first, config("10-b", json!({"kernelArguments": ["x"]}))])
+}
+
+#[test]
+fn what_a_pool_selects_is_rendered_and_becomes_its_target_after_five_quiet_seconds() {
+    let mut world = two_configs();
+    world.put(cluster_object("99-other").label(ROLE, "infra").with("/spec/fips", true).build());
+    let first = world.act();
+    assert!(first[0].starts_with("create rendered-worker-"), "{first:?}");
+    let created = first[0].trim_start_matches("create ").to_owned();
+    let object = &world.configs[&created];
+    assert_eq!(object.metadata.owner_references.as_ref().unwrap()[0].uid, "uid-worker");
+    assert_eq!(object.spec.kernel_arguments, ["x"]);
+    assert_eq!(
+        object.metadata.annotations.as_ref().unwrap()["machineconfiguration.openshift.io/generated-by-controller-version"],
+        VERSION
+    );
+    let rest = world.settle();
+    assert_eq!(rest, [format!("target {created}"), "status".to_owned()]);
+    assert_eq!(world.now, NOW.parse::<Timestamp>().unwrap() + Duration::from_secs(5));
+    let sources: Vec<_> = world.pool.spec.configuration.source.iter().map(|it| it.name.clone().unwrap()).collect();
+    assert_eq!(sources, ["00-a", "10-b"]);
+    assert_eq!(world.condition("RenderDegraded").0, "False");
+    assert_eq!(world.condition("Degraded").0, "False");
+}
+
+#[test]
+fn only_what_is_still_wanted_after_the_quiet_period_becomes_the_target() {
+    let mut world = two_configs();
+    let first = world.act();
+    world.now += Duration::from_secs(4);
+    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    let done = world.settle();
+    assert!(done[0].starts_with("create") && done[0] != first[0], "{done:?}");
+    assert_eq!(done.iter().filter(|step| step.starts_with("target")).count(), 1, "{done:?}");
+    assert_eq!(world.target(), done[0].trim_start_matches("create "));
+    assert!(world.now >= NOW.parse::<Timestamp>().unwrap() + Duration::from_secs(9));
+}
+
+#[test]
+fn a_clock_that_is_behind_the_server_s_delays_a_target_by_no_more() {
+    let mut world = two_configs();
+    world.act();
+    let created = world.configs.keys().find(|name| name.starts_with("rendered-")).unwrap().clone();
+    let future = serde_json::from_value(json!("2026-06-01T14:00:00Z")).unwrap();
+    world.configs.get_mut(&created).unwrap().metadata.creation_timestamp = Some(future);
+    let since = world.now;
+    world.waits = vec![Waiting::new("QuietPeriod", since)];
+    assert_eq!(world.plan().wake, Some(since + Duration::from_secs(5)));
+    world.now += Duration::from_secs(5);
+    assert!(world.act()[0].starts_with("target"));
+}
+
+#[test]
+fn a_paused_pool_is_rendered() {
+    let mut world = two_configs();
+    world.pool = pool(&json!({"paused": true}));
+    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+}
+
+#[test]
+fn what_has_come_to_rest_is_neither_rendered_nor_written_again() {
+    let mut world = two_configs();
+    world.settle();
+    let renders = format!("{:?}", world.controller.renderer);
+    for _ in 0..3 {
+        assert_eq!(world.act(), Vec::<String>::new());
+    }
+    // Another process, and so after a restart.
+    world.controller.renderer = Renderer::default();
+    assert_eq!(world.act(), Vec::<String>::new());
+    assert!(format!("{:?}", world.controller.renderer).contains("renders: 0"), "was {renders}");
+}
+
+#[test]
+fn the_same_inputs_keep_the_target_though_this_release_renders_other_bytes() {
+    let mut world = two_configs();
+    world.settle();
+    // As if an earlier release had made it: another name, other bytes, the same inputs.
+    let ours = world.target().to_owned();
+    let mut former = world.configs.remove(&ours).unwrap();
+    let other = "rendered-worker-0123456789abcdef0123456789abcdef";
+    former.metadata.name = Some(other.to_owned());
+    former.spec.kernel_arguments.push("from-an-earlier-release".to_owned());
+    world.put(former);
+    world.pool = pool(&targeting(other, &["00-a", "10-b"]));
+    assert_eq!(world.settle(), ["status"]);
+    assert_eq!(world.target(), other);
+}
+
+#[test]
+fn a_target_of_equal_content_under_another_name_stays() {
+    let mut world = two_configs();
+    world.settle();
+    let ours = world.target().to_owned();
+    let mut theirs = world.configs.remove(&ours).unwrap();
+    let other = "rendered-worker-ffffffffffffffffffffffffffffffff";
+    theirs.metadata.name = Some(other.to_owned());
+    theirs.metadata.annotations = None;
+    world.put(theirs);
+    world.pool = pool(&targeting(other, &["00-a"]));
+    let done = world.settle();
+    assert_eq!(done, [format!("target {other}"), "status".to_owned()], "only the sources are written");
+    assert_eq!(world.pool.spec.configuration.source.len(), 2);
+}
+
+#[test]
+fn other_inputs_that_render_to_the_same_are_noted_on_the_target() {
+    let mut world = two_configs();
+    world.settle();
+    let target = world.target().to_owned();
+    let digest = |world: &World| world.configs[&target].metadata.annotations.as_ref().unwrap()[INPUTS].clone();
+    let before = digest(&world);
+    world.put(config("10-b", json!({"kernelArguments": ["x"], "kernelType": "default"})));
+    assert_eq!(world.settle()[0], format!("edit {target}"));
+    assert_eq!(world.target(), target);
+    assert_ne!(digest(&world), before);
+}
+
+/// What is wrong, how it came about, and what the condition says.
+#[test]
+fn whatever_is_wrong_the_target_stays_and_the_condition_says_what() {
+    let mut world = two_configs();
+    world.settle();
+    let at_rest = |change: &dyn Fn(&mut World)| {
+        let mut other = two_configs();
+        other.settle();
+        change(&mut other);
+        other
+    };
+    let mut none = at_rest(&|world| world.configs.retain(|name, _| name.starts_with("rendered-")));
+    none.expect_held("NoMachineConfigs", "spec.machineConfigSelector");
+    let mut all = at_rest(&|world| world.pool.spec.machine_config_selector = Some(Default::default()));
+    all.expect_held("SelectsAll", "spec.machineConfigSelector");
+    let mut nil = at_rest(&|world| world.pool.spec.machine_config_selector = None);
+    nil.expect_held("SelectsAll", "spec.machineConfigSelector");
+    let mode = json!({"path": "/a", "mode": 2541});
+    let mut invalid = at_rest(&|world| world.put(config("20-mode", files(&[mode.clone()]))));
+    invalid.expect_held("Invalid", "MachineConfig 20-mode: spec.config.storage.files[0].mode");
+    let mut fips = at_rest(&|world| world.put(config("20-fips", json!({"fips": true}))));
+    fips.expect_held("NotReconcilable", "spec.fips");
+    assert!(fips.condition("RenderDegraded").2.contains("(set by 20-fips)"));
+    let append = json!({"path": "/d", "append": [{"source": "data:,x"}]});
+    let mut append = at_rest(&|world| world.put(config("20-append", files(&[append.clone()]))));
+    append.expect_held("NotReconcilable", "spec.config.storage.files[3].append");
+    assert!(append.condition("RenderDegraded").2.contains("(set by 20-append)"));
+    let mut large = at_rest(&|world| {
+        world.put(config("20-large", files(&[file("/large", &"x".repeat(1_600_000))])));
+    });
+    large.expect_held("TooLarge", "at most 1556480");
+    let mut unreadable = at_rest(&|world| world.unreadable = Some(Unreadable::named("", "20-unreadable", "u")));
+    unreadable.expect_held("Invalid", "MachineConfig 20-unreadable exists and cannot be read");
+    // What is wrong is corrected.
+    fips.configs.remove("20-fips");
+    fips.settle();
+    assert_eq!(fips.condition("RenderDegraded").0, "False");
+}
+
+#[test]
+fn an_unreadable_machine_config_that_the_pool_does_not_select_is_no_matter() {
+    let mut world = two_configs();
+    let metadata =
+        |role: &str| serde_json::from_value(json!({"name": "x", "uid": "u", "labels": {ROLE: role}})).unwrap();
+    world.unreadable = Some(Unreadable::new(metadata("infra")));
+    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+    world.unreadable = Some(Unreadable::new(metadata("worker")));
+    world.expect_held("Invalid", "MachineConfig x exists and cannot be read");
+}
+
+#[test]
+fn a_large_part_of_the_target_is_only_given_up_if_the_pool_accepts_it() {
+    let mut world = two_configs();
+    world.settle();
+    world.put(config("00-a", files(&[file("/a", "1")])));
+    world.expect_held("TooMuchRemoved", "lacks 2 of the 3 files and units");
+    let message = world.condition("RenderDegraded").2;
+    let wanted = message.rsplit('=').next().unwrap().to_owned();
+    let accept = |name: &str| Some(BTreeMap::from([("nodewright.dev/accept-render".to_owned(), name.to_owned())]));
+    world.pool.metadata.annotations = accept("rendered-worker-another");
+    world.expect_held("TooMuchRemoved", "lacks 2 of the 3");
+    world.pool.metadata.annotations = accept(&wanted);
+    world.settle();
+    assert_eq!(world.target(), wanted);
+    assert_eq!(world.condition("RenderDegraded").0, "False");
+    // A third of them needs no acceptance.
+    let mut world = two_configs();
+    world.settle();
+    world.put(config("00-a", files(&[file("/a", "1"), file("/b", "1")])));
+    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+}
+
+#[test]
+fn a_controller_config_that_is_deleted_takes_no_image_with_it() {
+    let mut world = two_configs();
+    world.controller_config =
+        Some(cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image").build());
+    world.settle();
+    let target = world.target().to_owned();
+    assert_eq!(world.configs[&target].spec.os_image_url, "image");
+    world.controller_config = None;
+    world.expect_held("WaitingForInputs", "create the ControllerConfig");
+    world.controller_config =
+        Some(cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image").build());
+    world.settle();
+    assert_eq!((world.target(), world.condition("RenderDegraded").0.as_str()), (target.as_str(), "False"));
+}
+
+#[test]
+fn the_pool_waits_for_its_target_to_be_read_and_says_so_after_half_a_minute() {
+    let mut world = two_configs();
+    world.settle();
+    let before = world.pool.status.clone();
+    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    world.unanswered = true;
+    assert_eq!(world.act(), Vec::<String>::new());
+    assert_eq!(world.pool.status, before);
+    world.waits = vec![Waiting::new("WaitingForInputs", world.now)];
+    world.now += Duration::from_secs(30);
+    assert_eq!(world.act(), ["status"]);
+    assert_eq!(world.condition("RenderDegraded").1, "WaitingForInputs");
+}
+
+#[test]
+fn a_rendered_machine_config_that_was_edited_is_no_target() {
+    let mut world = two_configs();
+    world.settle();
+    let target = world.target().to_owned();
+    let edited = world.configs.get_mut(&target).unwrap();
+    edited.spec.os_image_url = "evil".to_owned();
+    edited.metadata.generation = Some(2);
+    world.expect_held("Invalid", "is not what its name says");
+    // Deleted, it is made again.
+    world.configs.remove(&target);
+    let done = world.settle();
+    assert_eq!(done[0], format!("create {target}"));
+    assert!(world.configs[&target].spec.os_image_url.is_empty());
+    assert_eq!(world.condition("RenderDegraded").0, "False");
+}
+
+#[test]
+fn what_a_former_pool_has_left_is_adopted_if_it_is_what_its_name_says() {
+    let mut world = two_configs();
+    world.settle();
+    let target = world.target().to_owned();
+    world.pool = pool(&json!({}));
+    world.configs.get_mut(&target).unwrap().metadata.owner_references = None;
+    let done = world.settle();
+    assert_eq!(done[0], format!("edit {target}"));
+    assert_eq!(world.target(), target);
+    assert_eq!(world.configs[&target].metadata.owner_references.as_ref().unwrap()[0].uid, "uid-worker");
+    // One that belongs to a former pool goes with it.
+    world.pool = pool(&json!({}));
+    world.configs.get_mut(&target).unwrap().metadata.owner_references.as_mut().unwrap()[0].uid = "former".to_owned();
+    assert_eq!(world.act(), Vec::<String>::new());
+    assert!(world.plan().to_string().contains("belongs to a former pool"), "{}", world.plan());
+}
+
+#[test]
+fn a_pool_waits_until_its_kubelet_configs_have_been_generated() {
+    let mut world = two_configs();
+    let kubelet = |observed: i64, labels: Value| -> KubeletConfig {
+        cluster_object("kubelet")
+            .with("/spec/machineConfigPoolSelector/matchLabels", labels)
+            .with("/status", json!({"observedGeneration": observed}))
+            .build()
+    };
+    world.pool.metadata.labels = Some(BTreeMap::from([("pool".to_owned(), "worker".to_owned())]));
+    world.kubelet_configs = vec![kubelet(0, json!({"pool": "worker"}))];
+    assert_eq!(world.act(), Vec::<String>::new());
+    assert!(world.plan().to_string().contains("wait WaitingForInputs: KubeletConfig kubelet has changed"));
+    world.kubelet_configs = vec![kubelet(0, json!({"pool": "infra"}))];
+    assert!(world.act()[0].starts_with("create"), "of another pool");
+    world.kubelet_configs = vec![kubelet(1, json!({"pool": "worker"}))];
+    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+}
+
+#[test]
+fn nothing_is_written_while_machine_config_operator_runs() {
+    let mut world = two_configs();
+    let lease = |holder: &str| {
+        let spec =
+            json!({"holderIdentity": holder, "leaseDurationSeconds": 137, "renewTime": "2026-06-01T11:59:59.000000Z"});
+        Some(
+            object::<Lease>("machine-config-controller")
+                .with("/metadata/namespace", "openshift-machine-config-operator")
+                .with("/spec", spec)
+                .build(),
+        )
+    };
+    world.lease = lease("pod");
+    assert_eq!(world.act(), Vec::<String>::new());
+    assert!(world.plan().to_string().starts_with("wait MachineConfigOperatorRuns"), "{}", world.plan());
+    world.lease = lease("");
+    assert!(!world.act().is_empty());
+}
+
+#[test]
+fn conditions_of_others_are_kept_and_count() {
+    let mut world = two_configs();
+    world.pool.status = serde_json::from_value(json!({"machineCount": 3, "conditions": [
+        {"type": "NodeDegraded", "status": "True", "reason": "", "message": "node a", "lastTransitionTime": null},
+        {"type": "Updated", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+    .unwrap();
+    world.settle();
+    assert_eq!(world.condition("Degraded"), ("True".to_owned(), "NodeDegraded".to_owned(), "node a".to_owned()));
+    assert_eq!(world.condition("Updated").0, "False");
+    assert_eq!(world.pool.status.as_ref().unwrap().machine_count, 3);
+}
+
+#[test]
+fn degraded_pools_are_in_the_metrics() {
+    let mut world = two_configs();
+    let shown = |world: &World| -> Vec<String> {
+        let metrics = Metrics::new();
+        let collector = DegradedPools { stores: world.stores() };
+        metrics.register(|registry| registry.register_collector(Box::new(collector)));
+        let text = metrics.encode().unwrap();
+        text.lines()
+            .filter(|line| line.starts_with("machine_config_pool_render_degraded{"))
+            .map(str::to_owned)
+            .collect()
+    };
+    world.settle();
+    assert_eq!(shown(&world), Vec::<String>::new());
+    world.pool.spec.machine_config_selector = None;
+    world.settle();
+    assert_eq!(shown(&world), [r#"machine_config_pool_render_degraded{name="worker",reason="SelectsAll"} 1"#]);
+}

@@ -1,0 +1,205 @@
+//! What the controllers of node configuration share. All their objects are cluster-scoped, in the target cluster.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use kube::Resource;
+use nodewright_api::{
+    machine_config::{
+        GENERATED_BY, GROUP, KubeletConfig, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE, WORKER,
+    },
+    selector,
+};
+use nodewright_render::Input;
+use nodewright_runtime::{
+    cache::{Lookup, Stores, Unreadable},
+    effect::Effect,
+    object::{ObjectRef, annotation, controller, label, name},
+    plan::Context,
+    scoped_watch::ScopedWatch,
+};
+use serde::Deserialize;
+
+use crate::shared::TARGET;
+
+/// The value of [`GENERATED_BY`] on what we make.
+pub(crate) const VERSION: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
+
+/// A MachineConfig as the cache has it: of a rendered one, which may have a megabyte, the metadata alone.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = MachineConfig)]
+#[serde(from = "MachineConfig")]
+pub(crate) struct CachedConfig {
+    pub(crate) metadata: ObjectMeta,
+    /// `None` for a rendered one.
+    pub(crate) spec: Option<MachineConfigSpec>,
+}
+
+impl From<MachineConfig> for CachedConfig {
+    fn from(object: MachineConfig) -> Self {
+        let is_rendered = is_rendered(&object);
+        Self { metadata: object.metadata, spec: (!is_rendered).then_some(object.spec) }
+    }
+}
+
+impl CachedConfig {
+    /// As an input of the rendering; `None` for a rendered one.
+    pub(crate) fn input(&self) -> Option<Input<'_>> {
+        let is_generated = annotation(self, GENERATED_BY).is_some();
+        Some(Input { name: name(self), role: label(self, ROLE), is_generated, spec: self.spec.as_ref()? })
+    }
+}
+
+/// Whether a MachineConfig is the result of a rendering: a pool controls it.
+fn is_rendered(object: &MachineConfig) -> bool {
+    controller(object)
+        .is_some_and(|owner| owner.kind == "MachineConfigPool" && owner.api_version.split('/').next() == Some(GROUP))
+}
+
+/// The MachineConfigs that a pool selects, in the order of the merge. Rendered ones are none.
+pub(crate) fn selected(stores: &Stores, pool: &MachineConfigPool) -> Vec<Arc<CachedConfig>> {
+    let selector = pool.spec.machine_config_selector.as_ref();
+    if selector::is_empty(selector) {
+        return vec![];
+    }
+    let mut selected = stores.of::<CachedConfig>(TARGET).all();
+    selected.retain(|config| config.spec.is_some() && selector::matches(selector, config.metadata.labels.as_ref()));
+    let key = |config: &CachedConfig| (label(config, ROLE) != Some(WORKER), name(config).to_owned());
+    selected.sort_by_cached_key(|config| key(config));
+    selected
+}
+
+/// Whether a pool may select a MachineConfig that cannot be read.
+pub(crate) fn may_be_selected(object: &Unreadable, pool: &MachineConfigPool) -> bool {
+    let is_rendered = object.controller().is_some_and(|owner| owner.kind == "MachineConfigPool");
+    let labels = object.metadata().map(|metadata| metadata.labels.as_ref());
+    let selector = pool.spec.machine_config_selector.as_ref();
+    !is_rendered && labels.is_none_or(|labels| selector::matches(selector, labels))
+}
+
+/// The KubeletConfigs that select a pool, the oldest first.
+pub(crate) fn kubelet_configs_of(stores: &Stores, pool: &MachineConfigPool) -> Vec<Arc<KubeletConfig>> {
+    let mut all = stores.of::<KubeletConfig>(TARGET).all();
+    all.retain(|object| {
+        let selector = object.spec.machine_config_pool_selector.as_ref();
+        !selector::is_empty(selector) && selector::matches(selector, pool.metadata.labels.as_ref())
+    });
+    let created = |object: &KubeletConfig| object.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    all.sort_by(|a, b| created(a).cmp(&created(b)).then_with(|| name(a.as_ref()).cmp(name(b.as_ref()))));
+    all
+}
+
+/// A cluster-scoped object of the target cluster.
+pub(crate) fn target_ref(name: &str) -> ObjectRef {
+    ObjectRef::new(TARGET, "", name)
+}
+
+/// The Lease of machine-config-operator's controllers.
+fn operator_lease() -> ObjectRef {
+    ObjectRef::new(TARGET, "openshift-machine-config-operator", "machine-config-controller")
+}
+
+/// Machine-config-operator, which has the same objects: while it runs, we leave them alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Operator(Lookup<Lease>);
+
+impl Operator {
+    /// The watch that [`Operator::of`] needs.
+    pub(crate) fn watch() -> ScopedWatch {
+        ScopedWatch::named::<Lease>(&operator_lease(), "")
+    }
+
+    pub(crate) fn of(stores: &Stores) -> Self {
+        Self(stores.named::<Lease>(&operator_lease(), ""))
+    }
+
+    /// Why we must not act; with a note for the next plan, and when to look again.
+    ///
+    /// Its Lease counts as renewed until we have seen it unchanged for its own duration: clocks need not agree.
+    pub(crate) fn obstacle<E: Effect>(&self, context: &Context<'_, E>) -> Option<Obstacle> {
+        let lease = match &self.0 {
+            Lookup::Missing => return None,
+            Lookup::Found(lease) => lease,
+            Lookup::Pending => return Some(Obstacle::of("its Lease has yet to be read")),
+            Lookup::Failed(why) => return Some(Obstacle::of(format!("its Lease cannot be read: {why}"))),
+            Lookup::Unreadable(_) => return Some(Obstacle::of("its Lease cannot be read")),
+        };
+        let spec = lease.spec.as_ref()?;
+        let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
+        let renewed = spec.renew_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+        let note = format!("machine-config-operator renewed {renewed}");
+        let duration = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+        let over = context.noted(&note).unwrap_or(context.now).checked_add(duration).unwrap_or(Timestamp::MAX);
+        let text = format!("its Lease is held by {holder}; it has to be scaled down first");
+        (over > context.now).then_some(Obstacle { text, note: Some(note), until: Some(over) })
+    }
+}
+
+/// Why machine-config-operator counts as running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Obstacle {
+    pub(crate) text: String,
+    pub(crate) note: Option<String>,
+    pub(crate) until: Option<Timestamp>,
+}
+
+impl Obstacle {
+    fn of(text: impl Into<String>) -> Self {
+        Self { text: text.into(), note: None, until: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nodewright_runtime::{
+        effect::{Never, Outcomes},
+        plan::Note,
+    };
+    use nodewright_testing::object;
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::NOW;
+
+    #[test]
+    fn of_a_rendered_machine_config_only_the_metadata_is_kept() {
+        let pool: nodewright_api::machine_config::MachineConfigPool = object("worker").with("/spec", json!({})).build();
+        let spec = json!({"kernelArguments": ["a"]});
+        let own: CachedConfig = object("a").with("/spec", spec.clone()).build();
+        assert!(own.spec.is_some() && own.input().is_some());
+        let rendered: CachedConfig = object("b").owned_by(&pool).with("/spec", spec).build();
+        assert!(rendered.spec.is_none() && rendered.input().is_none());
+    }
+
+    fn lease(holder: &str, renewed: &str) -> Operator {
+        let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 137, "renewTime": renewed});
+        let lease: Lease = object("machine-config-controller").with("/spec", spec).build();
+        Operator(Lookup::Found(lease.into()))
+    }
+
+    #[test]
+    fn machine_config_operator_counts_as_running_until_its_lease_has_stood_still() {
+        let outcomes = Outcomes::<Never>::default();
+        let now: Timestamp = NOW.parse().unwrap();
+        let fresh = Context::new(now, &outcomes);
+        assert_eq!(Operator(Lookup::Missing).obstacle(&fresh), None);
+        assert!(Operator(Lookup::Failed("forbidden".into())).obstacle(&fresh).unwrap().text.contains("forbidden"));
+        assert!(Operator(Lookup::Pending).obstacle(&fresh).is_some());
+        assert_eq!(lease("", "2026-06-01T11:59:00.000000Z").obstacle(&fresh), None, "released");
+        // Its clock may be years off.
+        let held = lease("pod-1", "2020-01-01T00:00:00.000000Z");
+        let obstacle = held.obstacle(&fresh).unwrap();
+        assert_eq!(obstacle.until, Some("2026-06-01T12:02:17Z".parse().unwrap()));
+        let note =
+            |since: &str| [Note { text: obstacle.note.as_deref().unwrap().into(), since: since.parse().unwrap() }];
+        let (recent, old) = (note("2026-06-01T11:58:00Z"), note("2026-06-01T11:57:43Z"));
+        assert!(held.obstacle(&Context { notes: &recent, ..Context::new(now, &outcomes) }).is_some());
+        assert_eq!(held.obstacle(&Context { notes: &old, ..Context::new(now, &outcomes) }), None);
+        let renewed = lease("pod-1", "2020-01-01T00:00:26.000000Z");
+        assert!(
+            renewed.obstacle(&Context { notes: &old, ..Context::new(now, &outcomes) }).is_some(),
+            "another renewal"
+        );
+    }
+}
