@@ -132,11 +132,11 @@ fn wanted(
         return Ok(Wanted::Present);
     }
     let outcome = renderer.render(&base);
-    let rendered = outcome.as_ref().as_ref().map_err(|errors| {
+    let merged = outcome.as_ref().as_ref().map_err(|errors| {
         let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
         refused(texts.join("; "))
     })?;
-    let spec = kubelet::generate(name(pool), &pool.spec, &rendered.rendered.spec.config, &object.spec);
+    let spec = kubelet::generate(name(pool), &pool.spec, &merged.rendered.spec.config, &object.spec);
     let spec = spec.map_err(|errors| refused(field::summary(&errors)))?;
     Ok(Wanted::Content { spec, inputs: digest })
 }

@@ -36,7 +36,7 @@ mod tests;
 use std::{sync::Arc, time::Duration};
 
 use nodewright_api::{
-    machine_config::{ControllerConfig, KubeletConfig, MachineConfigPool},
+    machine_config::{CURRENT_CONFIG, ControllerConfig, DESIRED_CONFIG, KubeletConfig, MachineConfigPool},
     selector,
 };
 use nodewright_render::rules::EXTENSIONS;
@@ -146,7 +146,6 @@ fn wake_pools(change: &Change<CachedConfig>, stores: &Stores, wake: &mut dyn FnM
 
 /// Wakes the pools whose rendered MachineConfigs a Node names, or named. Kubelets change their Nodes frequently.
 fn wake_owners(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG};
     let names = |node: &Node| [CURRENT_CONFIG, DESIRED_CONFIG].map(|key| annotation(node, key).map(str::to_owned));
     if let (Some(old), Some(new)) = (&change.old, &change.new)
         && names(old) == names(new)
@@ -154,8 +153,8 @@ fn wake_owners(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Obje
         return;
     }
     let configs = stores.of::<CachedConfig>(TARGET);
-    let named = change.sides().flat_map(|node| names(node)).flatten();
-    for config in named.filter_map(|name| configs.by_name("", &name)) {
+    let affected = change.sides().flat_map(|node| names(node)).flatten();
+    for config in affected.filter_map(|name| configs.by_name("", &name)) {
         controller(config.as_ref()).iter().for_each(|owner| wake(target_ref(&owner.name)));
     }
 }

@@ -102,7 +102,7 @@ impl Snapshot {
         let is_former = matches!(rendering, Rendering::Former(_));
         let is_unproven = existing.as_ref().is_some_and(|config| is_former || !is_as_created(config, &pool));
         let whole = read(existing.as_ref().map(|config| name(config.as_ref())).filter(|_| is_unproven));
-        let rendered = owned.into_iter().map(|config| {
+        let uses = owned.into_iter().map(|config| {
             let is_named = is_named(stores, name(config.as_ref()));
             (config, is_named)
         });
@@ -113,7 +113,7 @@ impl Snapshot {
             is_unproven,
             whole,
             sources: selected.iter().map(|config| name(config.as_ref()).to_owned()).collect(),
-            rendered: rendered.collect(),
+            rendered: uses.collect(),
             unknown_use: unknown_use(stores),
             ungenerated: ungenerated(stores, &pool),
             rendering,

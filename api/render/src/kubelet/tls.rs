@@ -49,8 +49,8 @@ pub(super) fn fields(profile: Option<&RawJson>, root: &FieldPath) -> Result<Map<
         let kinds = ["Old", "Intermediate", "Modern", "Custom"];
         return Err(Box::new(FieldError::not_supported(path.child("type"), kind, &kinds)));
     };
-    let suites = SUITES[..*count].iter().map(|(_, suite)| *suite).collect();
-    Ok(settings(version, suites))
+    let suites: Vec<_> = SUITES[..*count].iter().map(|(_, suite)| *suite).collect();
+    Ok(settings(version, &suites))
 }
 
 fn custom(custom: &Value, path: &FieldPath) -> Result<Map<String, Value>, Box<FieldError>> {
@@ -61,9 +61,9 @@ fn custom(custom: &Value, path: &FieldPath) -> Result<Map<String, Value>, Box<Fi
     // Names that the kubelet has no suite for have no effect.
     let names = custom["ciphers"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let suite = |name: &str| SUITES.iter().find(|(openssl, _)| *openssl == name).map(|(_, suite)| *suite);
-    Ok(settings(version, names.filter_map(suite).collect()))
+    Ok(settings(version, &names.filter_map(suite).collect::<Vec<_>>()))
 }
 
-fn settings(version: &str, suites: Vec<&str>) -> Map<String, Value> {
+fn settings(version: &str, suites: &[&str]) -> Map<String, Value> {
     Map::from_iter([("tlsMinVersion".to_owned(), json!(version)), ("tlsCipherSuites".to_owned(), json!(suites))])
 }
