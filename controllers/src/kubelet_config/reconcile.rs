@@ -47,14 +47,12 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Ne
     }
     let writes = snapshot.pools.iter().filter_map(|part| write(snapshot, part));
     plan.stage(writes);
-    match &snapshot.unreadable {
-        Some(text) => drop(plan.wait("MachineConfigPoolUnreadable", format!("{text}; until then nothing is deleted"))),
-        None => {
-            let delete = |config: &CachedConfig| Step::Delete(Target::of(TARGET, config).if_unchanged());
-            let why = "it is of a pool that this KubeletConfig does not have";
-            let stale = snapshot.stale.iter();
-            plan.stage(stale.map(|config| Planned { why: why.into(), step: delete(config) }));
-        }
+    if let Some(text) = &snapshot.unreadable {
+        plan.wait("MachineConfigPoolUnreadable", format!("{text}; until then nothing is deleted"));
+    } else {
+        let delete = |config: &CachedConfig| Step::Delete(Target::of(TARGET, config).if_unchanged());
+        let why = "it is of a pool that this KubeletConfig does not have";
+        plan.stage(snapshot.stale.iter().map(|config| Planned { why: why.into(), step: delete(config) }));
     }
     // After what it speaks of.
     let wanted = status::of(context, snapshot);
