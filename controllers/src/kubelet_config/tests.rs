@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use base64::Engine as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use nodewright_api::machine_config::{KubeletConfig, MachineConfig, MachineConfigPool};
@@ -37,6 +38,7 @@ fn base(max_pods: i32) -> MachineConfig {
     cluster_object("01-worker-kubelet").label(ROLE, "worker").with("/spec", json!({"config": config})).build()
 }
 
+#[allow(clippy::needless_pass_by_value)] // a test gives its values away
 fn kubelet_config(name: &str, kubelet: Value) -> ObjectBuilder<KubeletConfig> {
     let selector = json!({"matchLabels": {"kubelet": "tuned"}});
     cluster_object(name).with("/spec", json!({"machineConfigPoolSelector": selector, "kubeletConfig": kubelet}))
@@ -147,7 +149,6 @@ impl World {
     fn kubelet(&self) -> String {
         let config = self.config(GENERATED).spec.config.as_ref().unwrap().text().to_owned();
         let digits = config.split("base64,").nth(1).unwrap().split('"').next().unwrap();
-        use base64::Engine as _;
         String::from_utf8(base64::prelude::BASE64_STANDARD.decode(digits).unwrap()).unwrap()
     }
 

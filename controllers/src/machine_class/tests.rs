@@ -61,7 +61,7 @@ fn whole(secret: &SecretMetadata) -> Secret {
 struct Sized;
 
 impl Driver for Sized {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "simulated"
     }
     fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {

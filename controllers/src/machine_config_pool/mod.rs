@@ -132,7 +132,9 @@ fn all_pools(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
 fn wake_pools(change: &Change<CachedConfig>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     for side in change.sides() {
         if side.spec.is_none() {
-            controller(side.as_ref()).iter().for_each(|owner| wake(target_ref(&owner.name)));
+            if let Some(owner) = controller(side.as_ref()) {
+                wake(target_ref(&owner.name));
+            }
             continue;
         }
         for pool in stores.of::<MachineConfigPool>(TARGET).all() {
@@ -155,6 +157,8 @@ fn wake_owners(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Obje
     let configs = stores.of::<CachedConfig>(TARGET);
     let affected = change.sides().flat_map(|node| names(node)).flatten();
     for config in affected.filter_map(|name| configs.by_name("", &name)) {
-        controller(config.as_ref()).iter().for_each(|owner| wake(target_ref(&owner.name)));
+        if let Some(owner) = controller(config.as_ref()) {
+            wake(target_ref(&owner.name));
+        }
     }
 }

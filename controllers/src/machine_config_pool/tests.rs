@@ -3,7 +3,7 @@ mod garbage;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use nodewright_api::machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
@@ -372,18 +372,18 @@ fn whatever_is_wrong_the_target_stays_and_the_condition_says_what() {
     };
     let mut none = at_rest(&|world| world.configs.retain(|name, _| name.starts_with("rendered-")));
     none.expect_held("NoMachineConfigs", "spec.machineConfigSelector");
-    let mut all = at_rest(&|world| world.pool.spec.machine_config_selector = Some(Default::default()));
+    let mut all = at_rest(&|world| world.pool.spec.machine_config_selector = Some(LabelSelector::default()));
     all.expect_held("SelectsAll", "spec.machineConfigSelector");
     let mut nil = at_rest(&|world| world.pool.spec.machine_config_selector = None);
     nil.expect_held("SelectsAll", "spec.machineConfigSelector");
     let mode = json!({"path": "/a", "mode": 2541});
-    let mut invalid = at_rest(&|world| world.put(config("20-mode", files(&[mode.clone()]))));
+    let mut invalid = at_rest(&|world| world.put(config("20-mode", files(std::slice::from_ref(&mode)))));
     invalid.expect_held("Invalid", "MachineConfig 20-mode: spec.config.storage.files[0].mode");
     let mut fips = at_rest(&|world| world.put(config("20-fips", json!({"fips": true}))));
     fips.expect_held("NotReconcilable", "spec.fips");
     assert!(fips.condition("RenderDegraded").2.contains("(set by 20-fips)"));
     let append = json!({"path": "/d", "append": [{"source": "data:,x"}]});
-    let mut append = at_rest(&|world| world.put(config("20-append", files(&[append.clone()]))));
+    let mut append = at_rest(&|world| world.put(config("20-append", files(std::slice::from_ref(&append)))));
     append.expect_held("NotReconcilable", "spec.config.storage.files[3].append");
     assert!(append.condition("RenderDegraded").2.contains("(set by 20-append)"));
     let mut large = at_rest(&|world| {

@@ -248,6 +248,7 @@ fn options(client: Client) -> Options {
     }
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "a judge may fail")]
 fn cluster_is_given(class: &MachineClass) -> Result<Vec<FieldError>, String> {
     let spec: Value = class.provider_spec.parse().unwrap_or_default();
     let path = FieldPath::new("providerSpec").child("cluster");

@@ -198,7 +198,6 @@ fn decode_failure(failure: v1::Failure) -> DriverError {
 /// The code of a number. One that this version does not know may pass. `OK` is no failure: the driver is broken.
 fn code(number: i32) -> Code {
     match v1::Code::try_from(number) {
-        Ok(v1::Code::Ok) => Code::Internal,
         Ok(v1::Code::Canceled) => Code::Canceled,
         Ok(v1::Code::Unknown) | Err(_) => Code::Unknown,
         Ok(v1::Code::InvalidArgument) => Code::InvalidArgument,
@@ -211,7 +210,7 @@ fn code(number: i32) -> Code {
         Ok(v1::Code::Aborted) => Code::Aborted,
         Ok(v1::Code::OutOfRange) => Code::OutOfRange,
         Ok(v1::Code::Unimplemented) => Code::Unimplemented,
-        Ok(v1::Code::Internal) => Code::Internal,
+        Ok(v1::Code::Internal | v1::Code::Ok) => Code::Internal,
         Ok(v1::Code::Unavailable) => Code::Unavailable,
         Ok(v1::Code::DataLoss) => Code::DataLoss,
         Ok(v1::Code::Unauthenticated) => Code::Unauthenticated,

@@ -41,7 +41,7 @@ struct Named {
 }
 
 impl Named {
-    fn answer(&self, request: &MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+    fn answer(request: &MachineRequest) -> BoxFuture<'static, Result<Instance>> {
         let name = request.name.clone();
         async move {
             match name.as_str() {
@@ -56,7 +56,7 @@ impl Named {
 }
 
 impl Driver for Named {
-    fn name(&self) -> &str {
+    fn name(&self) -> &'static str {
         "named"
     }
     fn validate(&self, _: &RawJson) -> Option<Vec<(String, String)>> {
@@ -73,13 +73,13 @@ impl Driver for Named {
         Duration::from_secs(3)
     }
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        self.answer(&request)
+        Self::answer(&request)
     }
     fn delete(&self, _: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
         std::future::ready(Ok(None)).boxed()
     }
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        self.answer(&request)
+        Self::answer(&request)
     }
     fn list(&self, _: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
         std::future::ready(Err(DriverError::new(Code::Unimplemented, "no list"))).boxed()
@@ -121,7 +121,7 @@ impl World {
     async fn serve_raw(&self, raw: Raw) -> (RemoteDriver, JoinHandle<()>) {
         let listener = UnixListener::bind(self.socket()).unwrap();
         let service = v1::driver_server::DriverServer::new(raw);
-        let server = tonic::transport::Server::builder().add_service(service);
+        let other = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(async move {
             server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
         });
@@ -289,9 +289,9 @@ async fn another_driver_in_its_place_is_not_called() {
     std::fs::remove_file(world.socket()).unwrap();
     let listener = UnixListener::bind(world.socket()).unwrap();
     let service = v1::driver_server::DriverServer::new(Raw { machine: |_| panic!("it is called"), ..Raw::default() });
-    let server = tonic::transport::Server::builder().add_service(service);
+    let other = tonic::transport::Server::builder().add_service(service);
     let _other = AbortOnDropHandle::new(tokio::spawn(async move {
-        server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
+        other.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
     }));
     while !readiness().is_err_and(|why| why.contains("another driver")) {
         tokio::time::sleep(Duration::from_millis(10)).await;

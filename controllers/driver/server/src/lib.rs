@@ -111,7 +111,7 @@ pub async fn serve(
         tokio::time::sleep(GRACE).await;
     };
     tokio::select! {
-        served = server => Ok(served?),
+        result = server => Ok(result?),
         () = overdue => Ok(()),
     }
 }

@@ -35,7 +35,7 @@ fn the_code_is_what_the_protocol_generates() {
         fs::write(&path, &generated).unwrap();
     }
     let checked_in = fs::read_to_string(&path).unwrap();
-    assert!(checked_in == generated, "{} differs from what proto/driver.proto generates: make driver-protocol", FILE);
+    assert!(checked_in == generated, "{FILE} differs from what proto/driver.proto generates: make driver-protocol");
 }
 
 #[test]
