@@ -121,7 +121,7 @@ impl World {
     async fn serve_raw(&self, raw: Raw) -> (RemoteDriver, JoinHandle<()>) {
         let listener = UnixListener::bind(self.socket()).unwrap();
         let service = v1::driver_server::DriverServer::new(raw);
-        let other = tonic::transport::Server::builder().add_service(service);
+        let server = tonic::transport::Server::builder().add_service(service);
         let task = tokio::spawn(async move {
             server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
         });

@@ -6,8 +6,10 @@ use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder, KubeletOrder, Vm}
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State, waits};
 
 async fn world_of(name: &str, replicas: u32) -> TestResult<Environment> {
-    // VMs are deleted at once: the checks here need no slow deletion.
-    let env = Environment::builder(name).cloud_flags(["--delete-seconds=0"]).start().await?;
+    // VMs are deleted at once: the checks here need no slow deletion. The fleet brake would keep machines from being replaced
+    // while most of them are dead; `fleet.rs` is about that.
+    let builder = Environment::builder(name).cloud_flags(["--delete-seconds=0"]);
+    let env = builder.manager_flags(["--fleet-brake-percent=100"]).start().await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", replicas).machine("healthTimeout", "5s")).await?;
     env.wait_for_running(replicas as usize).await?;
