@@ -49,7 +49,21 @@ impl DriverProgram {
 
     /// Kills the process that was started last (SIGKILL). Says whether there was one.
     pub fn kill_9(&self) -> bool {
+        self.signal(Signal::KILL)
+    }
+
+    /// Stops the process that was started last, so that it answers nothing (SIGSTOP).
+    pub fn freeze(&self) -> bool {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn thaw(&self) -> bool {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> bool {
         let pid = fs::read_to_string(&self.pid).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw);
-        pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
+        pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
 }

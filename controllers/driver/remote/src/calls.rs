@@ -32,7 +32,12 @@ pub(crate) async fn status(link: Link, request: v1::MachineRequest) -> Result<In
 
 pub(crate) async fn delete(link: Link, request: v1::MachineRequest) -> Result<Option<String>> {
     call(&link, async |session, deadline| {
-        let answer = session.client.clone().delete_machine(within(request, deadline)).await.map_err(lost)?;
+        let answer = session
+            .client
+            .clone()
+            .delete_machine(within(request, deadline))
+            .await
+            .map_err(|status| session.lost(&status))?;
         protocol::decode_deleted(answer.into_inner())
     })
     .await
@@ -40,7 +45,12 @@ pub(crate) async fn delete(link: Link, request: v1::MachineRequest) -> Result<Op
 
 pub(crate) async fn delete_orphan(link: Link, request: v1::DeleteOrphanRequest) -> Result<()> {
     call(&link, async |session, deadline| {
-        let answer = session.client.clone().delete_orphan(within(request, deadline)).await.map_err(lost)?;
+        let answer = session
+            .client
+            .clone()
+            .delete_orphan(within(request, deadline))
+            .await
+            .map_err(|status| session.lost(&status))?;
         protocol::decode_deleted(answer.into_inner()).map(drop)
     })
     .await
@@ -49,9 +59,10 @@ pub(crate) async fn delete_orphan(link: Link, request: v1::DeleteOrphanRequest) 
 pub(crate) async fn list(link: Link, class: v1::Class) -> Result<BTreeMap<String, ListedVm>> {
     call(&link, async |session, deadline| {
         let request = within(v1::ListMachinesRequest { class: Some(class) }, deadline);
-        let mut pages = session.client.clone().list_machines(request).await.map_err(lost)?.into_inner();
+        let mut pages =
+            session.client.clone().list_machines(request).await.map_err(|status| session.lost(&status))?.into_inner();
         let mut list = BTreeMap::new();
-        while let Some(page) = pages.message().await.map_err(lost)? {
+        while let Some(page) = pages.message().await.map_err(|status| session.lost(&status))? {
             if protocol::decode_listed(page, &session.info.provider_id_prefix, &mut list)? {
                 return Ok(list);
             }
@@ -70,7 +81,7 @@ async fn machine(
     send: impl AsyncFnOnce(Client, Instant) -> std::result::Result<Response<v1::MachineResponse>, Status>,
 ) -> Result<Instance> {
     call(&link, async |session, deadline| {
-        let answer = send(session.client.clone(), deadline).await.map_err(lost)?;
+        let answer = send(session.client.clone(), deadline).await.map_err(|status| session.lost(&status))?;
         protocol::decode_instance(answer.into_inner(), &session.info.provider_id_prefix)
     })
     .await
@@ -93,9 +104,18 @@ fn within<T>(message: T, deadline: Instant) -> Request<T> {
     request
 }
 
+impl Session {
+    /// The failure of a call whose answer is lost. If there is no connection any more, the next call waits for another one.
+    fn lost(&self, status: &Status) -> DriverError {
+        if status.code() == tonic::Code::Unavailable {
+            self.end();
+        }
+        lost(status)
+    }
+}
+
 /// A call without an answer. It may have had an effect, so whatever gRPC says of it has a code that passes.
-#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
-fn lost(status: Status) -> DriverError {
+fn lost(status: &Status) -> DriverError {
     let code = match status.code() {
         tonic::Code::Unavailable => Code::Unavailable,
         tonic::Code::DeadlineExceeded => Code::DeadlineExceeded,
@@ -117,7 +137,7 @@ mod tests {
     #[test]
     fn a_lost_answer_always_passes_and_never_says_that_there_is_no_vm() {
         for number in 0..=17 {
-            let error = lost(Status::new(tonic::Code::from(number), "a\nb".repeat(1_000)));
+            let error = lost(&Status::new(tonic::Code::from(number), "a\nb".repeat(1_000)));
             assert!(error.is_passing(), "{number}: {error}");
             assert!(error.message.len() < 500 && !error.message.contains('\n'));
         }

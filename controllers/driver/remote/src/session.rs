@@ -67,7 +67,8 @@ impl Link {
     /// The session, as soon as there is one within this time.
     pub(crate) async fn session(&self, patience: Duration) -> Option<Arc<Session>> {
         let mut sessions = self.sessions.clone();
-        let open = timeout(patience, sessions.wait_for(Option::is_some)).await;
+        let is_open = |open: &Option<Arc<Session>>| open.as_ref().is_some_and(|open| !open.ended.is_cancelled());
+        let open = timeout(patience, sessions.wait_for(is_open)).await;
         open.ok()?.ok()?.clone()
     }
 
@@ -155,6 +156,11 @@ impl Keeper {
 }
 
 impl Session {
+    /// Lets calls that begin wait for the next session. Those that are under way go on.
+    pub(crate) fn end(&self) {
+        self.ended.cancel();
+    }
+
     async fn check(&self) -> Health {
         let asked = HealthCheckRequest { service: SERVICE.to_owned() };
         match timeout(GREETING, self.health.clone().check(asked)).await {

@@ -21,6 +21,7 @@ mod outages;
 mod planes;
 mod played;
 mod poison;
+mod remote_driver;
 mod removal;
 mod restore;
 mod rollout;
