@@ -175,6 +175,13 @@ impl Adversary {
         }
     }
 
+    /// Lets all further steps be. The search for orphaned VMs takes some while nothing happens.
+    pub(super) fn rest(&self) {
+        let mut state = self.state.lock();
+        state.aims.fates.clear();
+        state.aims.edits.clear();
+    }
+
     pub(super) fn steps(&self) -> u64 {
         self.state.lock().steps
     }

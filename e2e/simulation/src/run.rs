@@ -290,6 +290,7 @@ impl Stage {
         }
         sleep(SETTLING).await;
         let adversary = &self.cluster.around.adversary;
+        adversary.rest();
         let before = (adversary.writes(), adversary.events());
         sleep(QUIET).await;
         let (writes, events) = (adversary.writes() - before.0, adversary.events() - before.1);
