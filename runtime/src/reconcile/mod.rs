@@ -263,9 +263,11 @@ impl<C: Controller> Reconciler<C> {
         true
     }
 
+    /// Whether all of these stores have got there. Each of the others wakes the object when it has: the object may go on before
+    /// the last of them.
     fn wait(&self, key: &ObjectRef, stores: &[Arc<dyn AnyStore>], until: &Until) -> bool {
         let waiter = RequeueHandle::new(&self.queue, key);
-        stores.iter().all(|store| store.wait(until, &waiter))
+        stores.iter().filter(|store| !store.wait(until, &waiter)).count() == 0
     }
 
     /// `unsure`: the outcome of a write is not known, and only the object's status may be written.
