@@ -40,6 +40,8 @@ pub mod machine_set {
     pub const TOO_MANY_MACHINES: &str = "TooManyMachines";
     /// `ReplicaFailure`, ours: the template is too large to be copied into every machine.
     pub const TEMPLATE_TOO_LARGE: &str = "TemplateTooLarge";
+    /// `Frozen`, also of a MachineDeployment: there are too many machines.
+    pub const OVERSHOOTING_REPLICA_COUNT: &str = "OverShootingReplicaCount";
     /// An event, ours: so many machines are unhealthy at once that replacements slow down or stop.
     pub const FLEET_BRAKE: &str = "FleetBrake";
 }
@@ -83,7 +85,9 @@ pub mod events {
     pub const FAILED_DELETE: &str = "FailedDelete";
     /// MachineSet, MachineDeployment: it has let go what its selector no longer matches.
     pub const RELEASED: &str = "Released";
-    /// MachineSet: its freeze by MCM has ended.
+    /// MachineSet: it has too many machines, and creates none.
+    pub const FROZE_MACHINE_SET: &str = "FrozeMachineSet";
+    /// MachineSet: its freeze has ended.
     pub const UNFROZE_MACHINE_SET: &str = "UnfrozeMachineSet";
     /// MachineDeployment: a MachineSet was scaled.
     pub const SCALING_MACHINE_SET: &str = "ScalingMachineSet";

@@ -9,7 +9,7 @@ use nodewright_controllers::{
     machine::{BrakeSettings, CallLimits, Settings},
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
-    shared::fleet::FleetSettings,
+    shared::fleet::{FleetSettings, OvershootSettings},
 };
 use nodewright_driver::Driver;
 use nodewright_driver_local::LocalDriver;
@@ -306,6 +306,15 @@ pub(crate) struct FleetFlags {
     /// Keep the cluster autoscaler from removing Nodes of a former template while a rollout replaces them.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) autoscaler_scaledown_annotation_during_rollout: bool,
+    /// How many machines more than replicas and surge a set may have before it is frozen: it then creates none.
+    #[arg(long, default_value_t = 2, value_name = "NUMBER")]
+    pub(crate) safety_up: usize,
+    /// How many fewer machines than that end the freeze of a set.
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    pub(crate) safety_down: usize,
+    /// How often a frozen set looks again.
+    #[arg(long, default_value = "1m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) machine_safety_overshooting_period: Duration,
     /// Create no machine while this many exist, those in deletion included.
     #[arg(long, default_value_t = 20_000, value_name = "NUMBER")]
     pub(crate) max_machines: usize,
@@ -320,6 +329,12 @@ impl FleetFlags {
             preserve_timeout: SignedDuration::try_from(self.machine_preserve_timeout).unwrap_or(SignedDuration::MAX),
             honor_min_ready_seconds: self.honor_min_ready_seconds,
             annotates_nodes_in_rollouts: self.autoscaler_scaledown_annotation_during_rollout,
+            overshoot: OvershootSettings {
+                up: self.safety_up,
+                down: self.safety_down,
+                period: SignedDuration::try_from(self.machine_safety_overshooting_period)
+                    .unwrap_or(SignedDuration::MAX),
+            },
             max_machines: self.max_machines,
             max_machines_per_deployment: self.max_machines_per_deployment,
         }
@@ -494,7 +509,7 @@ pub(crate) struct WebhookFlags {
 const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-content-type leader-elect-resource-lock \
     machine-inplace-update-timeout \
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
-    machine-safety-overshooting-period min-resync-period safety-down safety-up";
+    min-resync-period";
 /// More such flags, which need no value.
 const IGNORED_SWITCHES: [&str; 2] = ["contention-profiling", "profiling"];
 
@@ -569,7 +584,9 @@ mod tests {
                     --namespace=shoot--a --port=10258 --safety-up=2 --safety-down=1 --target-kubeconfig=/t --concurrent-syncs=3 --v=3";
         let Command::Mcm(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         assert_eq!(flags.process.namespace, "shoot--a");
-        assert_eq!(flags.ignored.0.len(), 5);
+        assert_eq!(flags.ignored.0.len(), 2);
+        let overshoot = flags.fleet.settings().overshoot;
+        assert_eq!((overshoot.up, overshoot.down, overshoot.period), (2, 1, SignedDuration::from_mins(1)));
         let line = "nodewright mc --machine-creation-timeout=20m --machine-drain-timeout=2h --leader-elect=false \
                     --node-conditions=ReadonlyFilesystem,KernelDeadlock --bootstrap-token-auth-extra-groups=system:x -v 3";
         let Command::Mc(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };

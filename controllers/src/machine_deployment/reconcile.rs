@@ -156,8 +156,8 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     if !plan.is_idle() {
         return plan;
     }
-    if let Some(step) = unfreezing(scope) {
-        plan.then("none of its machine sets is frozen", step);
+    plan.append(freezing(scope));
+    if !plan.is_idle() {
         return plan;
     }
     if let Some((step, event)) = roll_back(snapshot).filter(|_| !deployment.spec.paused) {
@@ -168,11 +168,27 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     roll_out(scope)
 }
 
-/// The end of a freeze, once its sets have ended theirs.
-fn unfreezing(scope: &Scope<'_>) -> Option<Step<Never>> {
-    let is_due = !scope.snapshot.sets.iter().any(|view| view.set.is_frozen());
-    let patch = freeze::unfreeze(&scope.deployment.metadata);
-    Step::edit(CONTROL, scope.deployment, patch).filter(|_| is_due)
+/// The deployment is frozen while one of its sets is. A user ends the freeze of all of them with one annotation, once.
+fn freezing(scope: &Scope<'_>) -> Plan<Never> {
+    let (deployment, mut plan) = (scope.deployment, Plan::idle());
+    let sets = scope.snapshot.sets.iter().map(|view| view.set.as_ref());
+    let frozen: Vec<_> = sets.filter(|set| set.is_frozen() && !freeze::is_unfreeze_wanted(&set.metadata)).collect();
+    let is_unfreeze_wanted = freeze::is_unfreeze_wanted(&deployment.metadata);
+    if is_unfreeze_wanted {
+        // Before the deployment's own, which is the wish.
+        let ask = |set: &&MachineSet| {
+            let step = Step::edit(CONTROL, *set, freeze::ask_to_unfreeze(&set.metadata))?;
+            Some(Planned { why: "a user ends the freeze of the deployment".into(), step })
+        };
+        plan.stage(frozen.iter().filter_map(ask));
+    }
+    let (why, patch) = if is_unfreeze_wanted || frozen.is_empty() {
+        ("none of its machine sets is frozen, or a user ends the freeze", freeze::unfreeze(&deployment.metadata))
+    } else {
+        ("one of its machine sets is frozen", freeze::freeze(&deployment.metadata))
+    };
+    plan.then(why, Step::edit(CONTROL, deployment, patch));
+    plan
 }
 
 fn roll_out(scope: &Scope<'_>) -> Plan<Never> {

@@ -11,7 +11,7 @@ use nodewright_api::{
     Machine, MachineDeploymentCondition as Condition, MachineDeploymentSpec, MachineDeploymentStatus as Status,
     MachinePhase, MachineSet, MachineSetCondition,
     conditions::{machine_deployment as kinds, machine_set},
-    reasons::machine_deployment as reasons,
+    reasons::{machine_deployment as reasons, machine_set::OVERSHOOTING_REPLICA_COUNT},
     selector,
 };
 use nodewright_runtime::{
@@ -241,9 +241,25 @@ impl Draft<'_> {
         })
     }
 
-    /// The condition of the client that froze the deployment, which is kept as long as the label.
+    /// Which of its sets is frozen. The condition, also another client's, stays as it is while the label is there.
     fn frozen(&self) -> Option<Condition> {
-        self.scope.deployment.condition(kinds::FROZEN).filter(|_| self.scope.deployment.is_frozen()).cloned()
+        let Scope { deployment, snapshot, context, .. } = self.scope;
+        let told = || {
+            let set = snapshot.sets.iter().find(|view| view.set.is_frozen())?;
+            let now = Some(Time(context.now));
+            Some(Condition {
+                condition_type: kinds::FROZEN.to_owned(),
+                status: True,
+                last_update_time: now.clone(),
+                last_transition_time: now,
+                reason: OVERSHOOTING_REPLICA_COUNT.to_owned(),
+                message: format!("machine set {} is frozen: it creates no machine", name(set.set.as_ref())),
+            })
+        };
+        if !deployment.is_frozen() {
+            return None;
+        }
+        deployment.condition(kinds::FROZEN).cloned().or_else(told)
     }
 
     fn stalled(&self, progressing: Option<&Condition>) -> Option<(&'static str, String)> {

@@ -24,10 +24,10 @@ pub(super) fn ceiling(snapshot: &Snapshot, settings: &FleetSettings, missing: us
     if let Some(text) = template_size(&snapshot.set.spec.template).filter(|_| missing > 0) {
         return Some(Ceiling { room: 0, reason: reasons::TEMPLATE_TOO_LARGE, text });
     }
-    let Population { of_namespace, of_deployment } = snapshot.population;
+    let Population { namespace, deployment, .. } = snapshot.population;
     let limits = [
-        ("the deployment", of_deployment, settings.max_machines_per_deployment, "--max-machines-per-deployment"),
-        ("the namespace", of_namespace, settings.max_machines, "--max-machines"),
+        ("the deployment", deployment, settings.max_machines_per_deployment, "--max-machines-per-deployment"),
+        ("the namespace", namespace, settings.max_machines, "--max-machines"),
     ];
     let limited = |(of, present, limit, flag): (&str, usize, usize, &str)| {
         let room = limit.saturating_sub(present);

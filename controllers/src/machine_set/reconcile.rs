@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::unreadable, selector,
 };
@@ -18,6 +18,7 @@ use nodewright_runtime::{
 use super::{
     MachineSetController,
     ceiling::{Ceiling, ceiling},
+    overshoot,
     removal::{Removal, next_expiry, removal, victims},
     snapshot::{BATCH, Members, Snapshot, is_ahead, is_consistent},
     status::{invalid_ledger_text, unreadable_text, write},
@@ -27,7 +28,6 @@ use crate::shared::{
     CONTROL,
     availability::Availability,
     fleet::FleetSettings,
-    freeze,
     ledger::{Ledger, LedgerAnnotation, Ordinal},
     membership::{ORPHAN_FINALIZER, is_sized, release},
     status_writer::StatusWrite,
@@ -149,10 +149,14 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
         }
         denied.append(releases);
     }
-    if let Some(step) = unfreezing(members, replicas) {
-        plan.then("there are no longer too many machines", step);
-        plan.event(Event::normal(reference(set), reasons::events::UNFROZE_MACHINE_SET, "Unfroze the machine set"));
+    let judged = if size_is_awaited { Plan::idle() } else { overshoot::judged(members, &settings.overshoot) };
+    if !judged.is_idle() {
+        plan.append(judged);
         return plan;
+    }
+    if set.is_frozen() {
+        // Machines of other sets may go.
+        plan.wake_at(context.now.saturating_add(settings.overshoot.period).unwrap_or(Timestamp::MAX));
     }
     let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
     let missing = if size_is_awaited { 0 } else { missing };
@@ -242,14 +246,6 @@ fn size_awaited(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never
         plan.wait_until(until, "SizeAwaited", text);
     }
     plan
-}
-
-/// The end of a freeze: when the set has no machine too many, those in deletion included, or when a user asks for it.
-fn unfreezing(members: &Members<'_>, replicas: usize) -> Option<Step<Never>> {
-    let set = members.snapshot.set.as_ref();
-    let is_within = members.snapshot.machines.len() + members.unreadable <= replicas;
-    let is_due = is_within || freeze::is_unfreeze_wanted(&set.metadata);
-    Step::edit(CONTROL, set, freeze::unfreeze(&set.metadata)).filter(|_| is_due)
 }
 
 fn invalid_spec(set: &MachineSet) -> Option<String> {

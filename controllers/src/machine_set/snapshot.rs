@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use nodewright_api::{Machine, MachineDeployment, MachineSet, annotations};
 use nodewright_runtime::{
-    cache::{Stores, Unreadable},
+    cache::{Store, Stores, Unreadable},
     object::{Kind, ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
@@ -58,7 +58,9 @@ impl Snapshot {
         let (namesakes, orphans) = (by_name(readable(namesakes)), by_name(readable(orphans)));
         let (contested, orphans) = orphans.into_iter().partition(|machine| is_contested(stores, machine));
         let deployment = deployment_of(stores, &set);
-        let population = population(stores, deployment.as_deref());
+        let siblings = deployment.as_deref().map(|it| stores.of::<MachineSet>(CONTROL).owned_by(uid(it)));
+        let siblings = siblings.unwrap_or_default();
+        let population = population(&store, &set, &siblings);
         Some(Self { set, deployment, machines, orphans, contested, namesakes, unreadable, population })
     }
 
@@ -71,11 +73,15 @@ impl Snapshot {
     }
 }
 
-fn population(stores: &Stores, deployment: Option<&MachineDeployment>) -> Population {
-    let machines = stores.of::<Machine>(CONTROL);
-    let sets = deployment.map(|it| stores.of::<MachineSet>(CONTROL).owned_by(uid(it))).unwrap_or_default();
-    let of_deployment = sets.iter().map(|set| machines.count_owned_by(uid(set.as_ref()))).sum();
-    Population { of_namespace: machines.len(), of_deployment }
+/// `siblings`: the sets of the set's deployment, itself included.
+fn population(machines: &Store<Machine>, set: &MachineSet, siblings: &[Arc<MachineSet>]) -> Population {
+    let count = |set: &Arc<MachineSet>| machines.count_owned_by(uid(set.as_ref()));
+    let deployment = siblings.iter().map(count).sum();
+    let size = |other: &Arc<MachineSet>| usize::try_from(other.spec.replicas).unwrap_or(0);
+    let sizes = siblings.iter().map(size).sum();
+    let others = siblings.iter().filter(|other| uid(other.as_ref()) != uid(set));
+    let other_sets = others.map(|other| count(other).min(size(other))).sum();
+    Population { namespace: machines.len(), deployment, other_sets, sizes }
 }
 
 pub(super) fn deployment_of(stores: &Stores, set: &MachineSet) -> Option<Arc<MachineDeployment>> {
@@ -102,9 +108,13 @@ pub(super) fn is_ahead(deployment: &MachineDeployment) -> bool {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Population {
     /// In the namespace, those of the set included.
-    pub of_namespace: usize,
+    pub namespace: usize,
     /// In the set's deployment, those of the set included; 0 without a deployment.
-    pub of_deployment: usize,
+    pub deployment: usize,
+    /// In the deployment's other sets, without those above their sizes, which are about to be deleted.
+    pub other_sets: usize,
+    /// The sizes of the deployment's sets together.
+    pub sizes: usize,
 }
 
 pub(super) struct Members<'a> {

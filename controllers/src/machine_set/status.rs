@@ -17,6 +17,7 @@ use nodewright_runtime::{
 use super::{
     MachineSetController, Snapshot,
     ceiling::{ceiling, lacking},
+    overshoot::frozen_text,
 };
 use crate::shared::{
     availability::{Availability, is_ready},
@@ -115,6 +116,7 @@ fn conditions(
         kind => !ours.contains(&kind),
     };
     let mut all: Vec<_> = before.conditions.iter().filter(stays).cloned().collect();
+    let is_untold = snapshot.set.is_frozen() && all.iter().all(|known| known.condition_type != kinds::FROZEN);
     let holds = |kind: &str, reason: &str, message: String| {
         let since = snapshot.set.condition(kind).and_then(|known| known.last_transition_time.clone());
         MachineSetCondition {
@@ -125,6 +127,10 @@ fn conditions(
             message: clip(message),
         }
     };
+    all.extend(is_untold.then(|| {
+        let text = frozen_text(snapshot, &settings.overshoot);
+        holds(kinds::FROZEN, reasons::machine_set::OVERSHOOTING_REPLICA_COUNT, text)
+    }));
     all.extend(failed.truncation().map(|text| holds(kinds::FAILED_MACHINES_TRUNCATED, "TooManyToList", text)));
     all.extend(
         replica_failure(context, snapshot, settings).map(|(reason, text)| holds(kinds::REPLICA_FAILURE, reason, text)),

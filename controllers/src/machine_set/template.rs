@@ -180,7 +180,7 @@ pub(super) fn creations(
         return Ok(vec![]);
     }
     if set.is_frozen() {
-        return Err(("Frozen", "the set is frozen: no machine is created until machines in deletion are gone"));
+        return Err(("Frozen", "the set is frozen: no machine is created while there are too many"));
     }
     if label(set, labels::SCALE_UP_DISABLED) == Some(labels::SCALE_UP_DISABLED_VALUE) {
         return Err(("ScaleUpDisabled", "machines are being moved to another set: none is created here"));

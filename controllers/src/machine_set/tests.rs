@@ -2,6 +2,7 @@
 
 mod awaited;
 mod limits;
+mod overshoot;
 mod preserved;
 mod refused;
 mod released;
@@ -463,44 +464,6 @@ fn what_is_refused_is_an_event_unless_another_writer_was_faster() {
     for class in [FailureClass::Conflict, FailureClass::AlreadyExists] {
         assert!(events(class).iter().all(|(reason, _)| *reason != "FailedCreate"), "{class:?}");
     }
-}
-
-fn frozen_set(replicas: i32) -> MachineSet {
-    let mut set = machine_set("set", replicas, Some("k7f;0"));
-    set.metadata.labels.get_or_insert_default().insert("freeze".into(), "True".into());
-    set
-}
-
-#[test]
-fn a_frozen_set_creates_nothing_while_it_has_too_many() {
-    let set = frozen_set(1);
-    let machines = vec![member(&set, 0).deleting().build(), machine("old").owned_by(&set).deleting().build()];
-    let plan = planned(&snapshot(set, machines));
-    assert!(!plan.steps().any(|planned| matches!(planned.step, Step::Create { .. } | Step::Edit { .. })), "{plan:?}");
-}
-
-#[test]
-fn a_freeze_ends_when_there_are_not_too_many() {
-    let set = frozen_set(2);
-    let plan = planned(&snapshot(set.clone(), vec![member(&set, 1).build()]));
-    let [planned] = &plan.steps().collect::<Vec<_>>()[..] else { panic!("{:?}", plan.stages) };
-    let Step::Edit { at, .. } = &planned.step else { panic!("{planned:?}") };
-    assert_eq!(at.uid(), set.metadata.uid.as_deref().unwrap());
-    assert_eq!(plan.events[0].reason, "UnfrozeMachineSet");
-}
-
-#[test]
-fn the_condition_of_a_freeze_goes_with_its_label() {
-    let mut set = frozen_set(1);
-    let condition = json!({"machineSetCondition": [{"type": "Frozen", "status": "True"}]});
-    set.status = Some(serde_json::from_value(condition).unwrap());
-    set.metadata.labels.get_or_insert_default().remove("freeze");
-    let plan = planned(&snapshot(set.clone(), vec![member(&set, 1).build()]));
-    let status = plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) => Some(apply.fragment["status"].clone()),
-        _ => None,
-    });
-    assert!(status.is_some_and(|status| !status.to_string().contains("Frozen")), "{:?}", plan.stages);
 }
 
 #[test]

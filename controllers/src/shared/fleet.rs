@@ -12,6 +12,8 @@ pub struct FleetSettings {
     pub honor_min_ready_seconds: bool,
     /// Whether the cluster autoscaler is kept from removing Nodes of former templates in a rollout.
     pub annotates_nodes_in_rollouts: bool,
+    /// When a set has too many Machines.
+    pub overshoot: OvershootSettings,
     /// No set creates a Machine while this many exist in the namespace, those in deletion included.
     pub max_machines: usize,
     /// No set creates a Machine while its deployment has this many, those in deletion included.
@@ -24,8 +26,26 @@ impl Default for FleetSettings {
             preserve_timeout: SignedDuration::from_hours(96),
             honor_min_ready_seconds: false,
             annotates_nodes_in_rollouts: true,
+            overshoot: OvershootSettings::default(),
             max_machines: 20_000,
             max_machines_per_deployment: 10_000,
         }
+    }
+}
+
+/// See the flags of machine-controller-manager: `--safety-up`, `--safety-down`, `--machine-safety-overshooting-period`.
+#[derive(Clone, Copy, Debug)]
+pub struct OvershootSettings {
+    /// How many Machines more than the replicas and the surge are too many.
+    pub up: usize,
+    /// How many fewer there have to be than that for the freeze to end.
+    pub down: usize,
+    /// How often a frozen set looks again.
+    pub period: SignedDuration,
+}
+
+impl Default for OvershootSettings {
+    fn default() -> Self {
+        Self { up: 2, down: 1, period: SignedDuration::from_mins(1) }
     }
 }

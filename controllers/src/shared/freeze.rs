@@ -1,14 +1,30 @@
-//! The freeze of machine-controller-manager, and its end.
-//!
-//! machine-controller-manager labels a MachineSet that has too many machines, and its MachineDeployment, and creates no machine
-//! until there are fewer. Nodewright, whose sets never have too many, does not freeze. It ends the freezes that it finds after a
-//! take-over: nobody else would.
+//! The label of a freeze: a MachineSet that has too many machines, and its MachineDeployment, bear it, and the set creates none
+//! until there are fewer. machine-controller-manager has the same label, and its freezes end here after a take-over.
+
+use std::collections::BTreeMap;
 
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodewright_api::{annotations, labels};
+use serde_json::json;
 
 use super::patch;
+
+/// Adds the label of a freeze. Empty if the object bears it.
+pub(crate) fn freeze(seen: &ObjectMeta) -> Patch {
+    let labels = seen.labels.as_ref().filter(|all| !all.is_empty());
+    let add = match labels.map(|all| all.get(labels::FREEZE)) {
+        Some(Some(value)) if value == labels::FREEZE_VALUE => return Patch::default(),
+        Some(_) => patch::set(&["metadata", "labels", labels::FREEZE], labels::FREEZE_VALUE.into()),
+        None => patch::set(&["metadata", "labels"], json!({labels::FREEZE: labels::FREEZE_VALUE})),
+    };
+    Patch(vec![patch::same_version(seen), add])
+}
+
+/// Asks for the end of the freeze in the name of a user.
+pub(crate) fn ask_to_unfreeze(seen: &ObjectMeta) -> Patch {
+    patch::annotate(seen, &BTreeMap::from([(annotations::UNFREEZE, "true".to_owned())]))
+}
 
 /// Whether a user has asked for the end of the freeze.
 pub(crate) fn is_unfreeze_wanted(seen: &ObjectMeta) -> bool {
@@ -31,7 +47,7 @@ pub(crate) fn unfreeze(seen: &ObjectMeta) -> Patch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     fn unfrozen(metadata: &Value) -> Value {
         let seen: ObjectMeta = serde_json::from_value(metadata.clone()).unwrap();

@@ -235,6 +235,10 @@ impl Oracles {
         if let Some(drains) = &mut self.drains {
             self.violations.extend(drains.change(plural, name, change));
         }
+        let freeze = |state: Option<&Value>| state.is_some_and(|it| it["metadata"]["labels"]["freeze"] == "True");
+        if freeze(new) && !freeze(old) {
+            self.violations.push(format!("I23: {plural} {name} is frozen, and has not too many machines"));
+        }
         let counted = ["machinedeployments", "machinesets", "machines", "nodes"].contains(&plural);
         if counted && !is_foreign(name) {
             let counts = self.counts.0.entry(plural.to_owned()).or_default();

@@ -150,8 +150,9 @@ fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     cluster.edit_sets(|set| {
         set["metadata"]["annotations"]["nodewright.dev/ledger"] = "k7f;0".into();
-        set["metadata"]["labels"]["freeze"] = "True".into();
+        freeze(set);
     });
+    cluster.edit(freeze);
     cluster.change("/spec/replicas", json!(5));
     let plan = cluster.plan();
     let applied = plan.steps().find_map(|planned| match &planned.step {
@@ -166,20 +167,45 @@ fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
 }
 
 #[test]
-fn a_freeze_ends_after_that_of_the_sets() {
+fn a_deployment_is_frozen_while_one_of_its_sets_is() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    let freeze = |object: &mut Value| object["metadata"]["labels"]["freeze"] = "True".into();
-    cluster.edit(|deployment| {
-        freeze(deployment);
-        deployment["status"]["conditions"] = json!([{"type": "Frozen", "status": "True"}]);
-    });
     cluster.edit_sets(freeze);
     cluster.settle();
-    assert_eq!(cluster.live()["metadata"]["labels"]["freeze"], "True", "a set is frozen");
-    cluster.edit_sets(|set| drop(set["metadata"]["labels"].as_object_mut().unwrap().remove("freeze")));
+    assert_eq!(cluster.live()["metadata"]["labels"]["freeze"], "True");
+    let condition = cluster.condition("Frozen").unwrap();
+    assert_eq!(condition["reason"], "OverShootingReplicaCount", "{condition}");
+    cluster.edit_sets(unfreeze);
     cluster.settle();
     assert!(cluster.live()["metadata"]["labels"].get("freeze").is_none());
     assert_eq!(cluster.condition("Frozen"), None);
+}
+
+#[test]
+fn one_annotation_ends_the_freeze_of_all_sets_of_a_deployment_once() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let asks = |object: &Value| object["metadata"]["annotations"].get(UNFREEZE).is_some();
+    cluster.edit_sets(freeze);
+    cluster.settle();
+    cluster.edit(|deployment| deployment["metadata"]["annotations"][UNFREEZE] = "now".into());
+    cluster.settle();
+    let live = cluster.live();
+    assert!(!asks(&live) && live["metadata"]["labels"].get("freeze").is_none(), "{live}");
+    cluster.edit_sets(|set| {
+        assert!(asks(set), "its own controller ends its freeze: {set}");
+        set["metadata"]["annotations"].as_object_mut().unwrap().remove(UNFREEZE);
+    });
+    cluster.settle();
+    assert_eq!(cluster.live()["metadata"]["labels"]["freeze"], "True", "the set has been frozen again");
+}
+
+const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
+
+fn freeze(object: &mut Value) {
+    object["metadata"]["labels"]["freeze"] = "True".into();
+}
+
+fn unfreeze(object: &mut Value) {
+    object["metadata"]["labels"].as_object_mut().unwrap().remove("freeze");
 }
 
 #[test]

@@ -9,10 +9,11 @@ fn limited(in_all: usize, of_deployment: usize) -> MachineSetController {
 }
 
 /// A set that has one machine of `replicas`, where this many exist in the namespace and in the deployment.
-fn crowded(replicas: i32, of_namespace: usize, of_deployment: usize) -> Snapshot {
+fn crowded(replicas: i32, namespace: usize, deployment: usize) -> Snapshot {
     let set = machine_set("set", replicas, Some(LEDGER));
     let only = member(&set, 0).build();
-    Snapshot { population: Population { of_namespace, of_deployment }, ..snapshot(set, vec![only]) }
+    let population = Population { namespace, deployment, ..Population::default() };
+    Snapshot { population, ..snapshot(set, vec![only]) }
 }
 
 fn plan_of(snapshot: &Snapshot, controller: &MachineSetController) -> Plan<Never> {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use kube::ResourceExt;
+use kube::{Api, ResourceExt, api::PostParams};
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e_cloud::{ClientError, Code, Effect, FaultOperation, FaultOrder, KubeletOrder};
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure, history::State, objects::ENVIRONMENT_LABEL, waits};
+use nodewright_e2e_scenarios::{
+    Environment, Failure, TestResult, ensure, history::State, objects::ENVIRONMENT_LABEL, waits,
+};
 
 use crate::health::one_at_a_time;
 
@@ -136,5 +138,36 @@ async fn of_sixty_deleted_nodes_one_machine_goes_at_a_time_and_says_who_goes_fir
         said.is_some_and(|text| waiting.keys().any(|name| *name != machine.name_any() && text.contains(name.as_str())))
     };
     ensure(waiting.values().any(|machine| names(machine)), || "none of those that wait names another one".to_owned())?;
+    env.end().await
+}
+
+/// The freeze of a set is the last line of defence. Machines that somebody makes by hand look like those of a controller gone wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_made_by_hand_freeze_their_set_until_they_are_gone() -> TestResult {
+    let env = Environment::builder("byhand").cloud_flags(["--delete-seconds=0"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2)).await?;
+    let wanted = env.wait_for_running(2).await?;
+    env.manager().await?.terminate().await?;
+    let machines: Api<Machine> = Api::namespaced(env.client(), env.namespace());
+    let model = wanted.values().next().ok_or_else(|| Failure::new("no machine"))?;
+    for number in 0..4 {
+        let mut copy = Machine::new(&format!("by-hand-{number}"), model.spec.clone());
+        copy.metadata.labels.clone_from(&model.metadata.labels);
+        copy.spec.provider_id = String::new();
+        machines.create(&PostParams::default(), &copy).await?;
+    }
+    env.manager().await?.start_again().await?;
+    let reasons = async || env.kubectl("get events -o jsonpath={.items[*].reason}").await;
+    env.wait_for("the freeze to begin", async || Ok(reasons().await?.contains("FrozeMachineSet"))).await?;
+    env.wait_for("the freeze to end", async || Ok(reasons().await?.contains("UnfrozeMachineSet"))).await?;
+    let after = env.wait_for_running(2).await?;
+    ensure(after.keys().eq(wanted.keys()), || format!("others stay: {:?}", after.keys()))?;
+    env.wait_for("the other VMs to go", async || Ok(env.vms().await?.len() == 2)).await?;
+    let labels =
+        async || env.kubectl("get machinesets,machinedeployments -o jsonpath={.items[*].metadata.labels.freeze}").await;
+    env.wait_for("no label to be left", async || Ok(labels().await?.trim().is_empty())).await?;
+    env.scale("a", 3).await?;
+    env.wait_for_running(3).await?;
     env.end().await
 }

@@ -1,0 +1,91 @@
+//! The overshoot freeze: the last line of defence against too many Machines. A set that finds more than it can explain creates
+//! none until there are fewer. Thresholds, label, condition and events are those of machine-controller-manager.
+//!
+//! machine-controller-manager counts the Machines that a set has, those in deletion included, so that a plain scale-down freezes
+//! the set, and what fails meanwhile is not replaced. Here those count that nobody is about to delete: what the set keeps, the
+//! Machines without an owner that it selects, and of its deployment's other sets as many as their sizes allow. So sets that
+//! overshoot together are noticed too.
+
+use nodewright_api::{MachineDeployment, MachineSet, annotations, reasons::events};
+use nodewright_runtime::{
+    effect::Never,
+    events::Event,
+    object::{annotation, name},
+    plan::{Plan, Step, reference},
+};
+
+use super::snapshot::{Members, Snapshot};
+use crate::shared::{CONTROL, fleet::OvershootSettings, freeze, ledger::Ledger};
+
+/// How many Machines there are, and how many are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Overshoot {
+    present: usize,
+    too_many: usize,
+}
+
+impl Overshoot {
+    /// `None` if the deployment has no readable bounds. Its sets may be larger than it wants, until it has scaled them down.
+    pub(super) fn of(members: &Members<'_>, settings: &OvershootSettings) -> Option<Self> {
+        let snapshot = members.snapshot;
+        let own = members.staying.len() + members.unreadable + snapshot.orphans.len();
+        let limit = limit(&snapshot.set, snapshot.deployment.as_deref())?.max(snapshot.population.sizes);
+        let too_many = limit.saturating_add(settings.up);
+        Some(Self { present: own + snapshot.population.other_sets, too_many })
+    }
+
+    fn is_reached(self) -> bool {
+        self.present >= self.too_many
+    }
+
+    fn has_ended(self, settings: &OvershootSettings) -> bool {
+        self.present <= self.too_many.saturating_sub(settings.down)
+    }
+
+    fn text(self) -> String {
+        let Self { present, too_many } = self;
+        format!(
+            "there are {present} machines, and {too_many} are too many: no machine is created until there are fewer; see which \
+             of them are wanted, and delete the others"
+        )
+    }
+}
+
+/// With a deployment its replicas and surge, without one twice the set's replicas.
+fn limit(set: &MachineSet, deployment: Option<&MachineDeployment>) -> Option<usize> {
+    let count = |number: i32| usize::try_from(number).unwrap_or(0);
+    match deployment {
+        Some(deployment) => {
+            let surge = deployment.update_bounds().ok()?.max_surge;
+            Some(count(deployment.spec.replicas).saturating_add(count(surge)))
+        }
+        None => Some(count(set.spec.replicas).saturating_mul(2)),
+    }
+}
+
+/// Freezes the set, or ends its freeze. A user ends it with an annotation, once.
+pub(super) fn judged(members: &Members<'_>, settings: &OvershootSettings) -> Plan<Never> {
+    let set = members.snapshot.set.as_ref();
+    let mut plan = Plan::idle();
+    let Some(overshoot) = Overshoot::of(members, settings) else { return plan };
+    if overshoot.has_ended(settings) || freeze::is_unfreeze_wanted(&set.metadata) {
+        let step = Step::edit(CONTROL, set, freeze::unfreeze(&set.metadata));
+        if step.is_some() && set.is_frozen() {
+            let text = format!("Unfroze machine set {}", name(set));
+            plan.event(Event::normal(reference(set), events::UNFROZE_MACHINE_SET, text));
+        }
+        plan.then("there are no longer too many machines, or a user ends the freeze", step);
+    } else if overshoot.is_reached() && !set.is_frozen() {
+        plan.then("there are too many machines", Step::edit(CONTROL, set, freeze::freeze(&set.metadata)));
+        let text = format!("Froze machine set {}: {}", name(set), overshoot.text());
+        plan.event(Event::warning(reference(set), events::FROZE_MACHINE_SET, text));
+    }
+    plan
+}
+
+/// The message of the condition of a frozen set.
+pub(super) fn frozen_text(snapshot: &Snapshot, settings: &OvershootSettings) -> String {
+    let ledger = annotation(snapshot.set.as_ref(), annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
+    let overshoot = ledger.and_then(|ledger| Overshoot::of(&Members::of(snapshot, &ledger), settings));
+    overshoot.map_or_else(|| "no machine is created".to_owned(), Overshoot::text)
+}
