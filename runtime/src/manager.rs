@@ -364,16 +364,16 @@ async fn report_contact(stores: Stores, end: CancellationToken) {
     let mut lost = BTreeMap::new();
     while timeout(Duration::from_secs(1), end.cancelled()).await.is_err() {
         for cluster in stores.clusters() {
+            let is_lost = !stores.has_contact(cluster);
             // Nothing is lost that was not there: the start logs what it waits for.
-            let was_lost = match (stores.has_contact(cluster), lost.get(&cluster)) {
-                (false, None) => continue,
-                (has_contact, _) => lost.insert(cluster, !has_contact),
-            };
-            match (was_lost, stores.has_contact(cluster)) {
-                (Some(false), false) => {
+            if is_lost && !lost.contains_key(&cluster) {
+                continue;
+            }
+            match (lost.insert(cluster, is_lost), is_lost) {
+                (Some(false), true) => {
                     tracing::warn!(%cluster, "the API server is out of reach: what it last reported is not judged");
                 }
-                (Some(true), true) => {
+                (Some(true), false) => {
                     tracing::info!(%cluster, "the API server is back: reports from before count only for the good at first");
                 }
                 _ => {}

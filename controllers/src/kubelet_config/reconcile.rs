@@ -6,7 +6,6 @@ use kube::Resource;
 use nodewright_api::{
     annotations::{GENERATED_CONTENT, RENDER_INPUTS},
     machine_config::{GENERATED_BY, MachineConfig, MachineConfigSpec, ROLE},
-    reasons::machine_config_pool::MACHINE_CONFIG_OPERATOR_RUNS,
 };
 use nodewright_render::{inputs, kubelet};
 use nodewright_runtime::{
@@ -31,10 +30,7 @@ use crate::shared::{
 pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
     let mut plan = Plan::idle();
     plan.scoped_watch(Operator::watch());
-    if let Some(obstacle) = snapshot.operator.obstacle(context) {
-        plan.notes = obstacle.note.map(|note| vec![note.into()]);
-        plan.wait(MACHINE_CONFIG_OPERATOR_RUNS, format!("machine-config-operator runs: {}", obstacle.text));
-        plan.wake = obstacle.until;
+    if snapshot.operator.holds_up(context, &mut plan) {
         return plan;
     }
     if let Some(finalizer) = foreign_finalizer(snapshot) {

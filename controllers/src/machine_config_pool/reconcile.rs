@@ -35,10 +35,7 @@ pub(super) fn plan(settings: &Settings, context: &Context<'_, Never>, snapshot: 
         // Garbage collection deletes what it owns.
         return plan;
     }
-    if let Some(obstacle) = snapshot.operator.obstacle(context) {
-        plan.notes = obstacle.note.map(|note| vec![note.into()]);
-        plan.wait(reasons::MACHINE_CONFIG_OPERATOR_RUNS, format!("machine-config-operator runs: {}", obstacle.text));
-        plan.wake = obstacle.until;
+    if snapshot.operator.holds_up(context, &mut plan) {
         return plan;
     }
     let decision = decide(context, snapshot);

@@ -9,6 +9,7 @@ use nodewright_api::{
     machine_config::{
         GENERATED_BY, GROUP, KubeletConfig, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE, WORKER,
     },
+    reasons::machine_config_pool::MACHINE_CONFIG_OPERATOR_RUNS,
     selector,
 };
 use nodewright_render::Input;
@@ -16,7 +17,7 @@ use nodewright_runtime::{
     cache::{Lookup, Stores, Unreadable},
     effect::Effect,
     object::{ObjectRef, annotation, controller, label, name},
-    plan::Context,
+    plan::{Context, Plan},
     scoped_watch::ScopedWatch,
 };
 use serde::Deserialize;
@@ -114,10 +115,19 @@ impl Operator {
         Self(stores.named::<Lease>(&operator_lease(), ""))
     }
 
+    /// Whether we must not act; then the plan says why, and when to look again.
+    pub(crate) fn holds_up<E: Effect>(&self, context: &Context<'_, E>, plan: &mut Plan<E>) -> bool {
+        let Some(obstacle) = self.obstacle(context) else { return false };
+        plan.notes = obstacle.note.map(|note| vec![note.into()]);
+        plan.wait(MACHINE_CONFIG_OPERATOR_RUNS, format!("machine-config-operator runs: {}", obstacle.text));
+        plan.wake = obstacle.until;
+        true
+    }
+
     /// Why we must not act; with a note for the next plan, and when to look again.
     ///
     /// Its Lease counts as renewed until we have seen it unchanged for its own duration: clocks need not agree.
-    pub(crate) fn obstacle<E: Effect>(&self, context: &Context<'_, E>) -> Option<Obstacle> {
+    fn obstacle<E: Effect>(&self, context: &Context<'_, E>) -> Option<Obstacle> {
         let lease = match &self.0 {
             Lookup::Missing => return None,
             Lookup::Found(lease) => lease,
@@ -138,10 +148,10 @@ impl Operator {
 
 /// Why machine-config-operator counts as running.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Obstacle {
-    pub(crate) text: String,
-    pub(crate) note: Option<String>,
-    pub(crate) until: Option<Timestamp>,
+struct Obstacle {
+    text: String,
+    note: Option<String>,
+    until: Option<Timestamp>,
 }
 
 impl Obstacle {
