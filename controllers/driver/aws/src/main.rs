@@ -1,0 +1,63 @@
+//! The binary `nodewright-driver-aws`: the driver of Amazon EC2 in a process of its own.
+
+use std::{process::ExitCode, sync::Arc, time::Duration};
+
+use clap::Parser;
+use nodewright_driver_aws::{AwsDriver, Options, PROVIDER_ID_PREFIX};
+use nodewright_driver_server::{self as driver_server, Provider};
+
+/// Serves VMs of Amazon EC2 over the drivers' protocol.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "nodewright-driver-aws", version)]
+struct Arguments {
+    #[command(flatten)]
+    server: driver_server::Arguments,
+    /// URL of EC2, such as that of a VPC endpoint; by default that of the class's region.
+    #[arg(long, env = "AWS_ENDPOINT_URL", value_name = "URL")]
+    endpoint_url: Option<String>,
+    /// Timeout of a request to EC2, in seconds. A call may make four.
+    #[arg(long, default_value = "20", value_parser = seconds, value_name = "SECONDS")]
+    request_timeout: Duration,
+    /// How long EC2 may hide a new VM, in seconds.
+    #[arg(long, default_value = "30", value_parser = seconds, value_name = "SECONDS")]
+    consistency: Duration,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=3600.0).contains(seconds)).map(Duration::from_secs_f64);
+    seconds.ok_or_else(|| "a number of seconds from 0 to 3600, such as 15 or 0.5".to_owned())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let Arguments { server, endpoint_url, request_timeout, consistency } = Arguments::parse();
+    let endpoint = endpoint_url.filter(|url| !url.is_empty());
+    match AwsDriver::new(&Options { endpoint, request_timeout, consistency }) {
+        Ok(driver) => {
+            let provider = Provider { id_prefix: PROVIDER_ID_PREFIX.to_owned(), initializes: true };
+            driver_server::run(server, Arc::new(driver), provider).await
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+        let line = ["d", "--socket=/s", "--stop-with-stdin", "--request-timeout=0.5", "--endpoint-url=http://h"];
+        let read = Arguments::try_parse_from(line).unwrap();
+        assert!(read.server.stop_with_stdin && read.request_timeout == Duration::from_millis(500));
+        for wrong in ["--consistency=-1", "--consistency=NaN", "--consistency=soon", "--request-timeout=1e30"] {
+            assert!(Arguments::try_parse_from(["d", "--socket=/s", wrong]).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The contract suite with moto's EC2.
+
+use std::collections::BTreeSet;
+
+use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
+use serde_json::json;
+
+use super::{
+    moto::{Cloud, Moto, REGION, REJECTED_KEY, between},
+    *,
+};
+use crate::parameters::{Action, describe_tagged};
+
+const SECRET_KEY: &str = "hunter2-of-the-account";
+const PAGE: usize = 5;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_driver_keeps_the_contract_with_moto() {
+    let Some(moto) = Moto::start("the_driver_keeps_the_contract_with_moto").await else { return };
+    let report = contract::run(&Account::open(&moto).await).await;
+    report.assert_kept();
+    assert_eq!(report.skipped(), Vec::<&str>::new());
+}
+
+/// The VM that a class with every field of moto's becomes, as EC2 shows it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vm_is_what_its_class_says() {
+    let Some(moto) = Moto::start("a_vm_is_what_its_class_says").await else { return };
+    let account = Account::open(&moto).await;
+    let mut class = account.class("c");
+    let mut spec: Value = class.provider_spec.parse().unwrap();
+    spec["srcAndDstChecksEnabled"] = json!(false);
+    spec["instanceMetadataOptions"] = json!({"httpTokens": "required", "httpPutResponseHopLimit": 2});
+    spec["blockDevices"] = json!([
+        {"deviceName": "/root", "ebs": {"volumeSize": 50, "volumeType": "gp3"}},
+        {"deviceName": "/dev/sdf", "ebs": {"volumeSize": 20, "volumeType": "gp2", "encrypted": true}},
+    ]);
+    class.provider_spec = RawJson::from(&spec);
+    let driver = account.driver();
+    let made = driver.create(machine("m", class.clone())).await.unwrap();
+    assert!(made.uninitialized && made.node_name.ends_with(".eu-west-1.compute.internal"), "{made:?}");
+    driver.initialize(machine("m", class.clone())).await.unwrap();
+    assert!(!driver.status(machine("m", class)).await.unwrap().uninitialized);
+    let shown = moto.make("ec2", "Action=DescribeInstances&Version=2016-11-15".to_owned()).await;
+    for part in [
+        "<clientToken>uid-of-m</clientToken>",
+        "<httpTokens>required</httpTokens>",
+        "<httpPutResponseHopLimit>2<",
+        "<deviceName>/dev/sda1</deviceName>",
+        "<deviceName>/dev/sdf</deviceName>",
+        "instance-profile/nodes</arn>",
+        "<key>Name</key><value>m</value>",
+        "<key>kubernetes.io/cluster/c</key><value>1</value>",
+    ] {
+        assert!(shown.contains(part), "{part} is missing in {shown}");
+    }
+    let volumes = moto.make("ec2", "Action=DescribeVolumes&Version=2016-11-15".to_owned()).await;
+    assert!(volumes.contains("<size>50</size>") && volumes.contains("<size>20</size>"), "{volumes}");
+}
+
+/// An account with a network.
+struct Account {
+    url: String,
+    cloud: Cloud,
+    image: String,
+    subnet: String,
+    group: String,
+}
+
+impl Account {
+    async fn open(moto: &Moto) -> Self {
+        let ec2 = async |form: &str| moto.make("ec2", format!("{form}&Version=2016-11-15")).await;
+        moto.make("iam", "Action=CreateInstanceProfile&InstanceProfileName=nodes&Version=2010-05-08".to_owned()).await;
+        let vpc = between(&ec2("Action=CreateVpc&CidrBlock=10.0.0.0/16").await, "<vpcId>", "</vpcId>");
+        let subnet = format!("Action=CreateSubnet&VpcId={vpc}&CidrBlock=10.0.0.0/20&AvailabilityZone=eu-west-1a");
+        let subnet = between(&ec2(&subnet).await, "<subnetId>", "</subnetId>");
+        let group = format!("Action=CreateSecurityGroup&GroupName=nodes&GroupDescription=nodes&VpcId={vpc}");
+        let group = between(&ec2(&group).await, "<groupId>", "</groupId>");
+        let images = ec2("Action=DescribeImages&Owner.1=amazon").await;
+        let image = between(&images, "<imageId>", "</imageId>");
+        Self { url: moto.url.clone(), cloud: moto.cloud(), image, subnet, group }
+    }
+
+    fn spec(&self, cluster: &str) -> Value {
+        json!({
+            "ami": self.image, "region": REGION, "machineType": "t3.small", "iam": {"name": "nodes"},
+            "networkInterfaces": [{"subnetID": self.subnet, "securityGroupIDs": [self.group]}],
+            "blockDevices": [{"ebs": {"volumeSize": 8, "volumeType": "gp3"}}],
+            "tags": {format!("kubernetes.io/cluster/{cluster}"): "1", "kubernetes.io/role/node": "1"},
+        })
+    }
+
+    fn class_with(&self, cluster: &str, key: &str) -> Class {
+        let keys = [("providerAccessKeyId", key), ("providerSecretAccessKey", SECRET_KEY)];
+        Class { secret: secret(&keys), ..contract::class(&self.spec(cluster)) }
+    }
+
+    /// A request of the account's owner, who bypasses the driver.
+    async fn ask<T: serde::de::DeserializeOwned>(&self, action: Action) -> std::result::Result<T, BoxError> {
+        let driver = self.cloud.driver(&self.url, PAGE);
+        driver.client.call(&session(), &action).await.map_err(|refused| refused.error.into())
+    }
+}
+
+fn session() -> Session {
+    Session { region: REGION.to_owned(), key: AccessKey::of(&keys()).unwrap() }
+}
+
+impl Fixture for Account {
+    fn driver(&self) -> Arc<dyn Driver> {
+        Arc::new(self.cloud.driver(&self.url, PAGE))
+    }
+
+    fn class(&self, cluster: &str) -> Class {
+        self.class_with(cluster, "AKIATEST")
+    }
+
+    fn provider_id_prefix(&self) -> &'static str {
+        PROVIDER_ID_PREFIX
+    }
+
+    fn invalid_specs(&self, cluster: &str) -> Vec<InvalidSpec> {
+        let with = |path: &'static str, field: &str, value: Value| {
+            let mut spec = self.spec(cluster);
+            spec[field] = value;
+            InvalidSpec { path, spec: RawJson::from(&spec) }
+        };
+        vec![
+            with("machineType", "machineType", json!([contract::SECRET])),
+            with("networkInterfaces", "networkInterfaces", json!([])),
+            with("blockDevices[0].ebs.volumeSize", "blockDevices", json!([{"ebs": {"volumeType": "gp3"}}])),
+            with("password", "password", json!(contract::SECRET)),
+            with("tags", "tags", json!({})),
+        ]
+    }
+
+    fn rejected_class(&self, cluster: &str) -> Option<Class> {
+        Some(self.class_with(cluster, REJECTED_KEY))
+    }
+
+    fn secrets(&self) -> Vec<String> {
+        vec![SECRET_KEY.to_owned()]
+    }
+
+    fn list_size(&self) -> usize {
+        2 * PAGE + 1
+    }
+
+    fn vms(&self) -> Hook<'_, BTreeSet<String>> {
+        async {
+            let driver = self.cloud.unhidden(&self.url);
+            let all = driver.client.list(&session(), &describe_tagged(&BTreeMap::new())).await;
+            Ok(Some(all.map_err(|refused| refused.error)?.iter().map(|vm| provider_id(REGION, &vm.id)).collect()))
+        }
+        .boxed()
+    }
+
+    fn stop_vm(&self, id: &str) -> Hook<'_, ()> {
+        let id = instance_id(REGION, id).unwrap().to_owned();
+        async move {
+            self.ask::<Terminated>(Action::new("StopInstances").with("InstanceId.1", id)).await?;
+            Ok(Some(()))
+        }
+        .boxed()
+    }
+
+    fn untagged_vm(&self) -> Hook<'_, String> {
+        async {
+            let run = Action::new("RunInstances").with("ImageId", &self.image).with("MinCount", 1).with("MaxCount", 1);
+            let made: Reservation = self.ask(run.with("SubnetId", &self.subnet)).await?;
+            Ok(Some(provider_id(REGION, &made.instances_set.items[0].id)))
+        }
+        .boxed()
+    }
+
+    fn hide_next_vm(&self) -> Hook<'_, ()> {
+        self.cloud.hide_next();
+        ready(Ok(Some(()))).boxed()
+    }
+
+    fn begin_outage(&self, outage: Outage) -> Hook<'_, ()> {
+        self.cloud.set_outage(Some(outage));
+        ready(Ok(Some(()))).boxed()
+    }
+
+    fn end_outage(&self) -> Hook<'_, ()> {
+        self.cloud.set_outage(None);
+        ready(Ok(Some(()))).boxed()
+    }
+}
