@@ -174,6 +174,10 @@ test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs ro
 	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace --test real_nodes -- --include-ignored
 
+.PHONY: test-aws
+test-aws: ## Run the contract suite of drivers on the AWS driver, with moto's EC2 (2 minutes; installs moto at first)
+	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) cargo test --locked --package nodewright-driver-aws
+
 .PHONY: test-mcm
 test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
 	cargo build --locked --workspace --all-targets
