@@ -43,7 +43,7 @@ impl Instances {
     }
 }
 
-/// What one request has made: the answer of RunInstances, and a part of DescribeInstances's.
+/// What one request has made: the answer of `RunInstances`, and a part of that of `DescribeInstances`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Reservation {
@@ -129,7 +129,7 @@ pub(crate) struct Image {
     pub root_device_name: String,
 }
 
-/// The answer of TerminateInstances: that it is one is all that counts.
+/// The answer of `TerminateInstances`: that it is one is all that counts.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Terminated {

@@ -38,6 +38,7 @@ impl Action {
         Self { name, parameters: vec![] }
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "a call with a number or a text reads better without a reference")]
     fn set(&mut self, name: impl Into<String>, value: impl ToString) {
         self.parameters.push((name.into(), value.to_string()));
     }

@@ -92,6 +92,7 @@ pub(crate) struct Ebs {
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(clippy::struct_field_names, reason = "they are the names in the class")]
 pub(crate) struct CapacityReservation {
     pub capacity_reservation_preference: Option<String>,
     pub capacity_reservation_id: Option<String>,
@@ -119,6 +120,7 @@ pub(crate) struct IamProfile {
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[allow(clippy::struct_field_names, reason = "they are the names in the class")]
 pub(crate) struct MetadataOptions {
     pub http_endpoint: Option<String>,
     pub http_protocol_ipv6: Option<String>,
@@ -184,8 +186,7 @@ impl Identity {
         let own = all.filter(|(key, _)| key.contains(CLUSTER_TAG) || key.contains(ROLE_TAG));
         let tags: Option<BTreeMap<_, _>> =
             own.map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect();
-        let tags =
-            tags.filter(|tags| rules::has_owner(tags)).ok_or_else(|| invalid(&format!("tags: {}", rules::TAGS)))?;
+        let tags = tags.filter(rules::has_owner).ok_or_else(|| invalid(&format!("tags: {}", rules::TAGS)))?;
         let checks = document.get("srcAndDstChecksEnabled").and_then(Value::as_bool);
         Ok(Self { region: region.to_owned(), tags, forwards: checks == Some(false) })
     }

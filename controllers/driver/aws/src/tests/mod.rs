@@ -55,8 +55,11 @@ fn scripted(answers: &[(u16, &str)]) -> (AwsDriver, Asked) {
 }
 
 fn vm(id: &str, state: &str, tags: &[(&str, &str)]) -> String {
-    let tags: String =
-        tags.iter().map(|(key, value)| format!("<item><key>{key}</key><value>{value}</value></item>")).collect();
+    let tags = tags
+        .iter()
+        .map(|(key, value)| format!("<item><key>{key}</key><value>{value}</value></item>"))
+        .collect::<Vec<_>>()
+        .concat();
     format!(
         "<item><instanceId>{id}</instanceId><instanceState><name>{state}</name></instanceState><clientToken>uid-of-m</clientToken>\
          <privateDnsName>ip-10-0-0-4.eu-west-1.compute.internal</privateDnsName><privateIpAddress>10.0.0.4</privateIpAddress>\
@@ -66,7 +69,8 @@ fn vm(id: &str, state: &str, tags: &[(&str, &str)]) -> String {
 }
 
 fn page(vms: &[String], next: &str) -> String {
-    let vms: String = vms.iter().map(|vm| format!("<item><instancesSet>{vm}</instancesSet></item>")).collect();
+    let vms: Vec<String> = vms.iter().map(|vm| format!("<item><instancesSet>{vm}</instancesSet></item>")).collect();
+    let vms = vms.concat();
     format!(
         "<DescribeInstancesResponse><reservationSet>{vms}</reservationSet><nextToken>{next}</nextToken></DescribeInstancesResponse>"
     )
