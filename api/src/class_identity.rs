@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{MachineClass, annotations};
 
@@ -19,7 +19,7 @@ const PROVIDER_SPEC: &str = "providerSpec.";
 pub struct ClassIdentity(BTreeMap<String, Value>);
 
 impl ClassIdentity {
-    /// The identity that a class has. `fields` are JSON paths below `providerSpec`.
+    /// The identity that a class has. `fields` are paths below `providerSpec`, see [`identity_value`].
     pub fn of(class: &MachineClass, fields: &[String]) -> Self {
         let spec = spec(class);
         let fields = fields.iter().map(|field| format!("{PROVIDER_SPEC}{field}"));
@@ -76,7 +76,22 @@ fn value(class: &MachineClass, spec: &Value, path: &str) -> Value {
         return Some(class.provider.to_ascii_lowercase()).filter(|provider| !provider.is_empty()).into();
     }
     let Some(path) = path.strip_prefix(PROVIDER_SPEC) else { return Value::Null };
-    path.split('.').try_fold(spec, |value, part| value.get(part)).cloned().unwrap_or_default()
+    identity_value(spec, path)
+}
+
+/// The value at a path of a `providerSpec`, or null. A path is names of fields with dots between them, such as `account.id`. A text in
+/// brackets at its end stands for the entries of an object whose keys contain it: `tags[kubernetes.io/cluster/]` is those tags.
+pub fn identity_value(spec: &Value, path: &str) -> Value {
+    let (path, part_of_key) = match path.strip_suffix(']').and_then(|path| path.split_once('[')) {
+        Some((path, part_of_key)) => (path, Some(part_of_key)),
+        None => (path, None),
+    };
+    let value = path.split('.').try_fold(spec, |value, part| value.get(part));
+    let Some(part_of_key) = part_of_key else { return value.cloned().unwrap_or_default() };
+    let entries = value.and_then(Value::as_object).into_iter().flatten();
+    let entries: Map<_, _> =
+        entries.filter(|(key, _)| key.contains(part_of_key)).map(|(key, value)| (key.clone(), value.clone())).collect();
+    if entries.is_empty() { Value::Null } else { entries.into() }
 }
 
 #[cfg(test)]
@@ -90,6 +105,30 @@ mod tests {
         let class =
             json!({"metadata": {"name": "c", "annotations": annotations}, "provider": provider, "providerSpec": spec});
         serde_json::from_value(class).unwrap()
+    }
+
+    #[test]
+    fn entries_of_an_object_are_chosen_by_a_part_of_their_keys() {
+        let fields = ["tags[example.org/cluster/]".to_owned()];
+        let with = |tags: Value| class("p", &json!({"tags": tags}), None);
+        let before = with(json!({"example.org/cluster/a": "1", "team": "x"}));
+        let identity = ClassIdentity::of(&before, &fields);
+        let text = r#"{"provider":"p","providerSpec.tags[example.org/cluster/]":{"example.org/cluster/a":"1"}}"#;
+        assert_eq!(identity.to_text(), text);
+        assert!(identity.changed_in(&with(json!({"example.org/cluster/a": "1", "team": "y"}))).is_empty());
+        for tags in [
+            json!({"example.org/cluster/a": "2"}),
+            json!({"example.org/cluster/b": "1"}),
+            json!({"example.org/cluster/a": "1", "example.org/cluster/b": "1"}),
+            json!({}),
+            json!("text"),
+        ] {
+            assert_eq!(identity.changed_in(&with(tags.clone())), ["providerSpec.tags[example.org/cluster/]"], "{tags}");
+        }
+        let spec = json!({"tags": {"team": "x"}});
+        assert_eq!(identity_value(&spec, "tags[cluster]"), Value::Null);
+        assert_eq!(identity_value(&spec, "tags.team[x]"), Value::Null);
+        assert_eq!(identity_value(&spec, "tags.team"), json!("x"));
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub mod taints;
 pub mod validation;
 mod wire;
 
-pub use class_identity::ClassIdentity;
+pub use class_identity::{ClassIdentity, identity_value};
 pub use codes::Code;
 pub use common::{
     ClassRef, ConditionStatus, LastOperation, MachineSummary, NodeTemplate, NodeTemplateSpec, OperationState,

@@ -271,8 +271,8 @@ pub trait Driver: Send + Sync + 'static {
         ready(()).boxed()
     }
 
-    /// The fields by which `status`, `delete` and `list` find the VMs of a class, as JSON paths below `providerSpec`. They
-    /// must not change while machines use the class: their VMs would be lost.
+    /// The fields by which `status`, `delete` and `list` find the VMs of a class, as paths below `providerSpec` that
+    /// [`nodewright_api::identity_value`] reads. They must not change while machines use the class: their VMs would be lost.
     fn identity(&self) -> Vec<&str>;
 
     /// The timeout of one call. Then it is dropped, and may still take effect for a while.

@@ -380,7 +380,7 @@ impl Driver for AwsDriver {
     }
 
     fn identity(&self) -> Vec<&str> {
-        vec!["region", "tags"]
+        vec!["region", "tags[kubernetes.io/cluster/]", "tags[kubernetes.io/role/]"]
     }
 
     fn deadline(&self) -> Duration {

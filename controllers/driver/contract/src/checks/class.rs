@@ -1,6 +1,6 @@
 //! What a driver says of a class, and does with one that is wrong.
 
-use nodewright_api::Code;
+use nodewright_api::{Code, identity_value};
 use nodewright_driver::{Class, MachineRequest};
 use serde_json::Value;
 
@@ -40,8 +40,7 @@ pub(super) async fn identity(context: &Context<'_>) -> Checked {
         Err(error) => return broken(format!("the fixture's class cannot be read: {error}")),
     };
     let fields = context.calls.driver.identity();
-    let is_there = |path: &str| path.split('.').try_fold(&spec, |part, field| part.get(field)).is_some();
-    match fields.iter().find(|path| !is_there(path)) {
+    match fields.iter().find(|path| identity_value(&spec, path).is_null()) {
         Some(path) => broken(format!("identity has {path:?}, and the fixture's class has no such field")),
         None => Ok(()),
     }
