@@ -36,7 +36,6 @@ enum Meaning {
 const THROTTLED: &[&str] = &[
     "BandwidthLimitExceeded",
     "EC2ThrottledException",
-    "PriorRequestNotComplete",
     "RequestLimitExceeded",
     "RequestThrottled",
     "RequestThrottledException",

@@ -1,9 +1,18 @@
 //! The contract suite with moto's EC2.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicUsize, Ordering},
+};
 
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
+use nodewright_driver_remote::{Remote, RemoteDriver, Source};
+use nodewright_driver_server::{self as driver_server, Provider, Socket};
+use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
+use tempfile::TempDir;
+use tokio::{runtime::Handle, task::block_in_place};
+use tokio_util::sync::CancellationToken;
 
 use super::{
     moto::{Cloud, Moto, REGION, REJECTED_KEY, between},
@@ -18,6 +27,15 @@ const PAGE: usize = 5;
 async fn the_driver_keeps_the_contract_with_moto() {
     let Some(moto) = Moto::start("the_driver_keeps_the_contract_with_moto").await else { return };
     let report = contract::run(&Account::open(&moto).await).await;
+    report.assert_kept();
+    assert_eq!(report.skipped(), Vec::<&str>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_driver_keeps_the_contract_over_the_wire() {
+    let Some(moto) = Moto::start("the_driver_keeps_the_contract_over_the_wire").await else { return };
+    let wire = Some(Wire { folder: tempfile::tempdir().unwrap(), made: AtomicUsize::default() });
+    let report = contract::run(&Account { wire, ..Account::open(&moto).await }).await;
     report.assert_kept();
     assert_eq!(report.skipped(), Vec::<&str>::new());
 }
@@ -58,8 +76,27 @@ async fn a_vm_is_what_its_class_says() {
     assert!(volumes.contains("<size>50</size>") && volumes.contains("<size>20</size>"), "{volumes}");
 }
 
+/// The sockets of drivers that are served by their protocol.
+struct Wire {
+    folder: TempDir,
+    made: AtomicUsize,
+}
+
+impl Wire {
+    async fn served(&self, driver: AwsDriver) -> RemoteDriver {
+        let path = self.folder.path().join(self.made.fetch_add(1, Ordering::Relaxed).to_string());
+        let provider = Provider { id_prefix: PROVIDER_ID_PREFIX.to_owned(), initializes: true };
+        let socket = Socket::bind(&path).unwrap();
+        tokio::spawn(driver_server::serve(Arc::new(driver), provider, socket, CancellationToken::new()));
+        let remote = Remote::start(Source::Socket(path), &Leadership::unlimited()).unwrap();
+        remote.driver().await
+    }
+}
+
 /// An account with a network.
 struct Account {
+    /// `None`: the driver is called in this process.
+    wire: Option<Wire>,
     url: String,
     cloud: Cloud,
     image: String,
@@ -78,7 +115,7 @@ impl Account {
         let group = between(&ec2(&group).await, "<groupId>", "</groupId>");
         let images = ec2("Action=DescribeImages&Owner.1=amazon").await;
         let image = between(&images, "<imageId>", "</imageId>");
-        Self { url: moto.url.clone(), cloud: moto.cloud(), image, subnet, group }
+        Self { wire: None, url: moto.url.clone(), cloud: moto.cloud(), image, subnet, group }
     }
 
     fn spec(&self, cluster: &str) -> Value {
@@ -108,7 +145,11 @@ fn session() -> Session {
 
 impl Fixture for Account {
     fn driver(&self) -> Arc<dyn Driver> {
-        Arc::new(self.cloud.driver(&self.url, PAGE))
+        let driver = self.cloud.driver(&self.url, PAGE);
+        match &self.wire {
+            None => Arc::new(driver),
+            Some(wire) => Arc::new(block_in_place(|| Handle::current().block_on(wire.served(driver)))),
+        }
     }
 
     fn class(&self, cluster: &str) -> Class {
