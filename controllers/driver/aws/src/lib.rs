@@ -64,6 +64,8 @@ const PAGE_SIZE: usize = 500;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of idle connections: after a burst there are as many as there were concurrent calls.
 const IDLE_CONNECTIONS: usize = 16;
+/// Between two questions whether a VM is gone. EC2 takes half a minute or more for that, and throttles those who ask often.
+const POLL: Duration = Duration::from_secs(10);
 /// How many requests a call makes, apart from the pages of a list.
 const REQUESTS_OF_A_CALL: u32 = 4;
 
@@ -389,6 +391,10 @@ impl Driver for AwsDriver {
 
     fn consistency(&self) -> Duration {
         self.consistency
+    }
+
+    fn poll(&self) -> Duration {
+        POLL
     }
 
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
