@@ -183,6 +183,21 @@ test-mcm: control-plane mcm ## Run the scenarios with the real machine-controlle
 	cargo build --locked --workspace --all-targets
 	RUST_TEST_THREADS=8 NODEWRIGHT_E2E_PATIENCE=300 cargo test --locked --workspace --test mcm -- --ignored
 
+# Where the drivers in Go are built.
+gardener := $(abspath $(target)/gardener)
+
+.PHONY: gardener
+gardener: ## Build machine-controller-manager's providers as drivers, into target/debug/gardener (5 minutes at first, then seconds)
+	@mkdir -p $(gardener)
+	@hack/gardener.sh $(gardener)
+
+.PHONY: test-gardener
+test-gardener: ## Test machine-controller-manager's providers as drivers, also with the contract suite over the wire (6 minutes at first, then 1)
+	@mkdir -p $(gardener)
+	@hack/gardener.sh $(gardener) test
+	NODEWRIGHT_DRIVER_FILES=$(gardener)/nodewright-driver-files \
+		cargo test --locked --package nodewright-driver-remote --test gardener -- --ignored
+
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)
 #  Builds cargo-deny once if it is missing, and keeps it in ~/.cache/nodewright (4 minutes).
@@ -206,6 +221,7 @@ deny:
 .PHONY: driver-protocol
 driver-protocol: ## Generate the messages of the drivers' protocol from controllers/driver/protocol/proto (1 minute)
 	UPDATE_GENERATED=1 cargo test --locked --package nodewright-driver-protocol-generate
+	hack/gardener.sh generate
 
 .PHONY: crds
 crds: ## Generate config/crd and config/webhook from the code (1 minute)

@@ -123,12 +123,12 @@ func (c *calls) begin(request request) *call {
 	current := &call{request: request, done: make(chan struct{})}
 	c.running[request.machine] = current
 	go func() {
-		defer request.hold()()
 		ctx, cancel := context.WithTimeout(context.Background(), longestBackground)
 		defer cancel()
 		// It stays if the provider ends its goroutine.
 		result := failed(pb.Code_CODE_INTERNAL, request.method+" of the provider has ended without an answer")
 		defer func() { c.finish(current, result, notes) }()
+		defer request.hold()()
 		result = guarded(request.method, func() outcome { return request.run(ctx, notes) })
 	}()
 	return current

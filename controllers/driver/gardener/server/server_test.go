@@ -108,13 +108,6 @@ func creation() *pb.CreateMachineRequest {
 	return &pb.CreateMachineRequest{Machine: machine(), UserData: &pb.UserData{Text: userData}}
 }
 
-func within(t *testing.T, timeout time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // must returns an answer of the protocol: failures are in it.
 func must[T any](answer T, err error) T {
 	if err != nil {
@@ -196,12 +189,14 @@ func TestARequestThatLacksAPartIsRefused(t *testing.T) {
 
 func TestACallThatHangsIsAnsweredAndTheNextOneGetsItsOutcome(t *testing.T) {
 	release, count := make(chan struct{}), 0
-	drivers := client(t, provider(hostile{create: func(*driver.CreateMachineRequest) (*driver.CreateMachineResponse, error) {
+	hanging := provider(hostile{create: func(*driver.CreateMachineRequest) (*driver.CreateMachineResponse, error) {
 		count++
 		<-release
 		return made()
-	}}))
-	late := must(drivers.CreateMachine(within(t, 300*time.Millisecond), creation())).GetFailure()
+	}})
+	hanging.LongestCall = time.Second
+	drivers := client(t, hanging)
+	late := must(drivers.CreateMachine(t.Context(), creation())).GetFailure()
 	expectCode(t, late, pb.Code_CODE_DEADLINE_EXCEEDED)
 	busy := must(drivers.GetMachineStatus(t.Context(), machine())).GetFailure()
 	expectCode(t, busy, pb.Code_CODE_UNAVAILABLE)
@@ -212,6 +207,24 @@ func TestACallThatHangsIsAnsweredAndTheNextOneGetsItsOutcome(t *testing.T) {
 	answer := must(drivers.CreateMachine(t.Context(), creation()))
 	if answer.GetInstance().GetProviderId() != "p:///1" || count != 1 {
 		t.Errorf("the answer is %v after %d calls", answer, count)
+	}
+}
+
+func TestAnAnswerLeavesBeforeTheDeadlineOfItsCaller(t *testing.T) {
+	service := newService(provider(hostile{}), newRedactor())
+	for _, row := range []struct{ timeout, latest time.Duration }{
+		{10 * time.Second, 10*time.Second - longestMargin},
+		{time.Second, 900 * time.Millisecond},
+		{time.Hour, 2 * time.Minute},
+	} {
+		theirs, cancelTheirs := context.WithTimeout(t.Context(), row.timeout)
+		ours, cancel := service.untilDeadline(theirs)
+		end, _ := ours.Deadline()
+		if time.Until(end) > row.latest {
+			t.Errorf("a call of %v may last until %v", row.timeout, time.Until(end))
+		}
+		cancel()
+		cancelTheirs()
 	}
 }
 
@@ -331,6 +344,9 @@ func TestWhatIsNoVMIsAnErrorAndLeavesItsNotes(t *testing.T) {
 		}}))
 		failure := must(drivers.CreateMachine(t.Context(), creation())).GetFailure()
 		expectCode(t, failure, pb.Code_CODE_INTERNAL)
+		if name == "no provider id" && !strings.Contains(failure.GetMessage(), "without a provider id") {
+			t.Errorf("the message is %q", failure.GetMessage())
+		}
 		if response != nil && failure.GetLastKnownState() != "made" {
 			t.Errorf("%s: the notes are lost", name)
 		}
@@ -510,22 +526,24 @@ func TestAListIsWholeOrNone(t *testing.T) {
 
 func TestAListThatHangsHasNoSecondOneBesideIt(t *testing.T) {
 	release, count := make(chan struct{}), 0
-	drivers := client(t, provider(hostile{list: func() (*driver.ListMachinesResponse, error) {
+	hanging := provider(hostile{list: func() (*driver.ListMachinesResponse, error) {
 		count++
 		<-release
 		return &driver.ListMachinesResponse{MachineList: map[string]string{"p:///1": "m"}}, nil
-	}}))
-	list := func(ctx context.Context) *pb.ListMachinesResponse {
-		return must(must(drivers.ListMachines(ctx, &pb.ListMachinesRequest{Class: machine().Class})).Recv())
+	}})
+	hanging.LongestCall = time.Second
+	drivers := client(t, hanging)
+	list := func() *pb.ListMachinesResponse {
+		return must(must(drivers.ListMachines(t.Context(), &pb.ListMachinesRequest{Class: machine().Class})).Recv())
 	}
 	for range 2 {
-		expectCode(t, list(within(t, 200*time.Millisecond)).GetFailure(), pb.Code_CODE_DEADLINE_EXCEEDED)
+		expectCode(t, list().GetFailure(), pb.Code_CODE_DEADLINE_EXCEEDED)
 	}
 	if count != 1 {
 		t.Errorf("%d lists are under way", count)
 	}
 	close(release)
-	if last := list(t.Context()); len(last.GetMachines()) != 1 || count != 2 {
+	if last := list(); len(last.GetMachines()) != 1 || count != 2 {
 		t.Errorf("the answer is %v of list %d: one that was begun before the call may be out of date", last, count)
 	}
 }
