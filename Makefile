@@ -192,7 +192,7 @@ gardener: ## Build machine-controller-manager's providers as drivers, into targe
 	@hack/gardener.sh $(gardener)
 
 .PHONY: test-gardener
-test-gardener: ## Test machine-controller-manager's providers as drivers, also with the contract suite over the wire (6 minutes at first, then 1)
+test-gardener: ## Test machine-controller-manager's providers as drivers, also with the contract suite over the wire (8 minutes at first, then 1)
 	@mkdir -p $(gardener)
 	@hack/gardener.sh $(gardener) test
 	NODEWRIGHT_DRIVER_FILES=$(gardener)/nodewright-driver-files \
