@@ -21,9 +21,25 @@ pub fn clip_to(most: usize, text: impl Into<String>) -> String {
     [text.get(..head).unwrap_or_default(), &mark, text.get(tail..).unwrap_or_default()].concat()
 }
 
+/// The first `count` texts, each clipped to `most` bytes, and the number of the others.
+pub fn clip_list(count: usize, most: usize, texts: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
+    let more = texts.len().saturating_sub(count);
+    let text = texts.take(count).map(|text| clip_to(most, text)).collect::<Vec<_>>().join(separator);
+    if more == 0 { text } else { format!("{text}{separator}and {more} more") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_list_the_first_texts_remain_and_the_rest_is_counted() {
+        let list = |texts: &[&str]| clip_list(2, 100, texts.iter().map(|text| (*text).to_owned()), "; ");
+        assert_eq!(list(&[]), "");
+        assert_eq!(list(&["a", "b"]), "a; b");
+        assert_eq!(list(&["a", "b", "c", "d"]), "a; b; and 2 more");
+        assert_eq!(list(&[&"x".repeat(200)]).len(), 100);
+    }
 
     #[test]
     fn a_text_is_cut_in_the_middle_between_characters_and_says_so() {

@@ -302,7 +302,7 @@ mod tests {
         tell(None, map(1, "1"));
         for _ in 0..5 {
             queue.next().await;
-            queue.done(&key, ReconcileResult::Failed(None));
+            queue.done(&key, ReconcileResult::FAILED);
         }
         tell(map(1, "1"), map(1, "2"));
         assert_eq!(queue.failures(&key), 5);

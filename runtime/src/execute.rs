@@ -121,6 +121,18 @@ pub(crate) struct Executor {
     pub(crate) manager: Arc<str>,
 }
 
+/// With which step of a stage an attempt begins: otherwise steps that always fail would keep the others from being tried. By a stride
+/// that has no divisor in common with the number of steps, each of them comes first in time: also one failure may end a stage.
+fn first_step(attempt: u32, steps: usize) -> usize {
+    if steps < 2 {
+        return 0;
+    }
+    let divides_both = |stride: usize, divisor: usize| stride.is_multiple_of(divisor) && steps.is_multiple_of(divisor);
+    let shares_none = |stride: &usize| (2..=*stride).all(|divisor| !divides_both(*stride, divisor));
+    let stride = (MOST_FAILURES..=MOST_FAILURES + steps).find(shares_none).unwrap_or(1);
+    (attempt as usize).wrapping_mul(stride) % steps
+}
+
 impl Executor {
     /// Runs the stages. `call` must not wait for the effect. `attempt` is the number of runs that have failed in a row.
     pub(crate) async fn run<E: Clone>(
@@ -150,8 +162,7 @@ impl Executor {
         is_outdated: &(dyn Fn() -> bool + Send + Sync),
         execution: &mut Execution,
     ) {
-        // Rotate the order: otherwise eight steps that always fail would prevent all others from being tried.
-        let first = (attempt as usize * MOST_FAILURES).checked_rem(stage.len()).unwrap_or(0);
+        let first = first_step(attempt, stage.len());
         let mut steps = stage[first..].iter().chain(&stage[..first]);
         let (mut batch, mut failures) = (1, 0);
         loop {

@@ -98,7 +98,7 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ended {
     /// Another process may be the leader now. This process must not write any more and must end.
-    #[error("lost the lease: another process may lead now")]
+    #[error("lost a lease: another process may lead now. Start this one again, and it waits for its turn")]
     LostLease,
 }
 

@@ -28,8 +28,9 @@ pub(crate) enum Priority {
 pub(crate) enum ReconcileResult {
     /// Nothing more to do until a change or until `wake`, but never before the pause is over.
     Done { wake: Option<Instant>, pause: Duration },
-    /// The run failed: retry after the back-off, and not before the given pause.
-    Failed(Option<Duration>),
+    /// The run failed: retry after the back-off, and not before the given pause. A `wake` within the back-off ends it, but for a
+    /// quarter of it.
+    Failed { retry_after: Option<Duration>, wake: Option<Instant> },
     /// The object waits for a cache. The store adds the key again, or this time comes first.
     Parked(Option<Instant>),
     /// Not done yet: run again at once.
@@ -38,6 +39,7 @@ pub(crate) enum ReconcileResult {
 
 impl ReconcileResult {
     pub(crate) const DONE: Self = Self::Done { wake: None, pause: Duration::ZERO };
+    pub(crate) const FAILED: Self = Self::Failed { retry_after: None, wake: None };
 }
 
 /// Adds the key of one object to the queue of its controller, without keeping the queue alive.
@@ -85,7 +87,8 @@ const BACKOFF_MOST: Duration = Duration::from_mins(1);
 ///
 /// # Guarantees
 /// * One run at a time per key. A change during a run leads to another run after it.
-/// * Failures back off exponentially with jitter, per key. Success and [`Queue::reset`] end the back-off.
+/// * Failures back off exponentially with jitter, per key. Success and [`Queue::reset`] end the back-off; a wake-up time of the
+///   failed run may cut it to a quarter.
 /// * Of several requested wake-up times the earliest wins. A ready key is returned at once, without a timer.
 /// * Live changes go before the first list. Even so, every eighth key comes from the first list.
 ///
@@ -188,11 +191,15 @@ impl Queue {
                 entry.not_before = (!pause.is_zero()).then(|| now + pause);
                 wake.map(|at| at.max(now + pause))
             }
-            ReconcileResult::Failed(pause) => {
-                let pause = backoff(entry.failures).mul_f64(jitter).max(pause.unwrap_or_default());
+            ReconcileResult::Failed { retry_after, wake } => {
+                let pause = backoff(entry.failures).mul_f64(jitter);
+                // A deadline does not wait for the API server to answer again. A plan that always asks for the next second waits
+                // longer and longer all the same.
+                let pause = wake.map_or(pause, |at| (at - now).clamp(pause / 4, pause));
+                let at = now + pause.max(retry_after.unwrap_or_default());
                 entry.failures = entry.failures.saturating_add(1);
-                entry.not_before = Some(now + pause);
-                Some(now + pause)
+                entry.not_before = Some(at);
+                Some(at)
             }
             ReconcileResult::Parked(look) => look,
             ReconcileResult::Again => Some(now),
@@ -207,7 +214,7 @@ impl Queue {
         }
         let depth = state.depth();
         drop(state);
-        self.metrics.queue_done(self.name, depth, ran, matches!(result, ReconcileResult::Failed(_)));
+        self.metrics.queue_done(self.name, depth, ran, matches!(result, ReconcileResult::Failed { .. }));
         self.ready.notify_one();
     }
 
@@ -344,7 +351,7 @@ mod tests {
             let begun = Instant::now();
             queue.next().await;
             pauses.push(begun.elapsed());
-            queue.done(&key("a"), ReconcileResult::Failed(None));
+            queue.done(&key("a"), ReconcileResult::FAILED);
             queue.add(key("a"), Priority::Live);
         }
         assert!(pauses[1] < pauses[2] && pauses[2] < pauses[3], "{pauses:?}");
@@ -356,6 +363,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_deadline_cuts_a_back_off_short_but_not_below_a_quarter() {
+        let pause_after = async |failures: usize, wake: Option<Duration>, retry_after: Option<Duration>| {
+            let queue = queue();
+            queue.add(key("a"), Priority::Live);
+            for _ in 0..failures {
+                queue.next().await;
+                queue.done(&key("a"), ReconcileResult::FAILED);
+            }
+            queue.next().await;
+            let begun = Instant::now();
+            let wake = wake.map(|after| begun + after);
+            queue.done(&key("a"), ReconcileResult::Failed { retry_after, wake });
+            // A change comes no earlier.
+            queue.add(key("a"), Priority::Live);
+            queue.next().await;
+            begun.elapsed()
+        };
+        let seconds = Duration::from_secs;
+        let whole = pause_after(12, None, None).await;
+        assert!((seconds(48)..=seconds(72)).contains(&whole), "{whole:?}");
+        assert_eq!(pause_after(12, Some(seconds(20)), None).await, seconds(20));
+        assert_eq!(pause_after(12, Some(seconds(90)), None).await, whole, "a later deadline changes nothing");
+        let soon = pause_after(12, Some(seconds(1)), None).await;
+        assert!((seconds(12)..=seconds(18)).contains(&soon), "{soon:?}");
+        assert_eq!(
+            pause_after(12, Some(seconds(20)), Some(seconds(30))).await,
+            seconds(30),
+            "the server's wish counts"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn pauses_differ_from_key_to_key_and_are_the_same_from_the_same_seed() {
         let pauses = async |seed| {
             let (queue, begun) = (Queue::new("test", seed, Arc::new(Metrics::new())), Instant::now());
@@ -363,7 +402,7 @@ mod tests {
                 queue.add(key(&format!("{n:03}")), Priority::Live);
             }
             for _ in 0..100 {
-                queue.done(&queue.next().await, ReconcileResult::Failed(None));
+                queue.done(&queue.next().await, ReconcileResult::FAILED);
             }
             let mut pauses = vec![];
             for _ in 0..100 {

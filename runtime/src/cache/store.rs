@@ -41,6 +41,14 @@ impl<K> Change<K> {
     pub fn sides(&self) -> impl Iterator<Item = &Arc<K>> {
         self.old.iter().chain(self.new.iter())
     }
+
+    /// Whether the object was created or deleted, or this part of it changed.
+    pub fn differs_in<T: PartialEq>(&self, part: impl Fn(&K) -> T) -> bool {
+        match (&self.old, &self.new) {
+            (Some(old), Some(new)) => part(old) != part(new),
+            _ => true,
+        }
+    }
 }
 
 /// The watched objects of one kind in one cluster.

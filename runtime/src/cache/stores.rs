@@ -86,7 +86,12 @@ impl Stores {
     /// Whether the API server of a cluster has answered within the last minute. A cluster that nothing is requested from has no
     /// server to miss.
     pub fn has_contact(&self, cluster: Cluster) -> bool {
-        self.contacts.get(&cluster).is_none_or(|contact| contact.is_held())
+        self.contact(cluster).unwrap_or(true)
+    }
+
+    /// The same; `None` for a cluster that nothing is requested from.
+    pub fn contact(&self, cluster: Cluster) -> Option<bool> {
+        self.contacts.get(&cluster).map(|contact| contact.is_held())
     }
 
     pub(crate) fn clusters(&self) -> impl Iterator<Item = Cluster> {

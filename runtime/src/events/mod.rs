@@ -13,7 +13,7 @@
 mod correlate;
 mod send;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -24,6 +24,7 @@ use self::send::{REQUEST_TIMEOUT, Sender};
 use crate::{
     clip::clip,
     leadership::{Clock, Leadership},
+    object::Cluster,
     request::Connection,
 };
 use nodewright_observability::metrics::Metrics;
@@ -62,17 +63,34 @@ pub struct Event {
     pub reason: &'static str,
     /// A sentence for people. Beyond 1,024 bytes the middle is left out.
     pub message: String,
+    /// The cluster that has the object. `None`: the one that all events go to.
+    pub cluster: Option<Cluster>,
+    /// Whether the log has it, too, at level `info`.
+    pub is_logged: bool,
 }
 
 impl Event {
     /// An event about normal progress.
     pub fn normal(regarding: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { regarding, kind: EventKind::Normal, reason, message: message.into() }
+        let message = message.into();
+        Self { regarding, kind: EventKind::Normal, reason, message, cluster: None, is_logged: false }
     }
 
     /// An event about a problem.
     pub fn warning(regarding: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { regarding, kind: EventKind::Warning, reason, message: message.into() }
+        Self { kind: EventKind::Warning, ..Self::normal(regarding, reason, message) }
+    }
+
+    /// The same event about an object of this cluster, which gets it if a recorder [serves](Recorder::serving) it.
+    #[must_use]
+    pub fn of(self, cluster: Cluster) -> Self {
+        Self { cluster: Some(cluster), ..self }
+    }
+
+    /// The same event, which the log has as well: for rare ones that operators look for.
+    #[must_use]
+    pub fn logged(self) -> Self {
+        Self { is_logged: true, ..self }
     }
 }
 
@@ -95,13 +113,15 @@ pub struct Recorder {
     source: Source,
     /// Absent in a recorder that discards.
     queue: Option<mpsc::Sender<Queued>>,
+    /// Those of other clusters.
+    queues: BTreeMap<Cluster, mpsc::Sender<Queued>>,
     metrics: Arc<Metrics>,
 }
 
 impl Recorder {
     fn new(component: &str, user_agent: HeaderValue, metrics: Arc<Metrics>) -> Self {
         let source = Source { component: component.into(), user_agent, leadership: Leadership::unlimited() };
-        Self { source, queue: None, metrics }
+        Self { source, queue: None, queues: BTreeMap::new(), metrics }
     }
 
     /// A recorder that sends nothing: for tests and dry runs.
@@ -122,9 +142,20 @@ impl Recorder {
         Self { source: Source { leadership, ..self.source.clone() }, ..self.clone() }
     }
 
+    /// The same recorder, whose events about objects of another cluster go where `other` sends its events.
+    #[must_use]
+    pub fn serving(mut self, cluster: Cluster, other: &Self) -> Self {
+        self.queues.extend(other.queue.clone().map(|queue| (cluster, queue)));
+        self
+    }
+
     /// Queues an event. Returns at once.
     pub fn publish(&self, mut event: Event) {
-        let Some(queue) = &self.queue else { return };
+        if event.is_logged {
+            tracing::info!(reason = event.reason, "{}", clip(event.message.as_str()));
+        }
+        let other = event.cluster.and_then(|cluster| self.queues.get(&cluster));
+        let Some(queue) = other.or(self.queue.as_ref()) else { return };
         // The API server accepts no longer message.
         event.message = clip(event.message);
         if queue.try_send(Queued { event, source: self.source.clone() }).is_err() {

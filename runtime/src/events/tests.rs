@@ -1,5 +1,8 @@
 //! The recorder against the in-process API server.
 
+use std::fmt::{Debug, Write as _};
+
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::sleep;
 
@@ -42,6 +45,55 @@ fn created(message: &str) -> Event {
 
 fn count(event: &Value) -> i64 {
     event["count"].as_i64().unwrap()
+}
+
+/// A log of the messages of level `info`.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl tracing::Subscriber for Log {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::INFO
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut text = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn Debug| {
+            write!(text, "{field}={value:?} ").unwrap();
+        });
+        self.0.lock().push(text);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_goes_to_the_cluster_of_its_object_and_to_the_log_if_it_asks_for_that() {
+    let (home, other) = (bench(), bench());
+    let cluster = Cluster::new("other");
+    let recorder = home.recorder.clone().serving(cluster, &other.recorder);
+    let log = Log::default();
+    tracing::subscriber::with_default(log.clone(), || {
+        recorder.publish(created("here"));
+        recorder.publish(created("there").of(cluster).logged());
+        recorder.publish(created("unknown").of(Cluster::new("unknown")));
+    });
+    sleep(Duration::from_secs(1)).await;
+    let messages = |bench: &Bench| -> Vec<_> {
+        bench.server.objects(EVENTS).iter().map(|event| event["message"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(messages(&other), ["there"]);
+    let mut at_home = messages(&home);
+    at_home.sort();
+    assert_eq!(at_home, ["here", "unknown"]);
+    assert_eq!(*log.0.lock(), ["message=there reason=\"MachineCreated\" "]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! Steps against the in-process API server.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Status;
@@ -275,6 +275,16 @@ async fn a_plan_ends_where_what_it_confirms_is_otherwise() {
             assert_eq!(execution.unsure.is_empty(), goes_on, "what is there has yet to be seen");
         }
     }
+}
+
+#[test]
+fn each_step_of_a_stage_comes_first_in_time() {
+    for steps in 0..=100_usize {
+        let attempts = u32::try_from(steps).unwrap();
+        let firsts: BTreeSet<_> = (0..attempts).map(|attempt| first_step(attempt, steps)).collect();
+        assert_eq!(firsts, (0..steps).collect(), "{steps} steps");
+    }
+    assert_eq!((first_step(0, 20), first_step(1, 20)), (0, 9), "those that failed are not tried first again");
 }
 
 #[tokio::test]

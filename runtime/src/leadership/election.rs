@@ -223,6 +223,11 @@ struct Report {
 impl Report {
     const REPEAT: Duration = Duration::from_mins(1);
 
+    /// What the newest attempt failed with, if it failed.
+    fn last_error(&self) -> Option<&str> {
+        self.last.as_ref().map(|(error, _)| error.as_str())
+    }
+
     fn failure(&mut self, config: &LeaseConfig, error: &LeaseError) {
         if error.is_conflict() {
             tracing::debug!(lease = config.name, %error);
@@ -265,7 +270,10 @@ async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, leadership: Leade
             Err(error) => report.failure(&config, &error),
         }
     }
-    // A caller that ended the leadership itself knows the reason; otherwise it has expired.
+    if leadership.has_lapsed() {
+        let why = report.last_error().unwrap_or("no attempt failed, so this process was stopped, or had no CPU time");
+        tracing::error!(lease = config.name, "lost lease: it was not renewed for {:?}: {why}", config.renew_deadline);
+    }
     tracing::warn!(lease = config.name, "leadership is over");
     leadership.end();
     metrics.leading(&config.name, false);

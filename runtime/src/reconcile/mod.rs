@@ -162,7 +162,7 @@ impl<C: Controller> Reconciler<C> {
 
     fn end(&self, key: &ObjectRef, result: ReconcileResult, begun: Instant) {
         let outcome = match result {
-            ReconcileResult::Failed(_) => Some(ReconcileOutcome::Error),
+            ReconcileResult::Failed { .. } => Some(ReconcileOutcome::Error),
             ReconcileResult::Done { wake: Some(_), .. } => Some(ReconcileOutcome::RequeueAfter),
             ReconcileResult::Done { .. } => Some(ReconcileOutcome::Success),
             ReconcileResult::Parked(_) | ReconcileResult::Again => None,
@@ -196,7 +196,7 @@ impl<C: Controller> Reconciler<C> {
         catch_unwind(AssertUnwindSafe(|| self.decide(key, unsure))).unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the plan panicked");
             self.shared.metrics.reconcile_panicked(C::NAME);
-            Work::None(ReconcileResult::Failed(None))
+            Work::None(ReconcileResult::FAILED)
         })
     }
 
@@ -239,7 +239,7 @@ impl<C: Controller> Reconciler<C> {
                         "cannot learn what became of a write; trying again");
                     let retry_after = error.retry_after;
                     memory.lock().failure = Some(one.failure(error));
-                    return ReconcileResult::Failed(retry_after);
+                    return ReconcileResult::Failed { retry_after, wake: None };
                 }
             }
         }
@@ -390,7 +390,7 @@ impl<C: Controller> Reconciler<C> {
         let result = executed.unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the execution of a plan panicked");
             self.shared.metrics.reconcile_panicked(C::NAME);
-            ReconcileResult::Failed(None)
+            ReconcileResult::FAILED
         });
         drop(permit);
         self.end(&key, result, begun);
@@ -421,9 +421,9 @@ impl<C: Controller> Reconciler<C> {
                 let warnings =
                     plan.events.into_iter().filter(|event| event.kind == EventKind::Warning && !failure.is_passing());
                 warnings.for_each(|event| self.shared.recorder.publish(event));
-                ReconcileResult::Failed(failure.retry_after)
+                ReconcileResult::Failed { retry_after: failure.retry_after, wake: self.instant(plan.wake) }
             }
-            None if unsure => ReconcileResult::Failed(None),
+            None if unsure => ReconcileResult::Failed { retry_after: None, wake: self.instant(plan.wake) },
             // The events would say more than was done.
             None if is_cut_short => ReconcileResult::Again,
             None => self.conclude(plan, pause, refused),
@@ -433,14 +433,15 @@ impl<C: Controller> Reconciler<C> {
     fn conclude(&self, plan: Plan<C::Effect>, pause: Duration, refused: bool) -> ReconcileResult {
         plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
         plan.spans.into_iter().for_each(|span| self.shared.spans.record(span));
-        let now = self.shared.clock.wall();
         // A plan made before a refusal cannot set the time of the retry; the next one can.
-        let due = if refused { Some(now) } else { plan.wake };
-        let wake = due.map(|at| {
-            let after = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-            Instant::now() + after.max(SOONEST)
-        });
-        ReconcileResult::Done { wake, pause }
+        let due = if refused { Some(self.shared.clock.wall()) } else { plan.wake };
+        ReconcileResult::Done { wake: self.instant(due), pause }
+    }
+
+    /// When to wake an object whose plan asks for this time.
+    fn instant(&self, due: Option<Timestamp>) -> Option<Instant> {
+        let after = Duration::try_from(due?.duration_since(self.shared.clock.wall())).unwrap_or_default();
+        Some(Instant::now() + after.max(SOONEST))
     }
 
     fn call(self: &Arc<Self>, key: &ObjectRef, effect: &C::Effect, flow: &Flow, subject: &Subject) {
@@ -486,7 +487,8 @@ impl<C: Controller> Reconciler<C> {
                 // A retry does not help; report it to people in an event.
                 if let Some(object) = self.shared.stores.of::<C::Primary>(key.cluster).get(key) {
                     let regarding = reference(object.as_ref());
-                    self.shared.recorder.publish(Event::warning(regarding, STEP_REFUSED, failure.to_string()));
+                    let event = Event::warning(regarding, STEP_REFUSED, failure.to_string());
+                    self.shared.recorder.publish(event.of(key.cluster));
                 }
             }
             _ => tracing::warn!(%failure, "a step failed"),

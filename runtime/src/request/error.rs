@@ -134,7 +134,8 @@ pub(super) async fn read_refusal(response: http::Response<Body>) -> RequestError
     let body = Limited::new(response.into_body(), 1 << 20).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let status: Status = serde_json::from_slice(&body).unwrap_or_default();
-    let message = if status.message.is_empty() { format!("the API server answered {code}") } else { status.message };
+    let message =
+        if status.message.is_empty() { format!("the API server answered {code}") } else { explained(&status) };
     RequestError {
         class: classify_status(code),
         status: Some(code),
@@ -143,6 +144,14 @@ pub(super) async fn read_refusal(response: http::Response<Body>) -> RequestError
         message: clip_to(MAX_MESSAGE, message),
         retry_after: seconds.map(Duration::from_secs),
     }
+}
+
+/// The message, and the disruption budget that refuses an eviction: only a cause names it.
+fn explained(status: &Status) -> String {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let budget = causes.filter(|cause| cause.reason == "DisruptionBudget").map(|cause| cause.message.as_str());
+    let message = [status.message.as_str()].into_iter().chain(budget).collect::<Vec<_>>();
+    message.join(" ")
 }
 
 fn classify_status(code: StatusCode) -> FailureClass {

@@ -223,7 +223,10 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use kube::core::Status;
+    use kube::core::{
+        Status,
+        response::{StatusCause, StatusDetails},
+    };
     use serde_json::json;
 
     use super::{error::MAX_MESSAGE, *};
@@ -258,6 +261,20 @@ mod tests {
         let error = connection.send(creation("a")).await.unwrap_err();
         assert_eq!(error.message.len(), MAX_MESSAGE);
         assert!(error.message.starts_with("ConfigMap is invalid") && error.message.ends_with(": the cause"));
+    }
+
+    #[tokio::test]
+    async fn a_refused_eviction_names_the_disruption_budget() {
+        let server = ApiServer::new();
+        let connection = connection(&server, Leadership::unlimited());
+        let budget = "The disruption budget web needs 2 healthy pods and has 2 currently";
+        let cause = StatusCause { reason: "DisruptionBudget".into(), message: budget.into(), field: String::new() };
+        let (name, group, kind, uid) = Default::default();
+        let details = StatusDetails { causes: vec![cause], name, group, kind, uid, retry_after_seconds: 0 };
+        let refusal = Status::failure("Cannot evict pod.", "TooManyRequests").with_code(429).with_details(details);
+        server.fail_next(Match::any(), Fault::Refuse(Box::new(refusal)));
+        let error = connection.send(creation("a")).await.unwrap_err();
+        assert_eq!(error.message, format!("Cannot evict pod. {budget}"));
     }
 
     #[tokio::test]

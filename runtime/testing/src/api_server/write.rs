@@ -144,6 +144,7 @@ impl Store {
         let mut wanted = make(&live)?;
         form::trim(&target.kind, &mut wanted);
         check_version(target, &live, &wanted)?;
+        managers::keep_times(&live, &mut wanted);
         prepare(target, &live, &mut wanted);
         form::check_kind(target.id, &target.kind, &wanted)?;
         let mut errors = checks::metadata(&wanted["metadata"]);
@@ -154,7 +155,6 @@ impl Store {
         if !errors.is_empty() {
             return Err(refusal::invalid(target.id, &target.kind.name, &errors));
         }
-        managers::keep_times(&live, &mut wanted);
         self.settle(target, &live, wanted)
     }
 

@@ -234,7 +234,8 @@ fn own_changes(shape: &Shape, author: &Author<'_>, live: &Value, new: &Value, ow
     owners.0.insert(manager, owned);
 }
 
-/// Restores the live timestamps if nothing else differs: a write that changes only the times of ownership is a no-op.
+/// Restores the live timestamps if nothing else differs: a write that changes only the times of ownership is a no-op. As in a real
+/// server, `wanted` still has the fields that the endpoint ignores: an apply that changes only those has a new time.
 pub(in super::super) fn keep_times(live: &Value, wanted: &mut Value) {
     let (earlier, now) = (&live["metadata"]["managedFields"], &wanted["metadata"]["managedFields"]);
     if earlier == now || !timeless(earlier).eq(timeless(now)) {
