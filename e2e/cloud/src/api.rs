@@ -87,16 +87,24 @@ pub struct Failure {
     /// Whether the account makes too many calls.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub throttled: bool,
+    /// The zone that has no capacity left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 impl Failure {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), quota: false, throttled: false }
+        Self { code, message: message.into(), quota: false, throttled: false, zone: None }
     }
 
     pub(crate) fn beyond_quota(quota: u64) -> Self {
         let message = format!("the quota of {quota} vms is exhausted");
         Self { quota: true, ..Self::new(Code::ResourceExhausted, message) }
+    }
+
+    pub(crate) fn without_capacity(zone: Option<&str>) -> Self {
+        let message = format!("zone {:?} has no capacity left", zone.unwrap_or_default());
+        Self { zone: zone.map(str::to_owned), ..Self::new(Code::ResourceExhausted, message) }
     }
 
     pub(crate) fn throttled() -> Self {
@@ -327,13 +335,16 @@ pub enum FaultOperation {
     Any,
 }
 
-/// Restricts a fault to some machines.
+/// Restricts a fault to some machines: those that every given pattern, with `*` and `?`, matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FaultMatch {
-    /// A pattern with `*` and `?` for the name of the VM. For lists, for the name or the tag `machine` of the filter.
+    /// A pattern for the name of the VM. For lists, for the name or the tag `machine` of the filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// A pattern for the zone of the VM, which is the label `topology.kubernetes.io/zone` of its Node. Never matches a list.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
 }
 
 /// The body of `POST /faults`: matching calls suffer `effect`.
@@ -385,6 +396,8 @@ pub enum Effect {
     },
     /// The call fails and is not applied: the account makes too many.
     Throttled,
+    /// The call fails and is not applied: the zone of the VM has no capacity. Only for create.
+    NoCapacity,
     /// The call is never answered. The connection stays open until the caller closes it.
     Hang {
         /// Whether the call is applied.

@@ -7,10 +7,13 @@ use super::{
         Code, CreateVm, DEFAULT_PAGE, Effect, EventKind, Failure, FaultOperation, ListVms, PAGE_LIMIT, Page, Vm,
         VmState, duration,
     },
-    fault::Strike,
+    fault::{About, Strike},
     memory::{Hardware, KubeletBehavior, Postponed, Shape, VmRecord},
     state::{Answer, Cloud, Reply},
 };
+
+/// The label of a Node with the zone of its VM.
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
 /// A call of a driver.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,9 +65,9 @@ impl Cloud {
             let reply = self.perform(now, call, Shape::default(), caller);
             return Answer { after: std::time::Duration::ZERO, reply };
         }
-        let machine = self.machine_of(call);
-        let strike = self.strike(now, call.operation(), machine.as_deref());
-        let (late_seconds, reply) = self.suffer(now, call, &strike);
+        let about = self.about(call);
+        let strike = self.strike(now, call.operation(), &about);
+        let (late_seconds, reply) = self.suffer(now, call, &about, &strike);
         let latency = match call {
             Call::Create(_) => self.settings.create_latency_seconds,
             _ => self.settings.latency_seconds,
@@ -75,23 +78,30 @@ impl Cloud {
         Answer { after: std::time::Duration::try_from_secs_f64(seconds).unwrap_or_default(), reply }
     }
 
-    /// The name of the VM of a call, for faults that apply to some machines only.
-    fn machine_of(&self, call: &Call) -> Option<String> {
+    /// The VM of a call, for faults that apply to some machines only.
+    fn about(&self, call: &Call) -> About {
+        let of = |order: &CreateVm| About {
+            machine: Some(order.name.clone()),
+            zone: order.node.labels.get(ZONE_LABEL).cloned(),
+        };
         match call {
-            Call::Create(order) => Some(order.name.clone()),
-            Call::Get(id) | Call::Delete(id) => self.memory.vms.get(id).map(|vm| vm.order.name.clone()),
-            Call::List(filter) => filter.name.clone().or_else(|| filter.tags.get("machine").cloned()),
+            Call::Create(order) => of(order),
+            Call::Get(id) | Call::Delete(id) => self.memory.vms.get(id).map(|vm| of(&vm.order)).unwrap_or_default(),
+            Call::List(filter) => {
+                let machine = filter.name.clone().or_else(|| filter.tags.get("machine").cloned());
+                About { machine, zone: None }
+            }
         }
     }
 
     /// Executes a call with its faults. Returns the additional delay in seconds, and the reply.
-    fn suffer(&mut self, now: Timestamp, call: &Call, strike: &Strike) -> (f64, Reply) {
+    fn suffer(&mut self, now: Timestamp, call: &Call, about: &About, strike: &Strike) -> (f64, Reply) {
         let Some(effect) = &strike.instead else {
             return (0.0, self.perform(now, call, strike.shape, Caller::Customer));
         };
         let applied = match effect {
             Effect::Error { applied, .. } | Effect::Hang { applied } | Effect::Cut { applied } => *applied,
-            Effect::ApplyLate { .. } | Effect::Throttled => false,
+            Effect::ApplyLate { .. } | Effect::Throttled | Effect::NoCapacity => false,
             _ => true,
         };
         let reply = applied.then(|| self.perform(now, call, strike.shape, Caller::Customer));
@@ -101,6 +111,7 @@ impl Cloud {
                 (0.0, Reply::Failed(Failure::new(*code, message)))
             }
             (Effect::Throttled, _) => (0.0, Reply::Failed(Failure::throttled())),
+            (Effect::NoCapacity, _) => (0.0, Reply::Failed(Failure::without_capacity(about.zone.as_deref()))),
             (Effect::Hang { .. }, _) => (0.0, Reply::Never),
             (Effect::Cut { .. }, _) => (0.0, Reply::Cut),
             (Effect::Garbage, _) => (0.0, Reply::Garbage),

@@ -347,7 +347,13 @@ impl FaultOrder {
     /// Restricts it to machines whose names match the pattern.
     #[must_use]
     pub fn on_machine(self, pattern: impl Into<String>) -> Self {
-        Self { matching: super::api::FaultMatch { machine: Some(pattern.into()) }, ..self }
+        Self { matching: super::api::FaultMatch { machine: Some(pattern.into()), ..self.matching }, ..self }
+    }
+
+    /// Restricts it to VMs in zones that match the pattern.
+    #[must_use]
+    pub fn in_zone(self, pattern: impl Into<String>) -> Self {
+        Self { matching: super::api::FaultMatch { zone: Some(pattern.into()), ..self.matching }, ..self }
     }
 
     /// Lets it expire after some seconds.

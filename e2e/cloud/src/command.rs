@@ -86,7 +86,8 @@ pub struct Arguments {
     pub until_stdin_closes: bool,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Reads a number of seconds, for flags.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "must be a number of seconds".to_owned())?;
     super::api::duration("it", seconds).map_err(|failure| failure.message)
 }
@@ -155,7 +156,8 @@ impl Arguments {
     }
 }
 
-async fn read_kubeconfig(path: &std::path::Path) -> Result<kube::Config, CommandError> {
+/// Reads the kubeconfig of the cluster that kubelets join.
+pub async fn read_kubeconfig(path: &std::path::Path) -> Result<kube::Config, CommandError> {
     let failed = |source| CommandError::Kubeconfig { path: path.to_owned(), source: Box::new(source) };
     let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
     kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(failed)

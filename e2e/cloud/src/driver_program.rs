@@ -1,4 +1,4 @@
-//! The driver `simulated` as a program for the manager's `--driver`, which a test can kill.
+//! A driver as a program for the manager's `--driver`, which a test can kill.
 
 use std::{
     fs, io,
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The environment variable that overrides the path of the executable.
 const BINARY_VARIABLE: &str = "NODEWRIGHT_DRIVER_SIMULATED_BIN";
 
-/// A script that runs the driver of one cloud, and notes its process id.
+/// A script that runs a driver with some flags, and notes its process id.
 #[derive(Clone, Debug)]
 pub struct DriverProgram {
     script: PathBuf,
@@ -31,12 +31,19 @@ pub enum DriverProgramError {
 }
 
 impl DriverProgram {
-    /// Writes the script `name` into a folder. The flags are the driver's own.
+    /// Writes the script `name` into a folder, for the driver `simulated` of a cloud. The flags are the driver's own.
     pub fn new(folder: &Path, name: &str, cloud_url: &str, flags: &[&str]) -> Result<Self, DriverProgramError> {
         let program = executable("nodewright-driver-simulated", BINARY_VARIABLE)?;
+        let cloud = format!("--simulated-cloud-url={cloud_url}");
+        let flags: Vec<_> = [cloud].into_iter().chain(flags.iter().map(|flag| (*flag).to_owned())).collect();
+        Self::of(&program, folder, name, &flags)
+    }
+
+    /// Writes the script `name` into a folder, for any driver.
+    pub fn of(program: &Path, folder: &Path, name: &str, flags: &[String]) -> Result<Self, DriverProgramError> {
         let (script, pid) = (folder.join(name), folder.join(format!("{name}.pid")));
-        let line =
-            format!("exec '{}' --simulated-cloud-url='{cloud_url}' {} \"$@\"", program.display(), flags.join(" "));
+        let flags: Vec<_> = flags.iter().map(|flag| format!("'{flag}'")).collect();
+        let line = format!("exec '{}' {} \"$@\"", program.display(), flags.join(" "));
         fs::write(&script, format!("#!/bin/sh\necho $$ > '{}'\n{line}\n", pid.display()))?;
         fs::set_permissions(&script, fs::Permissions::from_mode(0o700))?;
         Ok(Self { script, pid })
@@ -45,6 +52,11 @@ impl DriverProgram {
     /// The value of `--driver`.
     pub fn path(&self) -> &Path {
         &self.script
+    }
+
+    /// The id of the process that was started last.
+    pub fn pid(&self) -> Option<Pid> {
+        fs::read_to_string(&self.pid).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw)
     }
 
     /// Kills the process that was started last (SIGKILL). Says whether there was one.
@@ -63,7 +75,6 @@ impl DriverProgram {
     }
 
     fn signal(&self, signal: Signal) -> bool {
-        let pid = fs::read_to_string(&self.pid).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw);
-        pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+        self.pid().is_some_and(|pid| kill_process(pid, signal).is_ok())
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::{
-    api::{Effect, Failure, Fault, FaultOperation, FaultOrder, duration},
+    api::{Effect, Failure, Fault, FaultMatch, FaultOperation, FaultOrder, duration},
     memory::Shape,
 };
 
@@ -39,7 +39,7 @@ pub fn validate(order: &FaultOrder) -> Result<(), Failure> {
         Effect::ListTruncated { .. } | Effect::ListEmpty | Effect::ListEndless => {
             order.operation == FaultOperation::List
         }
-        Effect::Invisible { .. } | Effect::Boot { .. } | Effect::NeverJoins => {
+        Effect::Invisible { .. } | Effect::Boot { .. } | Effect::NeverJoins | Effect::NoCapacity => {
             order.operation == FaultOperation::Create
         }
         Effect::ApplyLate { .. } => matches!(order.operation, FaultOperation::Create | FaultOperation::Delete),
@@ -75,17 +75,26 @@ pub(crate) fn is_over(fault: &Fault, now: Timestamp) -> bool {
     fault.order.count == Some(0) || fault.until.is_some_and(|until| until <= now)
 }
 
-/// Whether the fault applies to this call. `machine` is the name of the VM, if the call has one.
-pub(crate) fn matches(fault: &Fault, operation: FaultOperation, machine: Option<&str>) -> bool {
+/// The VM that a call is about, if it is about one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct About {
+    /// The name.
+    pub machine: Option<String>,
+    pub zone: Option<String>,
+}
+
+/// Whether the fault applies to this call.
+pub(crate) fn matches(fault: &Fault, operation: FaultOperation, call: &About) -> bool {
     let about = fault.order.operation;
     if about != FaultOperation::Any && about != operation {
         return false;
     }
-    match (fault.order.matching.machine.as_deref(), machine) {
+    let FaultMatch { machine, zone } = &fault.order.matching;
+    [(machine, &call.machine), (zone, &call.zone)].into_iter().all(|wanted| match wanted {
         (None, _) => true,
-        (Some(pattern), Some(machine)) => glob(pattern, machine),
+        (Some(pattern), Some(text)) => glob(pattern, text),
         (Some(_), None) => false,
-    }
+    })
 }
 
 /// Whether the whole text matches a pattern, in which `*` stands for any text and `?` for any character.

@@ -21,9 +21,10 @@
 //! | `GET /events?after=&limit=` | [`Page`] of [`Event`]s, the history |
 //! | `GET /healthz` | 200 |
 //!
-//! An error has the body `{"code": CODE, "message": TEXT, "throttled": false}`; see [`Code`]. Calls with the header [`OBSERVER_HEADER`] come from
-//! tests: they are not counted and not delayed, and meet no faults. Requests with `/as/NAME` before the path are also counted
-//! under this name, so that two managers of one cloud can be told apart.
+//! An error has the body `{"code": CODE, "message": TEXT}`, see [`Code`], with `"throttled": true` if the account makes too many
+//! calls, `"quota": true` if its quota is exhausted, and the `"zone"` that has no capacity. Calls with the header
+//! [`OBSERVER_HEADER`] come from tests: they are not counted and not delayed, and meet no faults. Requests with `/as/NAME` before
+//! the path are also counted under this name, so that two managers of one cloud can be told apart.
 //!
 //! # Real nodes
 //!

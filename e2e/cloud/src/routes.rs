@@ -213,8 +213,9 @@ impl IntoResponse for Failure {
     fn into_response(self) -> Response {
         let status = if self.throttled { 429 } else { self.code.status() };
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        // Written by hand: `reply` would call this function again if it failed.
-        let body = json!({ "code": self.code, "message": self.message, "throttled": self.throttled }).to_string();
+        // Not by `reply`, which would call this function again if it failed.
+        let bare = || json!({ "code": self.code, "message": self.message }).to_string();
+        let body = serde_json::to_string(&self).unwrap_or_else(|_| bare());
         (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
     }
 }

@@ -24,7 +24,7 @@ use super::{
         Code, Event, EventKind, Failure, Fault, FaultOperation, FaultOrder, HardwareOrder, KubeletOrder, NAME_LIMIT,
         PAGE_LIMIT, Page, Quota, Stats, Vm, VmState, duration,
     },
-    fault::{self, Strike},
+    fault::{self, About, Strike},
     memory::{Change, Hardware, KubeletBehavior, Memory, Postponed, VmRecord},
 };
 
@@ -384,12 +384,12 @@ impl Cloud {
     }
 
     /// The effect of all faults on a call. Counts it.
-    pub(super) fn strike(&mut self, now: Timestamp, operation: FaultOperation, machine: Option<&str>) -> Strike {
+    pub(super) fn strike(&mut self, now: Timestamp, operation: FaultOperation, about: &About) -> Strike {
         self.forget_faults_that_are_over(now);
         let mut strike = Strike::default();
-        let about: Vec<Fault> =
-            self.memory.faults.values().filter(|fault| fault::matches(fault, operation, machine)).cloned().collect();
-        for mut fault in about {
+        let faults: Vec<Fault> =
+            self.memory.faults.values().filter(|fault| fault::matches(fault, operation, about)).cloned().collect();
+        for mut fault in faults {
             if fault.order.probability.is_some_and(|probability| self.random.f64() >= probability) {
                 continue;
             }
@@ -398,7 +398,7 @@ impl Cloud {
             fault.order.count = fault.order.count.map(|count| count.saturating_sub(1));
             let note = format!("fault {} struck {operation:?}", fault.id);
             self.commit(Change::Fault(Box::new(fault)));
-            self.note(now, EventKind::FaultStruck, None, machine, None, Some(note));
+            self.note(now, EventKind::FaultStruck, None, about.machine.as_deref(), None, Some(note));
         }
         strike
     }

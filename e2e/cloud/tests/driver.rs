@@ -11,6 +11,8 @@ use nodewright_driver::{Driver, DriverError, MachineRequest};
 use nodewright_driver_contract as contract;
 use nodewright_e2e_cloud::{self as cloud, Effect, FaultOperation, FaultOrder};
 
+use serde_json::json;
+
 use self::support::{TestResult, World, class};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -28,6 +30,11 @@ impl World {
 
 fn machine(name: &str) -> MachineRequest {
     contract::machine(name, class("ours"))
+}
+
+fn machine_in(name: &str, zone: &str) -> MachineRequest {
+    let labels = json!({"topology.kubernetes.io/zone": zone});
+    contract::machine(name, contract::class(&json!({"cluster": "ours", "labels": labels})))
 }
 
 fn code<T>(result: Result<T, DriverError>) -> Option<Code> {
@@ -90,6 +97,19 @@ async fn an_exhausted_quota_has_its_code() -> TestResult {
     world.cloud.set_quota(Some(0)).await?;
     let error = world.driver.create(machine("m")).await.err().ok_or("no error")?;
     assert_eq!(error.code, Code::ResourceExhausted, "{error:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_zone_without_capacity_is_named() -> TestResult {
+    let world = World::new().await?;
+    let full = FaultOrder::always(FaultOperation::Create, Effect::NoCapacity).in_zone("zone-*");
+    world.cloud.fault(&full).await?;
+    assert!(world.driver.create(machine("m")).await.is_ok(), "a VM without a zone");
+    let error = world.driver.create(machine_in("n", "zone-1")).await.err().ok_or("no error")?;
+    let zone = error.exhausted.as_ref().and_then(|exhausted| exhausted.zone.as_deref());
+    assert_eq!((error.code, zone), (Code::ResourceExhausted, Some("zone-1")), "{error:?}");
+    assert!(world.driver.create(machine_in("o", "other")).await.is_ok(), "another zone");
     Ok(())
 }
 

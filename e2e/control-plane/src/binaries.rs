@@ -24,6 +24,19 @@ pub async fn machine_controller_manager_crds() -> Result<PathBuf, ControlPlaneEr
     run_script("mcm-crds.sh", &[]).await
 }
 
+/// The directory of openshift/api, in the version that `hack/tools` pins.
+pub async fn openshift_api() -> Result<PathBuf, ControlPlaneError> {
+    run_script("openshift-api.sh", &[]).await
+}
+
+/// OpenShift's CRDs of node configuration, for a cluster with default features.
+pub async fn openshift_machine_config_crds() -> Result<Vec<PathBuf>, ControlPlaneError> {
+    let crds = openshift_api().await?.join("payload-manifests/crds");
+    let names =
+        ["controllerconfigs-Default", "kubeletconfigs-Default", "machineconfigpools-SelfManagedHA", "machineconfigs"];
+    Ok(names.map(|name| crds.join(format!("0000_80_machine-config_01_{name}.crd.yaml"))).to_vec())
+}
+
 /// The directory with machine-controller-manager, and with machine-controller for the fake cloud. Builds them first if they are
 /// missing, which takes minutes; the output of the build goes to standard error.
 pub async fn machine_controller_manager_binaries() -> Result<PathBuf, ControlPlaneError> {

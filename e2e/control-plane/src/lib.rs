@@ -37,7 +37,10 @@ pub mod testing;
 
 pub use self::{
     apply::{apply_file, apply_yaml, parse_manifest},
-    binaries::{binaries, kubelet_binaries, machine_controller_manager_binaries, machine_controller_manager_crds},
+    binaries::{
+        binaries, kubelet_binaries, machine_controller_manager_binaries, machine_controller_manager_crds,
+        openshift_api, openshift_machine_config_crds,
+    },
     client::{USER_AGENT, client},
     components::Component,
     control_plane::ControlPlane,

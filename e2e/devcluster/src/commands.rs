@@ -12,7 +12,7 @@ use std::{
 use clap::ValueEnum;
 
 use crate::{
-    DevclusterError, McmHalf,
+    DevclusterError, McmHalf, Provider,
     control_socket::{Connection, Request, Response},
     daemon::{self, Kind, LockedDirectory, Setup},
     directory::{DirectoryArgument, RunDirectory},
@@ -68,6 +68,9 @@ pub struct UpArguments {
     /// Controllers of the devcluster
     #[arg(long, value_enum, default_value_t)]
     controllers: Kind,
+    /// Whose VMs the devcluster has
+    #[arg(long, value_enum, default_value_t)]
+    provider: Provider,
     /// Additional flags for the manager, or for each process of machine-controller-manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -91,6 +94,9 @@ pub struct RunArguments {
     /// Controllers of the devcluster
     #[arg(long, value_enum, default_value_t)]
     controllers: Kind,
+    /// Whose VMs the devcluster has
+    #[arg(long, value_enum, default_value_t)]
+    provider: Provider,
     /// Additional flags for the manager, or for each process of machine-controller-manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -117,6 +123,9 @@ pub struct DaemonArguments {
     /// Controllers of the devcluster
     #[arg(long, value_enum, default_value_t)]
     controllers: Kind,
+    /// Whose VMs the devcluster has
+    #[arg(long, value_enum, default_value_t)]
+    provider: Provider,
     /// Additional flags for the manager, or for each process of machine-controller-manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -142,7 +151,7 @@ async fn start(directory: &RunDirectory, arguments: &UpArguments) -> Result<(), 
         let text = format!("A devcluster is up already in {}.", directory.root().display());
         return print(&mut screen, &(text + "\n" + &usage_text(&directory.displayed())));
     }
-    let setup = setup(arguments.controllers, arguments.nodes, arguments.manager_flags.clone());
+    let setup = setup(arguments.controllers, arguments.provider, arguments.nodes, arguments.manager_flags.clone())?;
     let mut connection = start_daemon(directory, &setup).await?;
     follow(directory, &mut connection, |line| print(&mut screen, line)).await?;
     let client = client(&directory.kubeconfig(), USER_AGENT).await?;
@@ -171,7 +180,7 @@ fn with_manager_log(error: DevclusterError, directory: &RunDirectory) -> Devclus
 pub async fn daemon(arguments: DaemonArguments) -> Result<(), DevclusterError> {
     let shutdown = Shutdown::listen()?;
     let locked = LockedDirectory::lock(arguments.directory.open()?)?;
-    let setup = setup(arguments.controllers, arguments.nodes, arguments.manager_flags);
+    let setup = setup(arguments.controllers, arguments.provider, arguments.nodes, arguments.manager_flags)?;
     daemon::run(locked, setup, &Progress::new(true), &shutdown).await
 }
 
@@ -187,7 +196,7 @@ pub async fn run(arguments: RunArguments) -> Result<(), DevclusterError> {
         shutdown.graceful.cancel();
         result
     };
-    let setup = setup(arguments.controllers, arguments.nodes, arguments.manager_flags);
+    let setup = setup(arguments.controllers, arguments.provider, arguments.nodes, arguments.manager_flags)?;
     let (ran, viewed) = tokio::join!(daemon::run(locked, setup, &progress, &shutdown), viewing);
     ran.and(viewed)
 }
@@ -218,8 +227,18 @@ async fn connect(directory: &RunDirectory) -> Result<Option<Connection>, Devclus
 }
 
 /// What the daemon starts. Says so if nodes cannot be real here.
-fn setup(controllers: Kind, nodes: Nodes, manager_flags: Vec<String>) -> Setup {
-    Setup { controllers, real_nodes: nodes.are_real(), manager_flags }
+fn setup(
+    controllers: Kind,
+    provider: Provider,
+    nodes: Nodes,
+    manager_flags: Vec<String>,
+) -> Result<Setup, DevclusterError> {
+    if provider == Provider::Aws && (controllers == Kind::Mcm || nodes == Nodes::Real) {
+        let problem =
+            "EC2's VMs are made by Nodewright's driver, and have no real kubelets: leave --controllers and --nodes out";
+        return Err(DevclusterError::Failed(problem.to_owned()));
+    }
+    Ok(Setup { controllers, provider, real_nodes: nodes.are_real(), manager_flags })
 }
 
 /// Starts the daemon in a process group of its own, which Ctrl-C does not reach.
@@ -232,6 +251,8 @@ async fn start_daemon(directory: &RunDirectory, setup: &Setup) -> Result<Connect
     command.arg("daemon").arg("--directory").arg(directory.root());
     let kind = setup.controllers.to_possible_value();
     command.args(kind.as_ref().map(|kind| format!("--controllers={}", kind.get_name())));
+    let provider = setup.provider.to_possible_value();
+    command.args(provider.as_ref().map(|provider| format!("--provider={}", provider.get_name())));
     if setup.real_nodes {
         command.arg("--nodes=real");
     }

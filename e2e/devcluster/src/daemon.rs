@@ -18,7 +18,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    Controllers, DevclusterError, ManagerProcess, McmProcesses,
+    Controllers, DevclusterError, ManagerProcess, McmProcesses, Provider,
     control_socket::{self, Connection, Request, Response},
     devcluster::{Devcluster, DevclusterOptions},
     directory::{DAEMON, RunDirectory},
@@ -69,6 +69,8 @@ pub(crate) enum Kind {
 pub(crate) struct Setup {
     /// The controllers.
     pub(crate) controllers: Kind,
+    /// Whose VMs it has.
+    pub(crate) provider: Provider,
     /// Whether VMs are real.
     pub(crate) real_nodes: bool,
     /// Additional flags for the manager.
@@ -123,6 +125,7 @@ async fn run_devcluster<C: Controllers>(
     let options = DevclusterOptions {
         directory: Some(directory.root().to_owned()),
         manager_flags: setup.manager_flags,
+        provider: setup.provider,
         real_nodes: setup.real_nodes,
         ..DevclusterOptions::default()
     };

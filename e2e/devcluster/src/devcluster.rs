@@ -1,4 +1,4 @@
-//! A control plane, a fake cloud and controllers.
+//! A control plane, a cloud and controllers.
 
 use std::{
     collections::BTreeMap,
@@ -10,24 +10,19 @@ use kube::Client;
 
 use crate::{
     DevclusterError,
+    cloud::{Cloud, Provider},
     controllers::{Controllers, Surroundings},
-    directory::{CLOUD_STATE, Endpoints},
+    directory::Endpoints,
     manager::ManagerProcess,
 };
-use nodewright_e2e_cloud::{
-    CloudClient,
-    process::{BINARY as CLOUD_BINARY, BINARY_VARIABLE as CLOUD_BINARY_VARIABLE},
-};
+use nodewright_e2e_cloud::CloudClient;
 use nodewright_e2e_control_plane::{Component, ControlPlane, ControlPlaneError, ControlPlaneOptions, parse_manifest};
-use nodewright_e2e_process::{Process, ProcessError, executable, free_ports, repository, write_private};
+use nodewright_e2e_ec2::{Account, account::REGION};
+use nodewright_e2e_process::{Process, ProcessError, repository, write_private};
 use serde_json::json;
 
-/// How long the cloud may take until it answers: milliseconds on an idle computer.
-const CLOUD_START_TIMEOUT: Duration = Duration::from_mins(1);
 /// How long a manager that was asked to end may take, until a new one is refused.
 pub(crate) const MANAGER_END_TIMEOUT: Duration = Duration::from_secs(3);
-/// How many ports are tried for the cloud.
-const ATTEMPTS: usize = 5;
 /// The namespace of the custom resources.
 pub const NAMESPACE: &str = "default";
 
@@ -42,6 +37,8 @@ pub struct DevclusterOptions {
     pub cloud_flags: Vec<String>,
     /// Start no controller manager and no scheduler.
     pub bare: bool,
+    /// Whose VMs it has.
+    pub provider: Provider,
     /// Whether VMs are real, with kubelets that run pods. Needs root and some packages.
     pub real_nodes: bool,
 }
@@ -52,8 +49,7 @@ pub struct DevclusterOptions {
 pub struct Devcluster<C = ManagerProcess> {
     // Fields are dropped in this order.
     controllers: C,
-    cloud: Process,
-    cloud_url: String,
+    cloud: Cloud,
     control_plane: ControlPlane,
 }
 
@@ -70,25 +66,26 @@ impl<C: Controllers> Devcluster<C> {
         };
         let plane = ControlPlane::start(plane_options).await?;
         report(format!("the control plane is ready at {}", plane.server()));
-        let (cloud, cloud_url) = start_cloud(&plane, &options.cloud_flags).await?;
-        report(format!("the cloud listens at {cloud_url}"));
+        let cloud = Cloud::start(options.provider, &plane, &options.cloud_flags).await?;
+        report(cloud.description());
         for folder in C::crds().await? {
             plane.apply_file(folder).await?;
         }
-        let surroundings = Surroundings { control_plane: &plane, cloud_url: &cloud_url, flags: &options.manager_flags };
+        let flags = [cloud.manager_flags(), options.manager_flags.clone()].concat();
+        let surroundings = Surroundings { control_plane: &plane, cloud_url: cloud.url(), flags: &flags };
         let controllers = C::start(surroundings).await?;
         report(controllers.description());
-        Ok(Self { controllers, cloud, cloud_url, control_plane: plane })
+        Ok(Self { controllers, cloud, control_plane: plane })
     }
 
     /// Applies `config/samples` with kubectl. For real nodes, the user data is that with which they join, and there is a
-    /// Deployment besides, whose pods they run.
+    /// Deployment besides, whose pods they run. For EC2, the class is one of its VMs.
     pub async fn apply_samples(&self) -> Result<(), DevclusterError> {
         let rendered =
             self.control_plane.kubectl([Path::new("kustomize"), &repository().join("config/samples")]).await?;
         let user_data = self.control_plane.node_network().map(|_| self.control_plane.user_data(&[]));
         let file = self.control_plane.directory().join("samples.json");
-        write_private(&file, &samples(&rendered, user_data.as_deref())?)?;
+        write_private(&file, &samples(&rendered, user_data.as_deref(), self.cloud.account())?)?;
         let apply = ["apply", "--server-side", "--namespace", NAMESPACE, "--filename"].map(Path::new);
         Ok(self.control_plane.kubectl(apply.into_iter().chain([file.as_path()])).await.map(drop)?)
     }
@@ -103,9 +100,9 @@ impl<C: Controllers> Devcluster<C> {
         self.control_plane.client()
     }
 
-    /// A client of the cloud.
+    /// A client of the fake cloud. EC2 does not understand it.
     pub fn cloud(&self) -> CloudClient {
-        CloudClient::new(&self.cloud_url)
+        CloudClient::new(self.cloud.url())
     }
 
     /// The controllers.
@@ -117,7 +114,7 @@ impl<C: Controllers> Devcluster<C> {
         Endpoints {
             kubeconfig: self.control_plane.kubeconfig_path(),
             namespace: NAMESPACE.to_owned(),
-            cloud_url: self.cloud_url.clone(),
+            cloud_url: self.cloud.url().to_owned(),
             audit_log: self.control_plane.audit_log(),
             binaries: self.control_plane.binaries().to_owned(),
         }
@@ -127,9 +124,11 @@ impl<C: Controllers> Devcluster<C> {
     pub fn pids(&mut self) -> BTreeMap<String, u32> {
         let mut pids: BTreeMap<_, _> =
             self.control_plane.pids().into_iter().map(|(component, pid)| (component.name().to_owned(), pid)).collect();
-        if self.cloud.ended().is_none() {
-            pids.extend(self.cloud.pid().map(|pid| ("cloud".to_owned(), pid)));
-        }
+        let cloud = self.cloud.processes().into_iter().filter_map(|process| {
+            let pid = if process.ended().is_none() { process.pid() } else { None };
+            Some((process.name().to_owned(), pid?))
+        });
+        pids.extend(cloud);
         let controllers = self.controllers.processes().into_iter();
         pids.extend(controllers.filter_map(|(name, pid)| Some((name.to_owned(), pid?))));
         pids
@@ -141,15 +140,19 @@ impl<C: Controllers> Devcluster<C> {
         flags: &[String],
         program: Option<PathBuf>,
     ) -> Result<(), DevclusterError> {
-        let surroundings = Surroundings { control_plane: &self.control_plane, cloud_url: &self.cloud_url, flags };
+        let flags = [self.cloud.manager_flags(), flags.to_vec()].concat();
+        let surroundings =
+            Surroundings { control_plane: &self.control_plane, cloud_url: self.cloud.url(), flags: &flags };
         self.controllers.start_ended(surroundings, program).await
     }
 
     /// Starts processes that ended by themselves again, except the controllers. Calls `report` for each.
     pub async fn restart_ended(&mut self, report: impl Fn(String)) -> Result<(), DevclusterError> {
-        if let Some(status) = self.cloud.ended() {
-            report(format!("the cloud ended with {status}; starting it again"));
-            self.cloud.start()?;
+        for process in self.cloud.processes() {
+            if let Some(status) = process.ended() {
+                report(format!("{} ended with {status}; starting it again", process.name()));
+                process.start()?;
+            }
         }
         if let Err(ControlPlaneError::Process(ProcessError::Exited { name, status, .. })) = self.control_plane.check() {
             report(format!("{name} ended with {status}; starting it again"));
@@ -166,21 +169,27 @@ impl<C: Controllers> Devcluster<C> {
     /// Ends everything. Nodewright's manager finishes what it does and releases its leases.
     pub async fn stop(mut self) -> Result<(), DevclusterError> {
         let ended = self.controllers.terminate().await;
-        self.cloud.kill();
+        self.cloud.processes().into_iter().for_each(Process::kill);
         drop(self);
         ended.map_err(DevclusterError::from)
     }
 }
 
-/// The samples. With user data, nodes are real: they get that user data, and Pods.
+/// The samples. With user data, nodes are real: they get that user data, and Pods. With an account, VMs are those of EC2.
 ///
 /// Classes name the namespace of their Secret: machine-controller-manager does not look for it in their own.
-fn samples(rendered: &str, user_data: Option<&str>) -> Result<String, DevclusterError> {
+fn samples(rendered: &str, user_data: Option<&str>, account: Option<&Account>) -> Result<String, DevclusterError> {
     let mut objects = parse_manifest(rendered, "config/samples")?;
     for object in &mut objects {
         match (object.types.as_ref().map(|types| types.kind.as_str()), user_data) {
-            (Some("MachineClass"), _) => object.data["secretRef"]["namespace"] = NAMESPACE.into(),
+            (Some("MachineClass"), _) => {
+                object.data["secretRef"]["namespace"] = NAMESPACE.into();
+                if let Some(account) = account {
+                    make_class_of_ec2(&mut object.data, account);
+                }
+            }
             (Some("Secret"), Some(user_data)) => object.data["stringData"]["userData"] = user_data.into(),
+            (Some("Secret"), None) if account.is_some() => object.data["stringData"] = Account::secret(),
             _ => {}
         }
     }
@@ -190,6 +199,16 @@ fn samples(rendered: &str, user_data: Option<&str>) -> Result<String, Devcluster
     Ok(json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string())
 }
 
+fn make_class_of_ec2(class: &mut serde_json::Value, account: &Account) {
+    class["provider"] = "AWS".into();
+    class["providerSpec"] = account.provider_spec("demo");
+    let machine_type = class["providerSpec"]["machineType"].clone();
+    let template = &mut class["nodeTemplate"];
+    template["instanceType"] = machine_type;
+    template["region"] = REGION.into();
+    template["zone"] = format!("{REGION}a").into();
+}
+
 impl Devcluster {
     /// The manager.
     pub fn manager(&mut self) -> &mut ManagerProcess {
@@ -197,45 +216,44 @@ impl Devcluster {
     }
 }
 
-/// Starts a cloud with its kubelets, and waits until it answers. Tries another port if the port is in use.
-async fn start_cloud(plane: &ControlPlane, flags: &[String]) -> Result<(Process, String), DevclusterError> {
-    let mut attempt = 1;
-    loop {
-        match start_cloud_once(plane, flags).await {
-            Err(DevclusterError::Process(error)) if error.is_port_clash() && attempt < ATTEMPTS => attempt += 1,
-            result => return result,
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-async fn start_cloud_once(plane: &ControlPlane, flags: &[String]) -> Result<(Process, String), DevclusterError> {
-    let program = executable(CLOUD_BINARY, CLOUD_BINARY_VARIABLE)?;
-    let [port]: [u16; 1] = free_ports()?;
-    let address = format!("127.0.0.1:{port}");
-    let nodes = match plane.node_network() {
-        Some(directory) => format!("--real-nodes={}", directory.display()),
-        None => format!("--kubeconfig={}", plane.kubeconfig_path().display()),
-    };
-    let arguments =
-        [format!("--listen={address}"), nodes, format!("--state={}", plane.directory().join(CLOUD_STATE).display())];
-    let mut cloud = plane.process("cloud", program, arguments.into_iter().chain(flags.iter().cloned()));
-    cloud.start()?;
-    let url = format!("http://{address}");
-    let answers = CloudClient::new(&url);
-    let is_up = answers.wait_until_up(CLOUD_START_TIMEOUT);
-    tokio::select! {
-        result = is_up => result?,
-        error = ended(&mut cloud) => return Err(error.into()),
-    }
-    Ok((cloud, url))
-}
+    const SAMPLES: &str = "
+kind: MachineClass
+apiVersion: machine.sapcloud.io/v1alpha1
+metadata: {name: a}
+provider: simulated
+providerSpec: {size: small}
+nodeTemplate: {instanceType: small, region: local, zone: local-a}
+secretRef: {name: s}
+---
+kind: Secret
+apiVersion: v1
+metadata: {name: s}
+stringData: {userData: boot}
+";
 
-/// Waits until the process ends by itself.
-async fn ended(process: &mut Process) -> ProcessError {
-    loop {
-        if let Err(error) = process.check() {
-            return error;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    fn objects(account: Option<&Account>) -> serde_json::Value {
+        serde_json::from_str(&samples(SAMPLES, None, account).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn samples_for_ec2_have_its_class_and_its_keys() {
+        let account = Account { image: "ami-1".to_owned(), subnet: "subnet-1".to_owned(), group: "sg-1".to_owned() };
+        let objects = objects(Some(&account));
+        let (class, secret) = (&objects["items"][0], &objects["items"][1]);
+        assert_eq!((&class["provider"], &class["providerSpec"]["ami"]), (&json!("AWS"), &json!("ami-1")));
+        assert_eq!(class["nodeTemplate"]["instanceType"], class["providerSpec"]["machineType"]);
+        assert!(secret["stringData"]["providerAccessKeyId"].is_string(), "{secret}");
+    }
+
+    #[test]
+    fn other_samples_stay_as_they_are_and_name_the_namespace_of_their_secret() {
+        let objects = objects(None);
+        assert_eq!(objects["items"][0]["secretRef"], json!({"name": "s", "namespace": NAMESPACE}));
+        assert_eq!(objects["items"][0]["provider"], "simulated");
+        assert_eq!(objects["items"][1]["stringData"], json!({"userData": "boot"}));
     }
 }

@@ -127,6 +127,8 @@ impl RunDirectory {
             "socket",
             "kubeconfig",
             CLOUD_STATE,
+            "driver-aws",
+            "driver-aws.pid",
             "pids",
             "kubeconfigs",
             "kubectl-cache",

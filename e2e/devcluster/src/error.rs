@@ -11,6 +11,9 @@ use nodewright_e2e_process::ProcessError;
 /// Why a devcluster could not be started, used or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum DevclusterError {
+    /// moto's EC2 cannot be started.
+    #[error(transparent)]
+    Ec2(#[from] nodewright_e2e_ec2::Ec2Error),
     /// The control plane, or a request to it.
     #[error(transparent)]
     ControlPlane(#[from] ControlPlaneError),

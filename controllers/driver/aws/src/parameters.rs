@@ -220,7 +220,9 @@ fn add_interface(action: &mut Action, at: usize, interface: &NetworkInterface) {
     action.set_some(format!("{path}.Ipv6AddressCount"), interface.ipv6_address_count);
     action.set_some(format!("{path}.Ipv6PrefixCount"), interface.ipv6_prefix_count);
     action.set_some(format!("{path}.NetworkCardIndex"), interface.network_card_index);
-    action.set_some(format!("{path}.PrimaryIpv6"), interface.primary_ipv6);
+    // As machine-controller-manager's provider does, so that the address of a node does not change.
+    let primary = interface.primary_ipv6.or_else(|| interface.ipv6_address_count.map(|_| true));
+    action.set_some(format!("{path}.PrimaryIpv6"), primary);
 }
 
 /// Sorted: with one token, EC2 refuses a request that differs.
@@ -246,8 +248,8 @@ fn add_metadata(action: &mut Action, options: &MetadataOptions) {
 }
 
 fn add_cpu(action: &mut Action, options: &CpuOptions) {
-    action.set("CpuOptions.CoreCount", options.core_count);
-    action.set("CpuOptions.ThreadsPerCore", options.threads_per_core);
+    action.set_some("CpuOptions.CoreCount", options.core_count);
+    action.set_some("CpuOptions.ThreadsPerCore", options.threads_per_core);
     action.set_text("CpuOptions.AmdSevSnp", options.amd_sev_snp.as_ref());
 }
 
@@ -353,6 +355,7 @@ mod tests {
             json!({"coreCount": 4, "threadsPerCore": 1, "amdSevSnp": "enabled"}),
             &["CpuOptions.CoreCount=4", "CpuOptions.ThreadsPerCore=1", "CpuOptions.AmdSevSnp=enabled"],
         );
+        adds("cpuOptions", json!({"amdSevSnp": "enabled"}), &["CpuOptions.AmdSevSnp=enabled"]);
         adds(
             "placement",
             json!({"groupId": "pg-1", "partitionNumber": 2}),
@@ -442,6 +445,27 @@ mod tests {
                 "PrimaryIpv6=true",
             ]
         );
+    }
+
+    #[test]
+    fn the_first_ipv6_address_of_an_interface_is_its_primary_one_unless_the_class_says_otherwise() {
+        for (fields, expected) in [
+            (json!({"ipv6AddressCount": 1}), vec!["Ipv6AddressCount=1", "PrimaryIpv6=true"]),
+            (json!({"ipv6AddressCount": 1, "primaryIpv6": false}), vec!["Ipv6AddressCount=1", "PrimaryIpv6=false"]),
+            (json!({}), vec![]),
+        ] {
+            let mut document = small("c");
+            for (name, value) in fields.as_object().unwrap() {
+                document["networkInterfaces"][0][name] = value.clone();
+            }
+            let asked = asked(&document, "");
+            let ipv6: Vec<&str> = asked
+                .iter()
+                .filter_map(|parameter| parameter.strip_prefix("NetworkInterface.1."))
+                .filter(|parameter| parameter.contains("pv6"))
+                .collect();
+            assert_eq!(ipv6, expected);
+        }
     }
 
     #[test]

@@ -46,11 +46,12 @@ type cloud struct {
 
 func newCloud(t *testing.T, faults faults) cloud {
 	t.Helper()
-	spec := testhelp.NewProviderSpecBuilder(resourceGroup, namespace, "pool").WithDefaultValues().Build()
-	state := fakes.NewClusterState(spec)
-	state.WithSubnet(resourceGroup, fakes.CreateSubnetName(namespace), namespace)
-	state.WithDefaultVMImageSpec().WithAgreementTerms(true)
-	factory := newFactory(t, state, faults)
+	spec := providerSpec(resourceGroup)
+	state := newState(spec)
+	factory, err := newFactory(state, faults)
+	if err != nil {
+		t.Fatal(err)
+	}
 	provider := provider(azure.NewDefaultDriver(factory))
 	provider.LongestCall = faults.longest
 	path := filepath.Join(t.TempDir(), "driver.sock")
@@ -68,9 +69,15 @@ func newCloud(t *testing.T, faults faults) cloud {
 	return cloud{DriverClient: pb.NewDriverClient(connection), state: state, spec: spec}
 }
 
-func newFactory(t *testing.T, state *fakes.ClusterState, faults faults) *fakes.Factory {
-	t.Helper()
-	factory := fakes.NewFactory(resourceGroup)
+// newState returns an Azure with what a VM of the class needs.
+func newState(spec api.AzureProviderSpec) *fakes.ClusterState {
+	state := fakes.NewClusterState(spec)
+	state.WithSubnet(spec.ResourceGroup, fakes.CreateSubnetName(namespace), namespace)
+	return state.WithDefaultVMImageSpec().WithAgreementTerms(true)
+}
+
+func newFactory(state *fakes.ClusterState, faults faults) (*fakes.Factory, error) {
+	factory := fakes.NewFactory(state.ProviderSpec.ResourceGroup)
 	var failures []error
 	add := func(err error) { failures = append(failures, err) }
 	var err error
@@ -90,10 +97,7 @@ func newFactory(t *testing.T, state *fakes.ClusterState, faults faults) *fakes.F
 	add(err)
 	factory.ResourceGraphAccess, err = factory.NewResourceGraphAccessBuilder().WithClusterState(state).Build()
 	add(err)
-	if err := errors.Join(failures...); err != nil {
-		t.Fatal(err)
-	}
-	return factory
+	return factory, errors.Join(failures...)
 }
 
 func must(t *testing.T) func(*grpc.ClientConn, error) *grpc.ClientConn {

@@ -227,7 +227,8 @@ type GetInfoResponse struct {
 	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
 	// The beginning of each provider id, such as "aws:///". Answers with other provider ids are refused.
 	ProviderIdPrefix string `protobuf:"bytes,3,opt,name=provider_id_prefix,json=providerIdPrefix,proto3" json:"provider_id_prefix,omitempty"`
-	// The fields of a providerSpec by which VMs are found, as JSON paths. They cannot be changed while Machines use the class.
+	// The fields of a providerSpec by which VMs are found, as JSON paths. A path may end in [part of a key], such as tags[cluster/]: the
+	// entries of that object whose keys contain the part. What they name cannot be changed while Machines use the class.
 	Identity []string `protobuf:"bytes,4,rep,name=identity,proto3" json:"identity,omitempty"`
 	// The deadline of each call but GetInfo and ValidateClass; 1 s to 10 min.
 	LongestCall *durationpb.Duration `protobuf:"bytes,5,opt,name=longest_call,json=longestCall,proto3" json:"longest_call,omitempty"`

@@ -169,7 +169,7 @@ func (s *service) list(ctx context.Context, class *pb.Class, notBefore time.Time
 	return s.lists.get(ctx, class, notBefore, func() (machines map[string]string, failure *pb.Failure) {
 		ctx, cancel := context.WithTimeout(context.Background(), longestBackground)
 		defer cancel()
-		defer s.redactor.hold(class, "")()
+		defer s.hold(class, "")()
 		result := guarded(listMachines, func() outcome {
 			machines, failure = s.fetchList(ctx, class)
 			return outcome{failure: failure}

@@ -14,6 +14,7 @@
 //   - A panic, an answer without a VM, and an answer with another provider's VM are errors of that call.
 //   - A provider gets the id of a VM only if it is proven, or the provider lists it for this Machine.
 //   - Values of Secrets and user data of 8 bytes and more are replaced in errors, notes, and lines that are logged with klog, log or slog.
+//     So are texts in those fields of a class that Validate finds wrong.
 //
 // # Caveats
 //   - An interface without tokens cannot promise that one token makes one VM: providers find the VM of an earlier call by its name
@@ -37,8 +38,8 @@ type Provider struct {
 	Name string
 	// IDPrefix is the beginning of each provider id, such as "azure:///". Answers with others are refused.
 	IDPrefix string
-	// Identity names the fields of a providerSpec by which VMs are found, as JSON paths. They cannot be changed while Machines use
-	// the class.
+	// Identity names the fields of a providerSpec by which VMs are found, as JSON paths; see GetInfoResponse.identity. They cannot
+	// be changed while Machines use the class.
 	Identity []string
 	// Driver makes the calls.
 	Driver driver.Driver

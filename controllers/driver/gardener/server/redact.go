@@ -35,9 +35,12 @@ func newRedactor() *redactor {
 	return &redactor{uses: map[string]int{}}
 }
 
-// hold replaces the secrets of a call until the result is called.
-func (r *redactor) hold(class *pb.Class, userData string) func() {
+// hold replaces the secrets of a call, and other texts, until the result is called.
+func (r *redactor) hold(class *pb.Class, userData string, others []string) func() {
 	forms := map[string]bool{}
+	for _, text := range others {
+		addForms(forms, text, false)
+	}
 	addForms(forms, userData, false)
 	for key, value := range class.GetSecrets().GetData() {
 		addForms(forms, string(value), key != userDataKey)

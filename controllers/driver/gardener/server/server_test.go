@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -525,9 +526,10 @@ func TestAListIsWholeOrNone(t *testing.T) {
 }
 
 func TestAListThatHangsHasNoSecondOneBesideIt(t *testing.T) {
-	release, count := make(chan struct{}), 0
+	release := make(chan struct{})
+	var count atomic.Int32
 	hanging := provider(hostile{list: func() (*driver.ListMachinesResponse, error) {
-		count++
+		count.Add(1)
 		<-release
 		return &driver.ListMachinesResponse{MachineList: map[string]string{"p:///1": "m"}}, nil
 	}})
@@ -539,12 +541,12 @@ func TestAListThatHangsHasNoSecondOneBesideIt(t *testing.T) {
 	for range 2 {
 		expectCode(t, list().GetFailure(), pb.Code_CODE_DEADLINE_EXCEEDED)
 	}
-	if count != 1 {
-		t.Errorf("%d lists are under way", count)
+	if count.Load() != 1 {
+		t.Errorf("%d lists are under way", count.Load())
 	}
 	close(release)
-	if last := list(); len(last.GetMachines()) != 1 || count != 2 {
-		t.Errorf("the answer is %v of list %d: one that was begun before the call may be out of date", last, count)
+	if last := list(); len(last.GetMachines()) != 1 || count.Load() != 2 {
+		t.Errorf("the answer is %v of list %d: one that was begun before the call may be out of date", last, count.Load())
 	}
 }
 

@@ -60,17 +60,16 @@ func (s *service) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoRespo
 	}, nil
 }
 
-func (s *service) ValidateClass(_ context.Context, request *pb.ValidateClassRequest) (response *pb.ValidateClassResponse, err error) {
+func (s *service) ValidateClass(_ context.Context, request *pb.ValidateClassRequest) (*pb.ValidateClassResponse, error) {
 	if s.provider.Validate == nil {
 		return nil, status.Error(codes.Unimplemented, "the driver does not check classes")
 	}
-	defer func() {
-		if recover() != nil {
-			response, err = nil, status.Error(codes.Unknown, "the check of the class has panicked")
-		}
-	}()
-	response = &pb.ValidateClassResponse{}
-	for _, fault := range s.provider.Validate([]byte(request.GetProviderSpec())) {
+	faults, judged := s.judge(request.GetProviderSpec())
+	if !judged {
+		return nil, status.Error(codes.Unknown, "the check of the class has panicked")
+	}
+	response := &pb.ValidateClassResponse{}
+	for _, fault := range faults {
 		response.Faults = append(response.Faults, &pb.Fault{Path: fault.Path, Allowed: fault.Allowed})
 	}
 	return response, nil
@@ -139,7 +138,7 @@ func (s *service) call(ctx context.Context, method string, machine *pb.MachineRe
 		token:    machine.GetToken(),
 		identity: identity(method, machine),
 		changes:  method != getMachineStatus,
-		hold:     func() func() { return s.redactor.hold(machine.GetClass(), userData) },
+		hold:     func() func() { return s.hold(machine.GetClass(), userData) },
 		run:      run,
 	})
 }

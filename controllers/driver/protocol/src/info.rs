@@ -19,7 +19,7 @@ pub struct Info {
     pub provider: String,
     /// The beginning of each provider id.
     pub provider_id_prefix: String,
-    /// The fields of a `providerSpec` by which VMs are found, as JSON paths.
+    /// The fields of a `providerSpec` by which VMs are found, as paths that [`nodewright_api::identity_value`] reads.
     pub identity: Vec<String>,
     /// The deadline of a call.
     pub longest_call: Duration,

@@ -17,7 +17,7 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper_util::client::legacy;
 use jiff::Timestamp;
 use nodewright_api::Code;
-use nodewright_driver::{DriverError, Result};
+use nodewright_driver::{DriverError, Exhausted, Result};
 use nodewright_runtime::error::with_causes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -103,6 +103,9 @@ struct Failure {
     message: String,
     #[serde(default)]
     throttled: bool,
+    /// The zone without capacity.
+    #[serde(default)]
+    zone: Option<String>,
 }
 
 pub(crate) type Transport =
@@ -207,7 +210,7 @@ fn never_arrived(error: &(dyn std::error::Error + 'static)) -> bool {
 fn refusal(what: &str, status: StatusCode, body: &[u8]) -> DriverError {
     let failure = serde_json::from_slice::<Failure>(body).ok();
     let failure = failure.and_then(|failure| Some((Code::from_name(&failure.code)?, failure)));
-    let Some((code, Failure { message, throttled, .. })) = failure.filter(|(code, _)| *code != Code::Ok) else {
+    let Some((code, Failure { message, throttled, zone, .. })) = failure.filter(|(code, _)| *code != Code::Ok) else {
         // Most likely a gateway answered. The request may have taken effect.
         let code = if status.is_client_error() { Code::Internal } else { Code::Unavailable };
         let text = String::from_utf8_lossy(body);
@@ -215,7 +218,8 @@ fn refusal(what: &str, status: StatusCode, body: &[u8]) -> DriverError {
         let message = format!("failed to {what}: status {status} without a reason that can be understood: {excerpt:?}");
         return DriverError::new(code, message);
     };
-    DriverError { throttled, ..DriverError::new(code, message) }
+    let exhausted = zone.map(|zone| Exhausted { zone: Some(zone), retry_after: None });
+    DriverError { throttled, exhausted, ..DriverError::new(code, message) }
 }
 
 fn escaped(text: &str) -> String {

@@ -8,7 +8,7 @@ use nodewright_e2e_process::{repository, with_causes};
 use tokio::{runtime::Runtime, time::Instant};
 
 pub use self::cluster::{Cluster, EXTERNAL_VARIABLE, skip_on_external_cluster};
-use crate::machine_controller_manager_crds;
+use crate::{machine_controller_manager_crds, openshift_machine_config_crds};
 
 /// `mcm`: tests install machine-controller-manager's CRDs, not ours.
 pub const CRDS_VARIABLE: &str = "NODEWRIGHT_E2E_CRDS";
@@ -73,7 +73,7 @@ pub async fn eventually(what: &str, mut check: impl AsyncFnMut() -> TestResult<b
     Ok(())
 }
 
-/// Whether tests install machine-controller-manager's CRDs.
+/// Whether tests install machine-controller-manager's CRDs, and OpenShift's of node configuration.
 pub fn has_mcm_crds() -> bool {
     env::var(CRDS_VARIABLE).is_ok_and(|choice| choice == "mcm")
 }
@@ -85,6 +85,14 @@ pub async fn crds() -> TestResult<PathBuf> {
         Ok("nodewright" | "") | Err(_) => Ok(repository().join("config/crd/bases")),
         Ok(other) => Err(Failure::new(format!("{CRDS_VARIABLE} is {other:?}; it must be nodewright or mcm"))),
     }
+}
+
+/// The CRDs of node configuration that tests install: OpenShift's beside machine-controller-manager's.
+pub async fn machine_config_crds() -> TestResult<Vec<PathBuf>> {
+    if has_mcm_crds() {
+        return Ok(openshift_machine_config_crds().await?);
+    }
+    Ok(vec![repository().join("config/crd/machine-config/bases")])
 }
 
 /// Runs a future on a runtime that lives as long as the process. Each test has a runtime of its own; tasks and connections

@@ -104,8 +104,8 @@ pub(crate) struct CapacityReservation {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct CpuOptions {
-    pub core_count: i32,
-    pub threads_per_core: i32,
+    pub core_count: Option<i32>,
+    pub threads_per_core: Option<i32>,
     pub amd_sev_snp: Option<String>,
 }
 

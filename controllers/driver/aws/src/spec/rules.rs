@@ -34,6 +34,12 @@ pub(super) fn check(spec: &ProviderSpec, faults: &mut Faults) {
     }
     check_devices(&spec.block_devices, faults);
     check_interfaces(&spec.network_interfaces, faults);
+    if let Some(options) = &spec.cpu_options
+        && options.core_count.is_some() != options.threads_per_core.is_some()
+    {
+        let missing = if options.core_count.is_none() { "coreCount" } else { "threadsPerCore" };
+        faults.add(format!("cpuOptions.{missing}"), "must be there: coreCount and threadsPerCore go together");
+    }
     if let Some(reservation) = &spec.capacity_reservation {
         check_reservation(reservation, spec.spot_price.is_some(), faults);
     }

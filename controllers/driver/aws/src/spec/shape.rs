@@ -79,8 +79,8 @@ const CAPACITY_RESERVATION: &[Field] = &[
 
 const CPU_OPTIONS: &[Field] = &[
     Field("amdSevSnp", OPTIONAL, OneOf(&["enabled", "disabled"])),
-    Field("coreCount", REQUIRED, Whole(1, i32::MAX)),
-    Field("threadsPerCore", REQUIRED, Whole(1, 2)),
+    Field("coreCount", OPTIONAL, Whole(1, i32::MAX)),
+    Field("threadsPerCore", OPTIONAL, Whole(1, 2)),
 ];
 
 const IAM: &[Field] = &[Field("arn", OPTIONAL, Text), Field("name", OPTIONAL, Text)];

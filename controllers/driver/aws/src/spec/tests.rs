@@ -71,6 +71,89 @@ fn good_classes_are_read() {
     assert_eq!((spec.spot_price.as_deref(), spec.src_and_dst_checks_enabled), (Some("0.05"), Some(false)));
 }
 
+/// The fields of `AWSProviderSpec` of machine-controller-manager's provider, by the object that has them.
+const FIELDS_OF_MCM: [(&str, &[&str]); 9] = [
+    (
+        "",
+        &[
+            "apiVersion",
+            "ami",
+            "blockDevices",
+            "capacityReservation",
+            "ebsOptimized",
+            "iam",
+            "machineType",
+            "keyName",
+            "monitoring",
+            "networkInterfaces",
+            "region",
+            "spotPrice",
+            "srcAndDstChecksEnabled",
+            "tags",
+            "instanceMetadataOptions",
+            "cpuOptions",
+            "placement",
+        ],
+    ),
+    ("/blockDevices/0", &["deviceName", "ebs", "noDevice", "virtualName"]),
+    (
+        "/blockDevices/0/ebs",
+        &[
+            "deleteOnTermination",
+            "encrypted",
+            "iops",
+            "throughput",
+            "kmsKeyID",
+            "snapshotID",
+            "volumeSize",
+            "volumeType",
+        ],
+    ),
+    (
+        "/capacityReservation",
+        &[
+            "capacityReservationPreference",
+            "capacityReservationId",
+            "capacityReservationResourceGroupArn",
+            "isMLCapacityBlock",
+        ],
+    ),
+    ("/iam", &["arn", "name"]),
+    (
+        "/networkInterfaces/0",
+        &[
+            "associatePublicIPAddress",
+            "ipv6AddressCount",
+            "ipv6PrefixCount",
+            "deleteOnTermination",
+            "description",
+            "securityGroupIDs",
+            "subnetID",
+            "interfaceType",
+            "networkCardIndex",
+            "deviceIndex",
+            "primaryIpv6",
+        ],
+    ),
+    ("/placement", &["groupId", "tenancy", "hostId", "partitionNumber", "affinity"]),
+    ("/instanceMetadataOptions", &["httpEndpoint", "httpPutResponseHopLimit", "httpTokens", "httpProtocolIpv6"]),
+    ("/cpuOptions", &["coreCount", "threadsPerCore", "amdSevSnp"]),
+];
+
+#[test]
+fn every_field_of_machine_controller_managers_provider_is_a_field_here() {
+    let is_field = |pointer: &str| {
+        let faults = validate(&RawJson::from(&changed(pointer, &json!(null))));
+        !faults.iter().any(|(_, what)| what.starts_with("is no field"))
+    };
+    for (parent, fields) in FIELDS_OF_MCM {
+        for field in fields {
+            assert!(is_field(&format!("{parent}/{field}")), "{parent}/{field}");
+        }
+        assert!(!is_field(&format!("{parent}/other")), "{parent}");
+    }
+}
+
 #[test]
 fn what_machine_controller_manager_takes_is_taken() {
     for (pointer, value) in [
@@ -78,6 +161,7 @@ fn what_machine_controller_manager_takes_is_taken() {
         ("/keyName", json!("")),
         ("/keyName", json!(null)),
         ("/blockDevices", json!([])),
+        ("/cpuOptions", json!({"amdSevSnp": "enabled"})),
         ("/blockDevices", json!([{"ebs": {"volumeSize": 1, "volumeType": "standard"}}])),
         ("/blockDevices/1/deviceName", json!("/dev/xvdba")),
         ("/blockDevices/0/ebs/deleteOnTermination", json!(null)),

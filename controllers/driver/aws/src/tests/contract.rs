@@ -8,6 +8,10 @@ use std::{
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
 use nodewright_driver_remote::{Remote, RemoteDriver, Source};
 use nodewright_driver_server::{self as driver_server, Provider, Socket};
+use nodewright_e2e_ec2::{
+    self as ec2, Ec2, Moto, REJECTED_KEY,
+    account::{ACCESS_KEY, REGION, SECRET_KEY},
+};
 use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
 use tempfile::TempDir;
@@ -15,17 +19,16 @@ use tokio::{runtime::Handle, task::block_in_place};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    moto::{Cloud, Moto, REGION, REJECTED_KEY, between},
+    moto::{Server, driver},
     *,
 };
-use crate::parameters::{Action, describe_tagged};
+use crate::parameters::Action;
 
-const SECRET_KEY: &str = "hunter2-of-the-account";
 const PAGE: usize = 5;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_keeps_the_contract_with_moto() {
-    let Some(moto) = Moto::start("the_driver_keeps_the_contract_with_moto").await else { return };
+    let Some(moto) = Server::start("the_driver_keeps_the_contract_with_moto").await else { return };
     let report = contract::run(&Account::open(&moto).await).await;
     report.assert_kept();
     assert_eq!(report.skipped(), Vec::<&str>::new());
@@ -33,7 +36,7 @@ async fn the_driver_keeps_the_contract_with_moto() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_keeps_the_contract_over_the_wire() {
-    let Some(moto) = Moto::start("the_driver_keeps_the_contract_over_the_wire").await else { return };
+    let Some(moto) = Server::start("the_driver_keeps_the_contract_over_the_wire").await else { return };
     let wire = Some(Wire { folder: tempfile::tempdir().unwrap(), made: AtomicUsize::default() });
     let report = contract::run(&Account { wire, ..Account::open(&moto).await }).await;
     report.assert_kept();
@@ -43,7 +46,7 @@ async fn the_driver_keeps_the_contract_over_the_wire() {
 /// The VM that a class with every field of moto's becomes, as EC2 shows it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_vm_is_what_its_class_says() {
-    let Some(moto) = Moto::start("a_vm_is_what_its_class_says").await else { return };
+    let Some(moto) = Server::start("a_vm_is_what_its_class_says").await else { return };
     let account = Account::open(&moto).await;
     let mut class = account.class("c");
     let mut spec: Value = class.provider_spec.parse().unwrap();
@@ -59,7 +62,7 @@ async fn a_vm_is_what_its_class_says() {
     assert!(made.uninitialized && made.node_name.ends_with(".eu-west-1.compute.internal"), "{made:?}");
     driver.initialize(machine("m", class.clone())).await.unwrap();
     assert!(!driver.status(machine("m", class)).await.unwrap().uninitialized);
-    let shown = moto.make("ec2", "Action=DescribeInstances&Version=2016-11-15".to_owned()).await;
+    let shown = moto.moto().ask("ec2", "Action=DescribeInstances").await.unwrap();
     for part in [
         "<clientToken>uid-of-m</clientToken>",
         "<httpTokens>required</httpTokens>",
@@ -72,7 +75,7 @@ async fn a_vm_is_what_its_class_says() {
     ] {
         assert!(shown.contains(part), "{part} is missing in {shown}");
     }
-    let volumes = moto.make("ec2", "Action=DescribeVolumes&Version=2016-11-15".to_owned()).await;
+    let volumes = moto.moto().ask("ec2", "Action=DescribeVolumes").await.unwrap();
     assert!(volumes.contains("<size>50</size>") && volumes.contains("<size>20</size>"), "{volumes}");
 }
 
@@ -97,45 +100,37 @@ impl Wire {
 struct Account {
     /// `None`: the driver is called in this process.
     wire: Option<Wire>,
-    url: String,
-    cloud: Cloud,
-    image: String,
-    subnet: String,
-    group: String,
+    moto: Moto,
+    ec2: Ec2,
+    made: ec2::Account,
 }
 
 impl Account {
-    async fn open(moto: &Moto) -> Self {
-        let ec2 = async |form: &str| moto.make("ec2", format!("{form}&Version=2016-11-15")).await;
-        moto.make("iam", "Action=CreateInstanceProfile&InstanceProfileName=nodes&Version=2010-05-08".to_owned()).await;
-        let vpc = between(&ec2("Action=CreateVpc&CidrBlock=10.0.0.0/16").await, "<vpcId>", "</vpcId>");
-        let subnet = format!("Action=CreateSubnet&VpcId={vpc}&CidrBlock=10.0.0.0/20&AvailabilityZone=eu-west-1a");
-        let subnet = between(&ec2(&subnet).await, "<subnetId>", "</subnetId>");
-        let group = format!("Action=CreateSecurityGroup&GroupName=nodes&GroupDescription=nodes&VpcId={vpc}");
-        let group = between(&ec2(&group).await, "<groupId>", "</groupId>");
-        let images = ec2("Action=DescribeImages&Owner.1=amazon").await;
-        let image = between(&images, "<imageId>", "</imageId>");
-        Self { wire: None, url: moto.url.clone(), cloud: moto.cloud(), image, subnet, group }
+    async fn open(server: &Server) -> Self {
+        let made = ec2::Account::open(server.moto()).await.unwrap();
+        Self { wire: None, moto: server.moto().clone(), ec2: server.ec2(), made }
     }
 
-    fn spec(&self, cluster: &str) -> Value {
-        json!({
-            "ami": self.image, "region": REGION, "machineType": "t3.small", "iam": {"name": "nodes"},
-            "networkInterfaces": [{"subnetID": self.subnet, "securityGroupIDs": [self.group]}],
-            "blockDevices": [{"ebs": {"volumeSize": 8, "volumeType": "gp3"}}],
-            "tags": {format!("kubernetes.io/cluster/{cluster}"): "1", "kubernetes.io/role/node": "1"},
-        })
+    fn direct(&self) -> AwsDriver {
+        driver(&self.ec2, self.moto.url(), PAGE)
     }
 
     fn class_with(&self, cluster: &str, key: &str) -> Class {
         let keys = [("providerAccessKeyId", key), ("providerSecretAccessKey", SECRET_KEY)];
-        Class { secret: secret(&keys), ..contract::class(&self.spec(cluster)) }
+        Class { secret: secret(&keys), ..contract::class(&self.made.provider_spec(cluster)) }
     }
 
     /// A request of the account's owner, who bypasses the driver.
     async fn ask<T: serde::de::DeserializeOwned>(&self, action: Action) -> std::result::Result<T, BoxError> {
-        let driver = self.cloud.driver(&self.url, PAGE);
-        driver.client.call(&session(), &action).await.map_err(|refused| refused.error.into())
+        self.direct().client.call(&session(), &action).await.map_err(|refused| refused.error.into())
+    }
+}
+
+fn outage_of(outage: Outage) -> ec2::Outage {
+    match outage {
+        Outage::Silent => ec2::Outage::Silent,
+        Outage::Failing => ec2::Outage::Failing,
+        Outage::Full => ec2::Outage::Full,
     }
 }
 
@@ -145,7 +140,7 @@ fn session() -> Session {
 
 impl Fixture for Account {
     fn driver(&self) -> Arc<dyn Driver> {
-        let driver = self.cloud.driver(&self.url, PAGE);
+        let driver = self.direct();
         match &self.wire {
             None => Arc::new(driver),
             Some(wire) => Arc::new(block_in_place(|| Handle::current().block_on(wire.served(driver)))),
@@ -153,7 +148,7 @@ impl Fixture for Account {
     }
 
     fn class(&self, cluster: &str) -> Class {
-        self.class_with(cluster, "AKIATEST")
+        self.class_with(cluster, ACCESS_KEY)
     }
 
     fn provider_id_prefix(&self) -> &'static str {
@@ -162,7 +157,7 @@ impl Fixture for Account {
 
     fn invalid_specs(&self, cluster: &str) -> Vec<InvalidSpec> {
         let with = |path: &'static str, field: &str, value: Value| {
-            let mut spec = self.spec(cluster);
+            let mut spec = self.made.provider_spec(cluster);
             spec[field] = value;
             InvalidSpec { path, spec: RawJson::from(&spec) }
         };
@@ -189,9 +184,8 @@ impl Fixture for Account {
 
     fn vms(&self) -> Hook<'_, BTreeSet<String>> {
         async {
-            let driver = self.cloud.unhidden(&self.url);
-            let all = driver.client.list(&session(), &describe_tagged(&BTreeMap::new())).await;
-            Ok(Some(all.map_err(|refused| refused.error)?.iter().map(|vm| provider_id(REGION, &vm.id)).collect()))
+            let all = self.moto.vms().await?;
+            Ok(Some(all.iter().filter(|vm| !vm.is_gone()).map(|vm| provider_id(REGION, &vm.id)).collect()))
         }
         .boxed()
     }
@@ -207,25 +201,26 @@ impl Fixture for Account {
 
     fn untagged_vm(&self) -> Hook<'_, String> {
         async {
-            let run = Action::new("RunInstances").with("ImageId", &self.image).with("MinCount", 1).with("MaxCount", 1);
-            let made: Reservation = self.ask(run.with("SubnetId", &self.subnet)).await?;
+            let run =
+                Action::new("RunInstances").with("ImageId", &self.made.image).with("MinCount", 1).with("MaxCount", 1);
+            let made: Reservation = self.ask(run.with("SubnetId", &self.made.subnet)).await?;
             Ok(Some(provider_id(REGION, &made.instances_set.items[0].id)))
         }
         .boxed()
     }
 
     fn hide_next_vm(&self) -> Hook<'_, ()> {
-        self.cloud.hide_next();
+        self.ec2.hide_next();
         ready(Ok(Some(()))).boxed()
     }
 
     fn begin_outage(&self, outage: Outage) -> Hook<'_, ()> {
-        self.cloud.set_outage(Some(outage));
+        self.ec2.set_outage(Some(outage_of(outage)));
         ready(Ok(Some(()))).boxed()
     }
 
     fn end_outage(&self) -> Hook<'_, ()> {
-        self.cloud.set_outage(None);
+        self.ec2.set_outage(None);
         ready(Ok(Some(()))).boxed()
     }
 }

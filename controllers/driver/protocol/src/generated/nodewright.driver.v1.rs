@@ -12,7 +12,8 @@ pub struct GetInfoResponse {
     /// The beginning of each provider id, such as "aws:///". Answers with other provider ids are refused.
     #[prost(string, tag = "3")]
     pub provider_id_prefix: ::prost::alloc::string::String,
-    /// The fields of a providerSpec by which VMs are found, as JSON paths. They cannot be changed while Machines use the class.
+    /// The fields of a providerSpec by which VMs are found, as JSON paths. A path may end in \[part of a key\], such as tags\[cluster/\]: the
+    /// entries of that object whose keys contain the part. What they name cannot be changed while Machines use the class.
     #[prost(string, repeated, tag = "4")]
     pub identity: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     /// The deadline of each call but GetInfo and ValidateClass; 1 s to 10 min.
