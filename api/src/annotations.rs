@@ -15,13 +15,14 @@ pub const LAST_REPLICA_CHANGE_BY_SCALER_TIME: &str =
 pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
 /// On a MachineDeployment, its MachineSets and Machines: a Go duration that overrides `spec.creationTimeout`.
 pub const EFFECTIVE_CREATION_TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
-/// On a Machine or Node: whether the machine is preserved, one of [`PRESERVE_VALUES`]. The Node's value wins.
+/// On a Machine: whether the machine is preserved, one of [`PRESERVE_VALUES`]. machine-controller-manager reads it on the Node, too,
+/// where it takes precedence. Nodewright does not read it there yet.
 pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
-/// Value of [`PRESERVE`]: in every phase.
+/// Value of [`PRESERVE`]: in every phase. Nodewright preserves only failed machines so far.
 pub const PRESERVE_NOW: &str = "now";
 /// Value of [`PRESERVE`]: once the machine has failed.
 pub const PRESERVE_WHEN_FAILED: &str = "when-failed";
-/// Value of [`PRESERVE`] that the MachineSet controller writes for a failed machine.
+/// Value of [`PRESERVE`] that machine-controller-manager writes for a failed machine.
 pub const PRESERVE_AUTO: &str = "auto-preserved";
 /// Value of [`PRESERVE`]: never. Ends a preservation.
 pub const PRESERVE_FALSE: &str = "false";
@@ -59,6 +60,9 @@ pub const LEDGER: &str = "nodewright.dev/ledger";
 pub const SIZED_FOR: &str = "nodewright.dev/sized-for";
 /// Ours, on a MachineClass in use: a [`ClassIdentity`](crate::ClassIdentity) as JSON.
 pub const IDENTITY: &str = "nodewright.dev/identity";
+/// Ours, on a MachineClass: VMs without a Machine of whose deletion nothing is known, and since when each was seen, as JSON:
+/// `{"<provider id>":"<RFC 3339>"}`.
+pub const UNEXPLAINED_VMS: &str = "nodewright.dev/unexplained-vms";
 /// Ours, on a Machine: its decimal index in the ledger of its set. Valid only with the name that belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";
 /// Ours, on a Machine: what was copied to its Node, as JSON: the keys of labels and annotations, and the taints as
@@ -89,3 +93,20 @@ pub const RENDER_INPUTS: &str = "nodewright.dev/render-inputs";
 pub const GENERATED_CONTENT: &str = "nodewright.dev/generated-content";
 /// Ours, on a rendered MachineConfig: since when no pool and no Node names it (RFC 3339). Absent while one does.
 pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
+
+/// Our annotations that people set on MachineDeployments, MachineSets and Machines.
+pub const OWN_SETTINGS: [&str; 3] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT];
+
+/// Our annotations of MachineDeployments, MachineSets, Machines and MachineClasses.
+pub const OWN: [&str; 10] = [
+    DELETION_ORDER,
+    HEALTH_TIMEOUTS,
+    REMEDIATION_MAX_IN_FLIGHT,
+    LEDGER,
+    SIZED_FOR,
+    IDENTITY,
+    UNEXPLAINED_VMS,
+    INDEX,
+    APPLIED_NODE_TEMPLATE,
+    TRACEPARENT,
+];

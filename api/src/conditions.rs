@@ -91,8 +91,20 @@ pub mod node {
         ["KernelDeadlock", READONLY_FILESYSTEM, "DiskPressure", "NetworkUnavailable"];
 }
 
+/// Conditions of ControllerConfigs, as machine-config-operator's template controller has them.
+pub mod controller_config {
+    /// Several MachineConfigs are being written, or deleted.
+    pub const RUNNING: &str = "TemplateControllerRunning";
+    /// All MachineConfigs are what the templates make.
+    pub const COMPLETED: &str = "TemplateControllerCompleted";
+    /// The templates could not be rendered, or a MachineConfig not be made. The message names file and line.
+    pub const FAILING: &str = "TemplateControllerFailing";
+}
+
 /// Conditions of a MachineConfigPool that Nodewright writes, and those that make it degraded.
 pub mod machine_config_pool {
+    /// The pool has a target, whose name is the message: who takes it from the spec does not undo what was judged by it.
+    pub const RENDERED: &str = "Rendered";
     /// What the pool selects cannot become its target.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";
     /// One of [`PARTS`] is True.

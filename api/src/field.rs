@@ -39,7 +39,7 @@ impl fmt::Display for FieldPath {
 }
 
 /// A kind of error, as in Kubernetes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Kind {
     reason: &'static str,
     text: &'static str,
@@ -54,7 +54,7 @@ const DUPLICATE: Kind = Kind { reason: "FieldValueDuplicate", text: "Duplicate v
 const TOO_LONG: Kind = Kind { reason: "FieldValueTooLong", text: "Too long", shows_value: false };
 
 /// An error of a field, such as `spec.replicas: Invalid value: -1: must be greater than or equal to 0`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldError {
     /// The field.
     pub path: FieldPath,
@@ -109,6 +109,12 @@ impl FieldError {
     pub fn too_long(path: FieldPath, value: impl Into<Value>, limit: usize) -> Self {
         let detail = format!("may not be more than {limit} bytes");
         Self::new(path, TOO_LONG, value.into(), detail)
+    }
+
+    /// The same error without the value, which may be confidential.
+    #[must_use]
+    pub fn without_value(self) -> Self {
+        Self { value: Value::Null, is_confidential: true, ..self }
     }
 
     /// The same error with the value that the user wrote.
@@ -166,6 +172,14 @@ mod tests {
         assert_eq!(error("hunter2").to_string(), "providerSpec: Invalid value: must be short");
         assert!(!format!("{:?}", error("hunter2")).contains("hunter2"));
         assert!(error("hunter2") == error("hunter2") && error("hunter2") != error("hunter3"));
+        let path = FieldPath::new("mode");
+        for shown in [
+            FieldError::invalid(path.clone(), "hunter2", "a rule"),
+            FieldError::not_supported(path.clone(), "hunter2", &["a"]),
+            FieldError::duplicate(path, "hunter2"),
+        ] {
+            assert!(!format!("{:?}", shown.without_value()).contains("hunter2"));
+        }
     }
 
     #[test]

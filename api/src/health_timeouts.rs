@@ -33,6 +33,11 @@ impl HealthTimeouts {
         self.0.is_empty()
     }
 
+    /// The conditions that have their own.
+    pub fn conditions(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// The timeout of a condition, if it has its own.
     pub fn get(&self, condition: &str) -> Option<Duration> {
         self.0.get(condition).map(|timeout| timeout.to_std())
@@ -48,7 +53,8 @@ impl FromStr for HealthTimeouts {
             let (condition, timeout) =
                 part.split_once('=').ok_or_else(|| ParseHealthTimeoutsError::Syntax(part.to_owned()))?;
             let (condition, timeout) = (condition.trim().to_owned(), timeout.trim());
-            if condition.is_empty() {
+            // Another separator than a comma makes one long timeout of the rest.
+            if condition.is_empty() || timeout.contains(['=', ';', ' ']) {
                 return Err(ParseHealthTimeoutsError::Syntax(part.to_owned()));
             }
             let timeout: GoDuration =
@@ -82,6 +88,10 @@ mod tests {
         let table = [
             ("Ready", "must be a list such as \"DiskPressure=30m,Ready=5m\", and \"Ready\" is no part of one"),
             ("=5m", "must be a list such as \"DiskPressure=30m,Ready=5m\", and \"=5m\" is no part of one"),
+            (
+                "Ready=5m;DiskPressure=3m",
+                "must be a list such as \"DiskPressure=30m,Ready=5m\", and \"Ready=5m;DiskPressure=3m\" is no part of one",
+            ),
             ("Ready=5", "the timeout of \"Ready\" must have a unit after each number, such as \"20m\""),
             ("Ready=0s", "the timeout of \"Ready\" must be greater than 0"),
             ("Ready=-5m", "the timeout of \"Ready\" must be greater than 0"),

@@ -19,16 +19,23 @@ pub const SCALE_UP_DISABLED: &str = "node.machine.sapcloud.io/scale-up-disabled"
 /// The value of [`SCALE_UP_DISABLED`].
 pub const SCALE_UP_DISABLED_VALUE: &str = "true";
 
-/// Whether Go's `strconv.ParseBool` returns true.
-pub fn parse_bool(text: &str) -> bool {
-    matches!(text, "1" | "t" | "T" | "true" | "TRUE" | "True")
+/// What Go's `strconv.ParseBool` returns; `None` for its error.
+pub fn parse_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::parse_bool;
+
     #[test]
     fn only_what_go_takes_for_true_is_true() {
-        assert!(super::parse_bool("True") && super::parse_bool("1"));
-        assert!(!super::parse_bool("tRUE") && !super::parse_bool("yes") && !super::parse_bool(""));
+        assert_eq!((parse_bool("True"), parse_bool("1")), (Some(true), Some(true)));
+        assert_eq!((parse_bool("False"), parse_bool("0")), (Some(false), Some(false)));
+        assert_eq!((parse_bool("tRUE"), parse_bool("yes"), parse_bool("")), (None, None, None));
     }
 }

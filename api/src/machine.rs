@@ -236,7 +236,7 @@ impl Machine {
 
     /// Whether the label [`labels::FORCE_DELETION`] skips the drain and forces the deletion.
     pub fn is_force_deletion(&self) -> bool {
-        self.labels().get(labels::FORCE_DELETION).is_some_and(|text| labels::parse_bool(text))
+        self.labels().get(labels::FORCE_DELETION).is_some_and(|text| labels::parse_bool(text) == Some(true))
     }
 }
 

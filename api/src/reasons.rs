@@ -129,10 +129,14 @@ pub mod machine {
     pub const UNHEALTHY: &str = "Unhealthy";
     /// The machine has failed and will be replaced.
     pub const FAILED: &str = "Failed";
+    /// The machine has failed and is kept for diagnosis. Also the reason of `Waiting`.
+    pub const PRESERVED: &str = "Preserved";
     /// The machine is being deleted.
     pub const TERMINATING: &str = "Terminating";
     /// A Pod cannot be evicted yet.
     pub const EVICTION_REFUSED: &str = "EvictionRefused";
+    /// Pods that did not leave in time are deleted without grace; or the Node is not drained at all.
+    pub const DRAIN_FORCED: &str = "DrainForced";
     /// The provider failed to delete the VM.
     pub const FAILED_TERMINATION: &str = "FailedTermination";
     /// The VM and the Node are gone.
@@ -167,6 +171,10 @@ pub mod machine_config_pool {
     pub const TOO_MUCH_REMOVED: &str = "TooMuchRemoved";
     /// Something that goes into the rendering is missing, or is yet to be made.
     pub const WAITING_FOR_INPUTS: &str = "WaitingForInputs";
-    /// Wait: machine-config-operator runs in the cluster.
+    /// Event: the pool has another target.
+    pub const TARGET_CHANGED: &str = "TargetChanged";
+    /// Wait, and event: machine-config-operator runs in the cluster.
     pub const MACHINE_CONFIG_OPERATOR_RUNS: &str = "MachineConfigOperatorRuns";
+    /// Wait: it is not known whether machine-config-operator runs.
+    pub const MACHINE_CONFIG_OPERATOR_UNKNOWN: &str = "MachineConfigOperatorUnknown";
 }

@@ -266,6 +266,8 @@ fn our_annotations_must_be_readable() {
     for (key, value) in [
         ("nodewright.dev/remediation-max-in-flight", "-2"),
         ("nodewright.dev/remediation-max-in-flight", "some"),
+        ("nodewright.dev/remediation-max-in-flight", "150%"),
+        ("nodewright.dev/health-timeouts", "Ready=5m;DiskPressure=3m"),
         ("nodewright.dev/deletion-order", "newest"),
     ] {
         let errors = of(key, value).validate();
@@ -385,6 +387,7 @@ fn what_has_no_effect_is_warned_about() {
         ("/metadata/name", json!("a.b")),
         ("/metadata/annotations", json!({"node.machine.sapcloud.io/effective-creation-timeout": "soon"})),
         ("/spec/rollbackTo", json!({})),
+        ("/spec/template/spec/class/kind", json!("AWSMachineClass")),
         ("/spec/template/spec/nodeConditions", json!("DiskPressure, KernelDeadlock")),
         ("/spec/template/spec/nodeTemplate", json!({"spec": {"unschedulable": true}})),
     ]);
@@ -397,13 +400,14 @@ fn what_has_no_effect_is_warned_about() {
             "metadata.name",
             "spec.template.metadata.labels",
             "spec.rollbackTo",
+            "spec.template.spec.class.kind",
             "spec.template.spec.nodeTemplate.spec",
             "spec.template.spec.nodeConditions",
             "metadata.annotations[node.machine.sapcloud.io/effective-creation-timeout]",
         ]
     );
     let machine: Machine = changed(
-        json!({"metadata": {"annotations": {"node.machine.sapcloud.io/preserve": "forever"}}, "spec": {"class": {"kind": "k", "name": "n"}}}),
+        json!({"metadata": {"annotations": {"node.machine.sapcloud.io/preserve": "forever"}}, "spec": {"class": {"kind": "MachineClass", "name": "n"}}}),
         &[],
     );
     assert_errors(&machine, &[]);
@@ -416,4 +420,69 @@ fn what_has_no_effect_is_warned_about() {
     assert!(warnings[0].starts_with("nodeTemplate.virtualCapacity[a.com/b]: has no effect: \"0.5\""), "{warnings:?}");
     assert!(warnings[1].starts_with("nodeTemplate.virtualCapacity[cpu]: has no effect: only"), "{warnings:?}");
     assert_eq!(warnings.len(), 2);
+    let bare = MachineClass { secret_ref: None, ..class };
+    assert!(bare.warnings()[2].starts_with("secretRef: without it"), "{:?}", bare.warnings());
+}
+
+#[test]
+fn what_would_be_read_as_absent_is_warned_about() {
+    let machine = |metadata: Value| {
+        let spec = json!({"class": {"kind": "MachineClass", "name": "n"}});
+        let machine: Machine = changed(json!({"metadata": metadata, "spec": spec}), &[]);
+        assert_errors(&machine, &[]);
+        machine.warnings()
+    };
+    let forced = |value: &str| machine(json!({"labels": {"force-deletion": value}}));
+    let text = r#"metadata.labels[force-deletion]: "yes" has no effect; "True" forces the deletion"#;
+    assert_eq!(forced("yes"), [text]);
+    for value in ["True", "true", "1", "false"] {
+        assert!(forced(value).is_empty(), "{value}");
+    }
+    let priority = |value: &str| machine(json!({"annotations": {"machinepriority.machine.sapcloud.io": value}}));
+    let text = r#"metadata.annotations[machinepriority.machine.sapcloud.io]: "low" has no effect: it is no integer; the priority is 3"#;
+    assert_eq!(priority("low"), [text]);
+    assert_eq!(priority("1.5").len(), 1);
+    assert!(priority("-1").is_empty());
+    let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+    let list = "a~2026-06-01T12:00:00Z, b~soon,c,d~";
+    let deployment = deployment(&[("/metadata", json!({"name": "pool", "annotations": {key: list}}))]);
+    let expected = ["b~soon", "d~"].map(|entry| {
+        format!(
+            "metadata.annotations[{key}]: {entry:?} has no effect: its time must be RFC 3339, as in machine~2006-01-02T15:04:05Z"
+        )
+    });
+    assert_eq!(deployment.warnings(), expected);
+}
+
+#[test]
+fn a_misspelled_annotation_of_ours_is_warned_about() {
+    let of = |annotations: Value, more: &[(&str, Value)]| {
+        let all = [&[("/metadata", json!({"name": "a", "annotations": annotations}))], more].concat();
+        let deployment = deployment(&all);
+        assert_errors(&deployment, &[]);
+        deployment.warnings().into_iter().filter(|warning| warning.contains("nodewright.dev/")).collect::<Vec<_>>()
+    };
+    let misspelled = of(json!({"nodewright.dev/remediation-max-inflight": "1", "example.com/any": ""}), &[]);
+    let settings =
+        "nodewright.dev/deletion-order, nodewright.dev/health-timeouts, nodewright.dev/remediation-max-in-flight";
+    let expected = format!(
+        "metadata.annotations[nodewright.dev/remediation-max-inflight]: has no effect: there is no such annotation; there are {settings}"
+    );
+    assert_eq!(misspelled, [expected]);
+    assert!(of(json!({"nodewright.dev/ledger": "{}", "nodewright.dev/sized-for": "a/1"}), &[]).is_empty());
+    let timeouts = |text: &str| json!({"nodewright.dev/health-timeouts": text});
+    let key = "metadata.annotations[nodewright.dev/health-timeouts]";
+    assert_eq!(
+        of(timeouts("Redy=5m,DiskPressure=3m,Ready=1m"), &[]),
+        [format!(
+            "{key}: \"Redy\" has no effect, unless the manager's flag --node-conditions lists it: only Ready and \
+             KernelDeadlock, ReadonlyFilesystem, DiskPressure, NetworkUnavailable make a machine unhealthy"
+        )]
+    );
+    let listed = [("/spec/template/spec/nodeConditions", json!("Redy"))];
+    assert!(of(timeouts("Redy=5m"), &listed).is_empty());
+    assert_eq!(
+        of(timeouts("DiskPressure=5m"), &listed),
+        [format!("{key}: \"DiskPressure\" has no effect: only Ready and Redy make a machine unhealthy")]
+    );
 }

@@ -1,6 +1,8 @@
 //! Renders the configuration of a pool of nodes: many MachineConfigs become one, whose name follows from its content.
 //!
 //! ```text
+//! ControllerConfig ── templates ──▶ MachineConfigs
+//!
 //! MachineConfigs ── rules, ignition::parse ──▶ merge ──▶ Rendered: spec, provenance ──▶ name
 //!                                                              └── change ──▶ what differs, whether that can be done in
 //!                                                                             place, what it costs a node
@@ -17,6 +19,8 @@ pub mod name;
 pub mod provenance;
 pub mod rules;
 pub mod spec;
+pub mod templates;
+mod yaml;
 
 pub use merge::{Input, Options, RenderError, Rendered, render};
 pub use name::name;

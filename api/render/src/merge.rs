@@ -99,7 +99,12 @@ impl std::error::Error for RenderError {}
 
 /// Sorts MachineConfigs as they are merged: those of role `worker` first, then the others, each by name.
 pub fn sort(inputs: &mut [Input<'_>]) {
-    inputs.sort_by_key(|input| (input.role != Some(WORKER), input.name));
+    inputs.sort_by_key(|input| place(input.role, input.name));
+}
+
+/// What the order of the merge goes by.
+pub(crate) fn place<'a>(role: Option<&str>, name: &'a str) -> (bool, &'a str) {
+    (role != Some(WORKER), name)
 }
 
 /// Merges MachineConfigs into one spec.
@@ -138,8 +143,10 @@ fn read(inputs: &[Input<'_>], options: &Options) -> Result<Vec<Option<Parsed>>, 
         match rules::read(input.spec, options.extensions.as_deref()) {
             Ok(parsed) => configs.push(parsed),
             Err(found) => {
-                let name = Some(input.name.to_owned());
-                errors.extend(found.into_iter().map(|error| RenderError { machine_config: name.clone(), error }));
+                // What is generated may have values of a ControllerConfig, which may be secret.
+                let shown = |error: FieldError| if input.is_generated { error.without_value() } else { error };
+                let error = |error| RenderError { machine_config: Some(input.name.to_owned()), error: shown(error) };
+                errors.extend(found.into_iter().map(error));
             }
         }
     }

@@ -259,9 +259,14 @@ fn a_pool_without_the_file_or_with_one_that_cannot_be_read_is_an_error() {
     let gzip =
         json!([{"path": KUBELET_CONF, "contents": {"compression": "gzip", "source": "data:;base64,H4sIAAAAAAAA"}}]);
     assert!(refused(gzip).contains("must not be compressed"));
-    let text = json!([{"path": KUBELET_CONF, "contents": {"source": "data:,secret"}}]);
-    let refusal = refused(text);
-    assert!(refusal.contains("must be a KubeletConfiguration") && !refusal.contains("secret"), "{refusal}");
+    let text = |source: &str| json!([{"path": KUBELET_CONF, "contents": {"source": source}}]);
+    for (source, place) in
+        [("data:,secret", "JSON"), ("data:,a:%201%0ab:%20%5Bsecret", "JSON: its content is no YAML, at line ")]
+    {
+        let refusal = refused(text(source));
+        assert!(refusal.contains("must be a KubeletConfiguration") && !refusal.contains("secret"), "{refusal}");
+        assert!(refusal.contains(place), "{refusal}");
+    }
 }
 
 #[test]

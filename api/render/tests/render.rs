@@ -40,11 +40,15 @@ fn worker_comes_first_then_the_others_each_by_name() {
     assert_eq!(result.spec.kernel_arguments, ["Z", "b", "c", "a"]);
 }
 
+fn generated(mut object: MachineConfig) -> MachineConfig {
+    let annotations = object.metadata.annotations.get_or_insert_default();
+    annotations.insert("machineconfiguration.openshift.io/generated-by-controller-version".to_owned(), "v1".to_owned());
+    object
+}
+
 #[test]
 fn images_of_generated_objects_are_no_wish() {
-    let mut generated = object("b", "worker", &json!({"osImageURL": "of-the-release"}));
-    let annotations = generated.metadata.annotations.get_or_insert_default();
-    annotations.insert("machineconfiguration.openshift.io/generated-by-controller-version".to_owned(), "v1".to_owned());
+    let generated = generated(object("b", "worker", &json!({"osImageURL": "of-the-release"})));
     let own = object("a", "worker", &json!({"osImageURL": "own"}));
     assert_eq!(rendered(&[own, generated.clone()]).spec.os_image_url, "own");
     assert_eq!(rendered(&[generated]).spec.os_image_url, "");
@@ -119,6 +123,16 @@ fn errors_name_the_object_and_the_field() {
         assert!(error.starts_with(expected), "{error}");
     }
     assert!(!errors.concat().contains("secret"), "{errors:?}");
+}
+
+/// Templates may print what is secret in a ControllerConfig.
+#[test]
+fn values_of_what_is_generated_are_not_shown() {
+    let errors = result(&[generated(object("kernel", "worker", &json!({"extensions": ["emacs"]})))]).unwrap_err();
+    assert!(
+        errors[0].starts_with("MachineConfig kernel: spec.extensions[0]: Unsupported value: supported"),
+        "{errors:?}"
+    );
 }
 
 #[test]

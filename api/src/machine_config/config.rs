@@ -1,6 +1,6 @@
 //! `MachineConfig`: a part of the configuration of nodes, or all of it.
 
-use super::{GENERATED_BY, ROLE};
+use super::{GENERATED_BY, GROUP, ROLE};
 use crate::RawJson;
 use crate::wire::{null_as_default, wire_string};
 use kube::{CustomResource, ResourceExt};
@@ -100,5 +100,52 @@ impl MachineConfig {
     /// Whether a controller has made it.
     pub fn is_generated(&self) -> bool {
         self.annotations().contains_key(GENERATED_BY)
+    }
+
+    /// Whether it is what a pool renders to, and no part of that. One whose pool was deleted without it has no owner: it is
+    /// known by its name and by having been made by a controller.
+    pub fn is_rendered(&self) -> bool {
+        match self.owner_references().iter().find(|owner| owner.controller == Some(true)) {
+            Some(owner) => owner.kind == "MachineConfigPool" && owner.api_version.split('/').next() == Some(GROUP),
+            None => self.is_generated() && self.metadata.name.as_deref().is_some_and(is_name_of_rendered),
+        }
+    }
+}
+
+/// Whether this is `rendered-<pool>-` and 32 hexadecimal digits: ours and those of machine-config-operator.
+fn is_name_of_rendered(name: &str) -> bool {
+    let digits = name.strip_prefix("rendered-").and_then(|rest| rest.rsplit_once('-')).map(|(_, digits)| digits);
+    digits.is_some_and(|digits| digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn what_is_rendered_is_known_by_its_owner_or_its_name() {
+        let owner = |group: &str, kind: &str| {
+            let version = format!("{group}/v1");
+            json!([{"apiVersion": version, "kind": kind, "name": "a", "uid": "u", "controller": true}])
+        };
+        let is_rendered = |name: &str, annotations: Value, owners: Value| {
+            let metadata = json!({"name": name, "annotations": annotations, "ownerReferences": owners});
+            let object = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+                "metadata": metadata, "spec": {}});
+            serde_json::from_value::<MachineConfig>(object).unwrap().is_rendered()
+        };
+        let name = "rendered-a-b-0123456789abcdef0123456789abcdef";
+        let generated = || json!({GENERATED_BY: "any"});
+        assert!(is_rendered("any", json!({}), owner(GROUP, "MachineConfigPool")));
+        assert!(!is_rendered(name, generated(), owner("other.example.com", "MachineConfigPool")));
+        assert!(!is_rendered("99-a-generated-kubelet", generated(), owner(GROUP, "KubeletConfig")));
+        assert!(is_rendered(name, generated(), json!([])), "its pool was deleted without it");
+        assert!(!is_rendered(name, json!({}), json!([])), "a user has made it");
+        for other in
+            ["99-a-generated-kubelet", "rendered-a", "rendered-0123456789abcdef0123456789abcdef", "rendered-a-0123"]
+        {
+            assert!(!is_rendered(other, generated(), json!([])), "{other}");
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! Rules of a Machine.
 
-use super::{Validate, local, template};
+use super::{Validate, annotation, local, template};
 use crate::field::{FieldError, FieldPath};
-use crate::{GoDuration, HealthTimeouts, Machine, annotations};
+use crate::{Machine, annotations, labels};
 use kube::ResourceExt;
 
 /// The error of a changed `spec.providerID`, here and in our definitions.
@@ -13,7 +13,7 @@ impl Validate for Machine {
         let path = FieldPath::new("spec");
         let mut errors = local::errors(&self.spec, &path);
         errors.extend(template::node_template_errors(&self.spec.node_template, &path.child("nodeTemplate")));
-        errors.extend(health_timeouts_error(self));
+        errors.extend(annotation::health_timeouts_error(self));
         errors
     }
 
@@ -30,30 +30,23 @@ impl Validate for Machine {
             && !annotations::PRESERVE_VALUES.contains(&value.as_str())
         {
             warnings.push(format!(
-                "metadata.annotations[{}]: {value:?} has no effect; valid values are {}",
-                annotations::PRESERVE,
+                "{}: {value:?} has no effect; valid values are {}",
+                annotation::path(annotations::PRESERVE),
                 annotations::PRESERVE_VALUES.join(", "),
             ));
         }
-        warnings.extend(creation_timeout_warning(self));
+        warnings.extend(force_deletion_warning(self));
+        warnings.extend(annotation::priority_warning(self));
+        warnings.extend(annotation::warnings(self));
+        warnings.extend(annotation::health_timeouts_warning(self, &self.spec));
         warnings
     }
 }
 
-pub(super) fn health_timeouts_error(object: &impl ResourceExt) -> Option<FieldError> {
-    let key = annotations::HEALTH_TIMEOUTS;
-    let text = object.annotations().get(key)?;
-    let error = text.parse::<HealthTimeouts>().err()?;
-    let path = FieldPath::new("metadata").child("annotations").key(key);
-    Some(FieldError::invalid(path, text.as_str(), error.to_string()))
-}
-
-/// Warns about an [`annotations::EFFECTIVE_CREATION_TIMEOUT`] that is not a duration.
-pub(super) fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
-    let value = object.annotations().get(annotations::EFFECTIVE_CREATION_TIMEOUT)?;
-    let error = value.parse::<GoDuration>().err()?;
-    Some(format!(
-        "metadata.annotations[{}]: {value:?} has no effect: it {error}",
-        annotations::EFFECTIVE_CREATION_TIMEOUT
-    ))
+/// Warns about a [`labels::FORCE_DELETION`] that is neither true nor false.
+fn force_deletion_warning(machine: &Machine) -> Option<String> {
+    let key = labels::FORCE_DELETION;
+    let value = machine.labels().get(key).filter(|value| labels::parse_bool(value).is_none())?;
+    let path = FieldPath::new("metadata").child("labels").key(key);
+    Some(format!("{path}: {value:?} has no effect; \"True\" forces the deletion"))
 }

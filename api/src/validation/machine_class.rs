@@ -1,6 +1,6 @@
 //! Rules of a MachineClass.
 
-use super::{MOST_ERRORS, Validate, local};
+use super::{MOST_ERRORS, Validate, annotation, local};
 use crate::MachineClass;
 use crate::extended_resource::{is_extended, whole};
 use crate::field::{FieldError, FieldPath};
@@ -12,6 +12,10 @@ use std::collections::BTreeMap;
 
 /// The resources that MCM requires.
 const CAPACITY: [&str; 3] = ["cpu", "gpu", "memory"];
+
+/// The warning about a class without a Secret. Some images need no user data.
+const NO_USER_DATA: &str =
+    "secretRef: without it the VMs get no user data, which most images need for their nodes to join";
 
 impl Validate for MachineClass {
     fn validate(&self) -> Vec<FieldError> {
@@ -29,7 +33,11 @@ impl Validate for MachineClass {
         let path = FieldPath::new("nodeTemplate").child("virtualCapacity");
         let added = self.node_template.iter().flat_map(|template| &template.virtual_capacity);
         let why = added.filter_map(|(name, quantity)| Some((name, without_effect(name, quantity)?)));
-        why.map(|(name, why)| format!("{}: has no effect: {why}", path.key(name))).take(MOST_ERRORS).collect()
+        let without_effect = why.map(|(name, why)| format!("{}: has no effect: {why}", path.key(name)));
+        let mut warnings: Vec<_> = without_effect.take(MOST_ERRORS).collect();
+        warnings.extend(annotation::warnings(self));
+        warnings.extend((self.secret_names().count() == 0).then(|| NO_USER_DATA.to_owned()));
+        warnings
     }
 }
 

@@ -1,8 +1,6 @@
 //! Rules of a MachineDeployment.
 
-use super::machine::{creation_timeout_warning, health_timeouts_error};
-use super::machine_set::deletion_order_error;
-use super::{Validate, local, template};
+use super::{Validate, annotation, local, template};
 use crate::field::{FieldError, FieldPath};
 use crate::int_or_percent::{self, Rounding};
 use crate::{MachineDeployment, OrchestrationType, Strategy, StrategyType, annotations, labels, selector};
@@ -56,7 +54,9 @@ impl Validate for MachineDeployment {
             warnings.push("spec.rollbackTo: deprecated; restore the previous template instead".to_owned());
         }
         warnings.extend(template::warnings(&self.spec.template.spec, "spec.template.spec"));
-        warnings.extend(creation_timeout_warning(self));
+        warnings.extend(annotation::trigger_deletion_warnings(self));
+        warnings.extend(annotation::warnings(self));
+        warnings.extend(annotation::health_timeouts_warning(self, &self.spec.template.spec));
         warnings
     }
 }
@@ -108,18 +108,14 @@ fn strategy_errors(strategy: &Strategy, replicas: i32, path: &FieldPath) -> Vec<
 
 fn bound_errors(bounds: [&Option<IntOrString>; 2], replicas: i32, path: &FieldPath) -> Vec<FieldError> {
     let [max_surge, max_unavailable] = bounds;
-    let error = |(name, value): (&str, &Option<IntOrString>)| {
-        let (value, path) = (value.as_ref()?, path.child(name));
-        if int_or_percent::is_above_all(value) {
-            return Some(FieldError::invalid(path, json!(value), int_or_percent::ABOVE_ALL));
-        }
-        int_or_percent_error(value, replicas, path)
-    };
+    let error =
+        |(name, value): (&str, &Option<IntOrString>)| int_or_percent_error(value.as_ref()?, replicas, path.child(name));
     [("maxUnavailable", max_unavailable), ("maxSurge", max_surge)].into_iter().filter_map(error).collect()
 }
 
-fn int_or_percent_error(value: &IntOrString, total: i32, path: FieldPath) -> Option<FieldError> {
+pub(super) fn int_or_percent_error(value: &IntOrString, total: i32, path: FieldPath) -> Option<FieldError> {
     let detail = match int_or_percent::resolve(value, total.max(0), Rounding::Up) {
+        Ok(_) if int_or_percent::is_above_all(value) => int_or_percent::ABOVE_ALL.to_owned(),
         Ok(_) if !is_negative(value) => return None,
         Ok(_) => "must not be negative".to_owned(),
         Err(error) => error.to_string(),
@@ -135,13 +131,13 @@ fn is_negative(value: &IntOrString) -> bool {
 }
 
 fn annotation_errors(deployment: &MachineDeployment) -> Vec<FieldError> {
-    let mut errors: Vec<_> = deletion_order_error(deployment).into_iter().collect();
+    let mut errors: Vec<_> = annotation::deletion_order_error(deployment).into_iter().collect();
     if let Some(text) = deployment.annotations().get(annotations::REMEDIATION_MAX_IN_FLIGHT) {
-        let path = FieldPath::new("metadata").child("annotations").key(annotations::REMEDIATION_MAX_IN_FLIGHT);
+        let path = annotation::path(annotations::REMEDIATION_MAX_IN_FLIGHT);
         let value = text.parse().map_or_else(|_| IntOrString::String(text.clone()), IntOrString::Int);
         let error = int_or_percent_error(&value, deployment.spec.replicas, path);
         errors.extend(error.map(|error| error.with_value(text)));
     }
-    errors.extend(health_timeouts_error(deployment));
+    errors.extend(annotation::health_timeouts_error(deployment));
     errors
 }

@@ -1,13 +1,18 @@
 //! Validation of objects.
 //!
-//! The rules are MCM's, and more where an object can never work. An object that MCM accepts and acts on is valid. A field that
-//! works, but hardly as the user meant it, gets a warning.
+//! The rules are MCM's and MCO's, and more where an object can never work. An object that these accept and act on is valid. A
+//! field that works, but hardly as the user meant it, gets a warning.
 //!
 //! A rule of one field is an attribute of garde at the field. Rules about several fields are here, in one file for each kind.
 
+mod annotation;
+mod controller_config;
+mod kubelet_config;
 mod local;
 pub(crate) mod machine;
 mod machine_class;
+mod machine_config;
+mod machine_config_pool;
 mod machine_deployment;
 mod machine_set;
 mod metadata;

@@ -33,7 +33,8 @@ pub(super) fn errors(selector: Option<&LabelSelector>, template: &MachineTemplat
     vec![FieldError::invalid(path, json!(labels), "must match spec.selector")]
 }
 
-fn syntax_errors(selector: &LabelSelector, path: &FieldPath) -> Vec<FieldError> {
+/// The errors of a selector that an API server would not take in one of its own kinds.
+pub(super) fn syntax_errors(selector: &LabelSelector, path: &FieldPath) -> Vec<FieldError> {
     let labels = path.child("matchLabels");
     let of_labels = selector.match_labels.iter().flatten().flat_map(|(key, value)| {
         metadata::key_error(key, &labels).into_iter().chain(metadata::label_value_error(value, &labels.key(key)))

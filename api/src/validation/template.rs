@@ -9,6 +9,8 @@ use crate::validation::metadata;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
 
+/// The only kind of class there is. machine-controller-manager once had one for each provider.
+const CLASS_KIND: &str = "MachineClass";
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// The errors of `spec.template` besides those of single fields.
@@ -90,6 +92,10 @@ fn taint_errors(taint: &Taint, path: &FieldPath) -> Vec<FieldError> {
 /// Warnings about fields without effect in the spec of a machine.
 pub(super) fn warnings(spec: &MachineSpec, path: &str) -> Vec<String> {
     let mut warnings = Vec::new();
+    let kind = spec.class.kind.as_str();
+    if !kind.is_empty() && kind != CLASS_KIND {
+        warnings.push(format!("{path}.class.kind: {kind:?} has no effect: the class is a {CLASS_KIND}"));
+    }
     let used = NodeTemplateSpec { taints: spec.node_template.spec.taints.clone(), ..NodeTemplateSpec::default() };
     if spec.node_template.spec != used {
         warnings.push(format!("{path}.nodeTemplate.spec: only taints are copied to the Node"));

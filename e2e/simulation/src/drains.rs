@@ -233,7 +233,7 @@ impl Drains {
             is_told: false,
         });
         termination.drain_timeout = timeout.map_or(DRAIN_TIMEOUT, GoDuration::to_std);
-        let is_forced = metadata["labels"][labels::FORCE_DELETION].as_str().is_some_and(labels::parse_bool);
+        let is_forced = metadata["labels"][labels::FORCE_DELETION].as_str().and_then(labels::parse_bool) == Some(true);
         termination.is_forced = is_forced.then(|| termination.is_forced.unwrap_or_else(Instant::now));
     }
 

@@ -1,6 +1,6 @@
 //! Files of an Ignition config: reading YAML from one, and making one.
 
-use crate::ignition::decode;
+use crate::{ignition::decode, yaml};
 use nodewright_api::field::{FieldError, FieldPath};
 use serde_json::{Map, Value, json};
 
@@ -17,15 +17,16 @@ pub(super) fn read_yaml(file: &Value, path: &FieldPath) -> Result<Map<String, Va
     let source = contents["source"].as_str().unwrap_or_default();
     let bytes = decode(source).ok_or_else(|| fail("must have its content in a data URL"))?;
     let text = String::from_utf8(bytes).map_err(|_| fail("must be text in UTF-8"))?;
-    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false, budget: None };
-    match serde_saphyr::from_str_with_options::<Value>(&text, options) {
+    let what = "must be a KubeletConfiguration in YAML or JSON";
+    match yaml::read(&text) {
         Ok(Value::Object(fields)) => Ok(fields),
-        Ok(_) | Err(_) => Err(fail("must be a KubeletConfiguration in YAML or JSON")),
+        Ok(_) => Err(fail(what)),
+        Err(error) => Err(fail(&format!("{what}: its content is {error}"))),
     }
 }
 
 /// A configuration as YAML, with sorted keys.
-pub(super) fn yaml(fields: &Map<String, Value>) -> Result<String, Box<FieldError>> {
+pub(super) fn to_yaml(fields: &Map<String, Value>) -> Result<String, Box<FieldError>> {
     let root = FieldPath::new("spec").child("kubeletConfig");
     // The kubelet reads YAML 1.1, in which `on` and `0644` are no strings: all are quoted. Text in one line stays in one.
     let options = serde_saphyr::ser_options! { quote_all: true, min_fold_chars: usize::MAX };

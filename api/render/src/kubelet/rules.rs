@@ -1,5 +1,6 @@
 //! What a KubeletConfig may say.
 
+use super::{amounts, evictions};
 use nodewright_api::GoDuration;
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_api::machine_config::{KubeletConfigSpec, MachineConfigPoolSpec};
@@ -14,6 +15,8 @@ const DENIED: [(&str, &str); 6] = [
     ("featureGates", "they are the cluster's"),
     ("memorySwap.swapBehavior", "swap is not supported"),
 ];
+/// What names the type of the configuration. It may be left out.
+const TYPE: [(&str, &str); 2] = [("apiVersion", "kubelet.config.k8s.io/v1beta1"), ("kind", "KubeletConfiguration")];
 /// The types of the kubelet's fields: `KubeletConfiguration` of kubelet.config.k8s.io/v1beta1 in Kubernetes 1.36.
 const FIELDS: &str = include_str!("fields.txt");
 const LOG_LEVELS: std::ops::RangeInclusive<i32> = 0..=10;
@@ -38,6 +41,13 @@ pub(super) fn check(
 ) -> Vec<FieldError> {
     let path = root.child("kubeletConfig");
     let mut errors = types(user, &path);
+    errors.extend(amounts::check(user, &path));
+    errors.extend(evictions::check(user, &path));
+    for (field, only) in TYPE {
+        if let Some(other) = user.get(field).filter(|value| !value.is_null() && *value != only) {
+            errors.push(FieldError::not_supported(path.child(field), other.clone(), &[only]));
+        }
+    }
     for (field, why) in DENIED {
         if at(user, field).is_some_and(|value| !is_empty(value)) {
             errors.push(FieldError::forbidden(path.child(field), why));
@@ -68,6 +78,8 @@ pub(super) fn check(
 
 /// Checks what only shows in the result.
 pub(super) fn check_merged(merged: &Map<String, Value>, root: &FieldPath) -> Result<(), Box<FieldError>> {
+    amounts::check_thresholds(merged, root)?;
+    evictions::check_grace_periods(merged, root)?;
     let text = |field: &str| merged.get(field).and_then(Value::as_str).unwrap_or_default();
     let (reserved, own) = (text("systemReservedCgroup"), text("systemCgroups"));
     if reserved.is_empty() || own.is_empty() || reserved == own {
@@ -81,6 +93,13 @@ pub(super) fn check_merged(merged: &Map<String, Value>, root: &FieldPath) -> Res
 fn types(user: &Map<String, Value>, path: &FieldPath) -> Vec<FieldError> {
     let known = FIELDS.lines().filter_map(|line| line.split_once(' '));
     known.filter_map(|(field, kind)| wrong_type(at(user, field)?, kind, path.child(field))).collect()
+}
+
+/// Fields that the kubelet does not have in the known release. It ignores them, with a line in its log.
+pub(super) fn unknown(user: &Map<String, Value>, path: &FieldPath) -> Vec<FieldPath> {
+    let is_known =
+        |field: &str| FIELDS.lines().any(|line| line.split_once(' ').is_some_and(|(known, _)| known == field));
+    user.keys().filter(|field| !is_known(field)).map(|field| path.child(field)).collect()
 }
 
 fn wrong_type(value: &Value, kind: &str, path: FieldPath) -> Option<FieldError> {

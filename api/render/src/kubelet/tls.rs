@@ -58,10 +58,17 @@ fn custom(custom: &Value, path: &FieldPath) -> Result<Map<String, Value>, Box<Fi
     if !VERSIONS.contains(&version) {
         return Err(Box::new(FieldError::not_supported(path.child("minTLSVersion"), version, &VERSIONS)));
     }
+    let names: Vec<_> = custom["ciphers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let suite = |name: &&str| SUITES.iter().find(|(openssl, _)| openssl == name).map(|(_, suite)| *suite);
     // Names that the kubelet has no suite for have no effect.
-    let names = custom["ciphers"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let suite = |name: &str| SUITES.iter().find(|(openssl, _)| *openssl == name).map(|(_, suite)| *suite);
-    Ok(settings(version, &names.filter_map(suite).collect::<Vec<_>>()))
+    let suites: Vec<_> = names.iter().filter_map(suite).collect();
+    if suites.is_empty() && !names.is_empty() {
+        // Without any, the kubelet would offer all.
+        let known: Vec<_> = SUITES.iter().take(5).map(|(name, _)| *name).collect();
+        let text = format!("none is known; some that are: {}", known.join(", "));
+        return Err(Box::new(FieldError::invalid(path.child("ciphers"), names.join(", "), text)));
+    }
+    Ok(settings(version, &suites))
 }
 
 fn settings(version: &str, suites: &[&str]) -> Map<String, Value> {

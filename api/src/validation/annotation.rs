@@ -1,0 +1,86 @@
+//! Rules of annotations that people set.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::field::{FieldError, FieldPath};
+use crate::{GoDuration, HealthTimeouts, MachineSpec, annotations, conditions::node};
+
+/// The prefix of our keys.
+const OWN: &str = "nodewright.dev/";
+
+pub(super) fn path(key: &str) -> FieldPath {
+    FieldPath::new("metadata").child("annotations").key(key)
+}
+
+pub(super) fn health_timeouts_error(object: &impl ResourceExt) -> Option<FieldError> {
+    let key = annotations::HEALTH_TIMEOUTS;
+    let text = object.annotations().get(key)?;
+    let error = text.parse::<HealthTimeouts>().err()?;
+    Some(FieldError::invalid(path(key), text.as_str(), error.to_string()))
+}
+
+/// The error of [`annotations::DELETION_ORDER`]. The annotation is ours, so no other program relies on another value.
+pub(super) fn deletion_order_error(object: &impl ResourceExt) -> Option<FieldError> {
+    let (key, values) = (annotations::DELETION_ORDER, annotations::DELETION_ORDER_VALUES);
+    let value = object.annotations().get(key)?;
+    (!values.contains(&value.as_str())).then(|| FieldError::not_supported(path(key), value.as_str(), &values))
+}
+
+/// Warnings about annotations of any of the kinds, but for those of [`health_timeouts_warning`].
+pub(super) fn warnings(object: &impl ResourceExt) -> Vec<String> {
+    creation_timeout_warning(object).into_iter().chain(unknown_warnings(object)).collect()
+}
+
+/// Warns about an [`annotations::EFFECTIVE_CREATION_TIMEOUT`] that is not a duration.
+fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
+    let key = annotations::EFFECTIVE_CREATION_TIMEOUT;
+    let value = object.annotations().get(key)?;
+    let error = value.parse::<GoDuration>().err()?;
+    Some(format!("{}: {value:?} has no effect: it {error}", path(key)))
+}
+
+/// Warns about an [`annotations::MACHINE_PRIORITY`] that is no integer.
+pub(super) fn priority_warning(object: &impl ResourceExt) -> Option<String> {
+    let key = annotations::MACHINE_PRIORITY;
+    let value = object.annotations().get(key).filter(|value| value.parse::<i64>().is_err())?;
+    let default = annotations::MACHINE_PRIORITY_DEFAULT;
+    Some(format!("{}: {value:?} has no effect: it is no integer; the priority is {default}", path(key)))
+}
+
+/// Warns about entries of [`annotations::TRIGGER_DELETION`] whose time cannot be read.
+pub(super) fn trigger_deletion_warnings(object: &impl ResourceExt) -> Vec<String> {
+    let key = annotations::TRIGGER_DELETION;
+    let entries = object.annotations().get(key).into_iter().flat_map(|list| list.split(',').map(str::trim));
+    let is_wrong = |entry: &&str| entry.split_once('~').is_some_and(|(_, time)| time.parse::<Timestamp>().is_err());
+    let warning = |entry| {
+        let (path, example) = (path(key), "machine~2006-01-02T15:04:05Z");
+        format!("{path}: {entry:?} has no effect: its time must be RFC 3339, as in {example}")
+    };
+    entries.filter(is_wrong).take(super::MOST_ERRORS).map(warning).collect()
+}
+
+/// Warns about keys with our prefix that mean nothing: they are misspelled.
+fn unknown_warnings(object: &impl ResourceExt) -> impl Iterator<Item = String> {
+    let unknown = object.annotations().keys().filter(|key| key.starts_with(OWN));
+    let unknown = unknown.filter(|key| !annotations::OWN.contains(&key.as_str()));
+    unknown.take(super::MOST_ERRORS).map(|key| {
+        let valid = annotations::OWN_SETTINGS.join(", ");
+        format!("{}: has no effect: there is no such annotation; there are {valid}", path(key))
+    })
+}
+
+/// Warns about [`annotations::HEALTH_TIMEOUTS`] of Node conditions that make no machine of this spec unhealthy.
+pub(super) fn health_timeouts_warning(object: &impl ResourceExt, spec: &MachineSpec) -> Option<String> {
+    let key = annotations::HEALTH_TIMEOUTS;
+    let timeouts = object.annotations().get(key)?.parse::<HealthTimeouts>().ok()?;
+    let listed = spec.node_conditions.as_deref().map(|list| list.split(',').map(str::trim).collect::<Vec<_>>());
+    let counts: &[&str] = listed.as_deref().unwrap_or(&node::DEFAULT_UNHEALTHY);
+    let unlisted = timeouts.conditions().filter(|name| *name != node::READY && !counts.contains(name));
+    let unlisted: Vec<_> = unlisted.map(|name| format!("{name:?}")).collect();
+    let unless = if listed.is_some() { "" } else { ", unless the manager's flag --node-conditions lists it" };
+    (!unlisted.is_empty()).then(|| {
+        let (names, counts) = (unlisted.join(", "), counts.join(", "));
+        format!("{}: {names} has no effect{unless}: only Ready and {counts} make a machine unhealthy", path(key))
+    })
+}
