@@ -1,5 +1,6 @@
 //! The controllers of Nodewright: a folder for each, and their shared code.
 
+pub mod controller_config;
 pub mod kubelet_config;
 pub mod machine;
 pub mod machine_class;

@@ -1,6 +1,6 @@
 //! Adds the controllers to a manager, for a process and for a simulation of it.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use nodewright_driver::Driver;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
@@ -8,6 +8,7 @@ use nodewright_runtime::{leadership::Clock, manager::Manager};
 use parking_lot::Mutex;
 
 use crate::{
+    controller_config::{ControllerConfigController, Generator},
     kubelet_config::KubeletConfigController,
     machine::{BrakeCollector, Caller, MachineController, Settings},
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController},
@@ -25,7 +26,7 @@ pub const SET_CONTROLLERS: [&str; 2] = ["machine-deployment", "machine-set"];
 pub const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
 
 /// The controllers of node configuration.
-pub const MACHINE_CONFIG_CONTROLLERS: [&str; 2] = ["kubelet-config", "machine-config-pool"];
+pub const MACHINE_CONFIG_CONTROLLERS: [&str; 3] = ["controller-config", "kubelet-config", "machine-config-pool"];
 
 /// The common options of the controllers of one process.
 pub struct Wiring {
@@ -43,6 +44,8 @@ pub struct Wiring {
     pub fleet: FleetSettings,
     /// What concerns node configuration.
     pub machine_config: machine_config_pool::Settings,
+    /// The folder of the templates of MachineConfigs, if there is one.
+    pub machine_config_templates: Option<Arc<Path>>,
     /// Wall clock.
     pub clock: Arc<dyn Clock>,
     /// Records the spans of machines.
@@ -71,6 +74,7 @@ impl Wiring {
             "machine-set" => manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() }),
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager),
+            "controller-config" => self.add_controller_config(manager),
             "kubelet-config" => self.add_kubelet_config(manager),
             "machine-config-pool" => self.add_machine_config_pool(manager),
             other => return Err(WiringError::Unknown(other.to_owned())),
@@ -127,6 +131,12 @@ impl Wiring {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
         manager.add(MachineClassController { namespace, full_schema, driver: self.driver.clone() });
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() });
+    }
+
+    fn add_controller_config(&self, manager: &mut Manager) {
+        let generator = Arc::new(Generator::default());
+        let templates = self.machine_config_templates.clone();
+        manager.add_with(ControllerConfigController { templates }, move |call| generator.clone().perform(call));
     }
 
     fn add_kubelet_config(&self, manager: &mut Manager) {

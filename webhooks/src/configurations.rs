@@ -1,4 +1,5 @@
-//! The webhook configurations. `config/webhook/manifests.yaml` is generated from them.
+//! The webhook configurations. `config/webhook/manifests.yaml` and `config/webhook/machine-config/manifests.yaml` are generated
+//! from them.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
@@ -6,7 +7,7 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingWebhook, ValidatingWebhookConfiguration, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
-use nodewright_api::{GROUP, VERSION};
+use nodewright_api::{GROUP, VERSION, machine_config};
 
 /// The namespace of `config/default`.
 pub const DEFAULT_NAMESPACE: &str = "nodewright-system";
@@ -14,6 +15,11 @@ pub const DEFAULT_NAMESPACE: &str = "nodewright-system";
 /// The name of both configurations of the installation that serves a namespace. Several installations can share a cluster.
 pub(crate) fn configuration_name(namespace: &str) -> String {
     format!("nodewright-{namespace}")
+}
+
+/// The name of the configuration for the kinds of node configuration, of the same installation.
+pub(crate) fn machine_config_name(namespace: &str) -> String {
+    format!("nodewright-machine-config-{namespace}")
 }
 
 /// How long the API server waits for a response. A review takes about a millisecond; the rest covers the replacement of a
@@ -28,6 +34,10 @@ pub enum ReviewedKind {
     MachineClass,
     MachineSet,
     Machine,
+    MachineConfig,
+    MachineConfigPool,
+    KubeletConfig,
+    ControllerConfig,
 }
 
 impl ReviewedKind {
@@ -47,15 +57,38 @@ impl ReviewedKind {
             Self::MachineClass => ("MachineClass", "machineclasses"),
             Self::MachineSet => ("MachineSet", "machinesets"),
             Self::Machine => ("Machine", "machines"),
+            Self::MachineConfig => ("MachineConfig", "machineconfigs"),
+            Self::MachineConfigPool => ("MachineConfigPool", "machineconfigpools"),
+            Self::KubeletConfig => ("KubeletConfig", "kubeletconfigs"),
+            Self::ControllerConfig => ("ControllerConfig", "controllerconfigs"),
         }
     }
 
+    /// Whether the kind is one of node configuration, which a cluster may not serve, and whose objects have no namespace.
+    pub const fn is_machine_config(self) -> bool {
+        matches!(self, Self::MachineConfig | Self::MachineConfigPool | Self::KubeletConfig | Self::ControllerConfig)
+    }
+
+    /// The API group of the kind.
+    pub const fn group(self) -> &'static str {
+        if self.is_machine_config() { machine_config::GROUP } else { GROUP }
+    }
+
+    const fn version(self) -> &'static str {
+        if self.is_machine_config() { machine_config::VERSION } else { VERSION }
+    }
+
+    const fn scope(self) -> &'static str {
+        if self.is_machine_config() { "Cluster" } else { "Namespaced" }
+    }
+
     /// Controllers create nearly all MachineSets and Machines, from a template that was reviewed. A restore of them must not
-    /// fail while no webhook runs.
+    /// fail while no webhook runs. The controllers of node configuration check each object again, and hold the target of a
+    /// pool: other programs write these kinds too, and must not depend on us.
     const fn failure_policy(self) -> &'static str {
         match self {
             Self::MachineDeployment | Self::MachineClass => "Fail",
-            Self::MachineSet | Self::Machine => "Ignore",
+            _ => "Ignore",
         }
     }
 
@@ -64,6 +97,9 @@ impl ReviewedKind {
             Self::MachineDeployment => &[NOT_DELETING, SPEC_CHANGES],
             Self::MachineClass => &[NOT_DELETING, CLASS_CHANGES],
             Self::MachineSet | Self::Machine => &[NOT_DELETING, SPEC_CHANGES, NOT_BY_CONTROLLER],
+            Self::MachineConfig => &[NOT_DELETING, CONFIG_CHANGES, NOT_BY_CONTROLLER],
+            Self::MachineConfigPool => &[NOT_DELETING, POOL_CHANGES],
+            Self::KubeletConfig | Self::ControllerConfig => &[NOT_DELETING, CONFIG_CHANGES],
         };
         let condition = |&(name, expression): &(&str, &str)| MatchCondition {
             name: name.to_owned(),
@@ -76,13 +112,20 @@ impl ReviewedKind {
 /// Objects that are being deleted are not reviewed.
 const NOT_DELETING: (&str, &str) = ("is-not-being-deleted", "!has(object.metadata.deletionTimestamp)");
 /// With `.?` an object without a spec reaches the webhook, whose error names the field. With `.` the expression would fail. The
-/// annotations are those with rules of their own.
+/// annotations are those with rules of their own, and all with our prefix that controllers do not write: one may be misspelled.
 const SPEC_CHANGES: (&str, &str) = (
     "changes-the-spec",
     "request.operation == 'CREATE' \
      || object.?spec != oldObject.?spec \
      || ['nodewright.dev/deletion-order', 'nodewright.dev/health-timeouts', \
-     'nodewright.dev/remediation-max-in-flight', 'node.machine.sapcloud.io/preserve'].exists(key, object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key])",
+     'nodewright.dev/remediation-max-in-flight', 'node.machine.sapcloud.io/preserve', \
+     'machinepriority.machine.sapcloud.io', 'node.machine.sapcloud.io/trigger-deletion-by-mcm'].exists(key, \
+     object.metadata.?annotations[?key] != oldObject.metadata.?annotations[?key]) \
+     || object.metadata.?labels[?'force-deletion'] != oldObject.metadata.?labels[?'force-deletion'] \
+     || object.metadata.?annotations.orValue({}).exists(key, key.startsWith('nodewright.dev/') \
+     && !(key in ['nodewright.dev/ledger', 'nodewright.dev/sized-for', 'nodewright.dev/index', \
+     'nodewright.dev/applied-node-template', 'nodewright.dev/traceparent']) \
+     && object.metadata.annotations[key] != oldObject.metadata.?annotations[?key].orValue(''))",
 );
 /// A MachineClass has its fields at the top level. The annotation with its identity is reviewed while the class is in use. A
 /// controller removes it together with its finalizer.
@@ -98,6 +141,17 @@ const CLASS_CHANGES: (&str, &str) = (
      && object.metadata.?annotations[?'nodewright.dev/identity'] \
      != oldObject.metadata.?annotations[?'nodewright.dev/identity'] \
      && object.metadata.?finalizers.orValue([]).exists(it, it == 'machine.sapcloud.io/machine-controller-manager')",
+);
+/// The kinds of node configuration have no annotations with rules.
+const CONFIG_CHANGES: (&str, &str) =
+    ("changes-the-spec", "request.operation == 'CREATE' || object.?spec != oldObject.?spec");
+/// The fields with rules. Controllers write the target of a pool, which is in its spec.
+const POOL_CHANGES: (&str, &str) = (
+    "changes-the-pool",
+    "request.operation == 'CREATE' \
+     || object.?spec.?machineConfigSelector != oldObject.?spec.?machineConfigSelector \
+     || object.?spec.?nodeSelector != oldObject.?spec.?nodeSelector \
+     || object.?spec.?maxUnavailable != oldObject.?spec.?maxUnavailable",
 );
 
 /// A controller copies a template that was reviewed, and must not depend on a webhook. Controllers run as service accounts: an
@@ -148,12 +202,12 @@ impl Endpoint {
     fn rule(self) -> RuleWithOperations {
         let one = |text: &str| Some(vec![text.to_owned()]);
         RuleWithOperations {
-            api_groups: one(GROUP),
-            api_versions: one(VERSION),
+            api_groups: one(self.kind.group()),
+            api_versions: one(self.kind.version()),
             operations: Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]),
             // Without subresources: statuses are not reviewed, and the definition has the bounds of a scale.
             resources: one(self.kind.resource()),
-            scope: Some("Namespaced".to_owned()),
+            scope: Some(self.kind.scope().to_owned()),
         }
     }
 }
@@ -161,7 +215,10 @@ impl Endpoint {
 /// All webhooks, in the order of the configurations.
 pub fn endpoints() -> impl Iterator<Item = Endpoint> {
     use Action::{Mutate, Validate};
-    use ReviewedKind::{Machine, MachineClass, MachineDeployment, MachineSet};
+    use ReviewedKind::{
+        ControllerConfig, KubeletConfig, Machine, MachineClass, MachineConfig, MachineConfigPool, MachineDeployment,
+        MachineSet,
+    };
     [
         (Mutate, MachineDeployment),
         (Mutate, MachineClass),
@@ -169,6 +226,10 @@ pub fn endpoints() -> impl Iterator<Item = Endpoint> {
         (Validate, MachineClass),
         (Validate, MachineSet),
         (Validate, Machine),
+        (Validate, MachineConfig),
+        (Validate, MachineConfigPool),
+        (Validate, KubeletConfig),
+        (Validate, ControllerConfig),
     ]
     .into_iter()
     .map(|(action, kind)| Endpoint { action, kind })
@@ -207,7 +268,7 @@ pub struct Configurations {
     pub validating: ValidatingWebhookConfiguration,
 }
 
-/// The configurations of all webhooks for the objects of a namespace. `bundle` has the certificates, as PEM, that the API
+/// The configurations of the webhooks for the machines of a namespace. `bundle` has the certificates, as PEM, that the API
 /// server trusts. Without it, another program sets them.
 ///
 /// The rules do not exclude Nodewright's service account and namespace: the match conditions let the writes of its
@@ -216,28 +277,52 @@ pub fn configurations(namespace: &str, client: &ClientConfig, bundle: Option<&[u
     // The API server sets the label.
     let name = ("kubernetes.io/metadata.name".to_owned(), namespace.to_owned());
     let selector = LabelSelector { match_labels: Some([name].into()), match_expressions: None };
-    let webhook = |endpoint: Endpoint| MutatingWebhook {
-        admission_review_versions: vec!["v1".to_owned()],
-        client_config: client.of(endpoint, bundle),
-        failure_policy: Some(endpoint.kind.failure_policy().to_owned()),
-        match_conditions: Some(endpoint.kind.conditions()),
-        match_policy: Some("Equivalent".to_owned()),
-        name: endpoint.name(),
-        namespace_selector: Some(selector.clone()),
-        object_selector: None,
-        // Another webhook may change the spec after this one and leave fields without defaults.
-        reinvocation_policy: Some("IfNeeded".to_owned()),
-        rules: Some(vec![endpoint.rule()]),
-        side_effects: "None".to_owned(),
-        timeout_seconds: Some(TIMEOUT_SECONDS),
+    let of = |action| {
+        let endpoints = endpoints().filter(move |it| it.action == action && !it.kind.is_machine_config());
+        endpoints.map(|endpoint| webhook(endpoint, client, bundle, Some(selector.clone())))
     };
-    let of = |action| endpoints().filter(move |endpoint| endpoint.action == action).map(webhook);
     let metadata = ObjectMeta { name: Some(configuration_name(namespace)), ..ObjectMeta::default() };
     let mutating = Some(of(Action::Mutate).collect());
     let validating = Some(of(Action::Validate).map(validating).collect());
     Configurations {
         mutating: MutatingWebhookConfiguration { metadata: metadata.clone(), webhooks: mutating },
         validating: ValidatingWebhookConfiguration { metadata, webhooks: validating },
+    }
+}
+
+/// The configuration of the webhooks for node configuration, for a cluster that serves its kinds. `namespace` is that of the
+/// installation: the kinds have none.
+pub fn machine_config_configuration(
+    namespace: &str,
+    client: &ClientConfig,
+    bundle: Option<&[u8]>,
+) -> ValidatingWebhookConfiguration {
+    let endpoints = endpoints().filter(|endpoint| endpoint.kind.is_machine_config());
+    let webhooks = endpoints.map(|endpoint| validating(webhook(endpoint, client, bundle, None))).collect();
+    let metadata = ObjectMeta { name: Some(machine_config_name(namespace)), ..ObjectMeta::default() };
+    ValidatingWebhookConfiguration { metadata, webhooks: Some(webhooks) }
+}
+
+fn webhook(
+    endpoint: Endpoint,
+    client: &ClientConfig,
+    bundle: Option<&[u8]>,
+    namespace_selector: Option<LabelSelector>,
+) -> MutatingWebhook {
+    MutatingWebhook {
+        admission_review_versions: vec!["v1".to_owned()],
+        client_config: client.of(endpoint, bundle),
+        failure_policy: Some(endpoint.kind.failure_policy().to_owned()),
+        match_conditions: Some(endpoint.kind.conditions()),
+        match_policy: Some("Equivalent".to_owned()),
+        name: endpoint.name(),
+        namespace_selector,
+        object_selector: None,
+        // Another webhook may change the spec after this one and leave fields without defaults.
+        reinvocation_policy: Some("IfNeeded".to_owned()),
+        rules: Some(vec![endpoint.rule()]),
+        side_effects: "None".to_owned(),
+        timeout_seconds: Some(TIMEOUT_SECONDS),
     }
 }
 
@@ -304,5 +389,7 @@ mod tests {
             ("validate.machines.nodewright.dev", "Ignore"),
         ];
         assert_eq!(policies, expected.map(|(name, policy)| (name.to_owned(), policy.to_owned())));
+        let all = machine_config_configuration(DEFAULT_NAMESPACE, &ClientConfig::Service, None);
+        assert!(all.webhooks.unwrap().iter().all(|webhook| webhook.failure_policy.as_deref() == Some("Ignore")));
     }
 }

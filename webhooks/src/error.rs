@@ -23,3 +23,10 @@ pub(crate) enum RoundError {
     #[error("failed to register the webhooks: there is no ca.crt; add it, or have another program set the caBundle")]
     NoAuthority,
 }
+
+impl RoundError {
+    /// Whether a webhook configuration is missing.
+    pub(crate) fn is_not_registered(&self) -> bool {
+        matches!(self, Self::NotRegistered { .. })
+    }
+}

@@ -1,8 +1,9 @@
 //! Admission webhooks: defaults, validation, certificates.
 //!
-//! The API server sends a MachineDeployment, MachineClass, MachineSet or Machine here before it stores the object. The
-//! webhooks set absent fields ([`nodewright_api::defaults`]), refuse invalid ones ([`nodewright_api::validation`]), and begin
-//! the trace of the change.
+//! The API server sends a MachineDeployment, MachineClass, MachineSet or Machine here before it stores the object, and, where
+//! the kinds are served, a MachineConfig, MachineConfigPool, KubeletConfig or ControllerConfig. The webhooks set absent fields
+//! ([`nodewright_api::defaults`]), refuse invalid ones ([`nodewright_api::validation`], [`nodewright_render`]), and begin the
+//! trace of the change.
 //!
 //! ```text
 //! API server ── TLS ──▶ server ──▶ review ──▶ admission: decode ──▶ mutate or validate ──▶ response
@@ -20,7 +21,8 @@
 //!   adoption and status updates work while no webhook runs. See [`configurations`](configurations()).
 //! * A response depends on the request alone: a review reads and writes no other object.
 //! * Memory is bounded, and no request stops the server, however large, slow or deep it is.
-//! * The server requests objects by name only: one Secret and two webhook configurations.
+//! * The server requests objects by name only: one Secret and three webhook configurations. It asks besides which
+//!   kinds of node configuration there are.
 
 mod admission;
 mod certificates;
@@ -35,6 +37,7 @@ pub use admission::{IdentityFields, ProviderSpecCheck};
 pub use certificates::CertificateSource;
 pub use configurations::{
     Action, ClientConfig, Configurations, DEFAULT_NAMESPACE, Endpoint, ReviewedKind, configurations, endpoints,
+    machine_config_configuration,
 };
 pub use registration::{FIELD_MANAGER, Registration};
 pub use server::{BindError, Limits, Options, Readiness, WebhookServer};

@@ -3,11 +3,15 @@
 use http::Method;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::{ByteString, Resource};
+use nodewright_api::machine_config::{DISCOVERY_PATH, missing_kinds};
 use nodewright_runtime::request::{Call, Connection};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::configurations::{ClientConfig, Endpoint, configuration_name, configurations, endpoints};
+use crate::configurations::{
+    ClientConfig, Endpoint, configuration_name, configurations, endpoints, machine_config_configuration,
+    machine_config_name,
+};
 use crate::error::RoundError;
 
 /// The field manager of the webhook configurations.
@@ -16,10 +20,11 @@ pub const FIELD_MANAGER: &str = "nodewright-webhook";
 /// The part of the webhook configurations that the server writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Registration {
-    /// The `caBundle` of each webhook. The user applies the rest from `config/webhook`.
+    /// The `caBundle` of each webhook. The user applies the rest from `config/webhook`, and, for node configuration, from
+    /// `config/webhook/machine-config`.
     Bundle,
-    /// Both configurations as a whole, for an API server that reaches the webhooks at this host and the server's port, without
-    /// a Service.
+    /// The configurations as a whole, that of node configuration where the kinds are served, for an API server that reaches the
+    /// webhooks at this host and the server's port, without a Service.
     Whole {
         /// A name or an address, an IPv6 address in brackets. The certificate must be valid for it.
         host: String,
@@ -38,64 +43,101 @@ pub(crate) struct Registrar {
 }
 
 impl Registrar {
-    /// Makes the API server call the webhooks and trust `bundle`.
+    /// Makes the API server call the webhooks of machines and trust `bundle`.
     pub(crate) async fn ensure(&self, bundle: Option<&[u8]>) -> Result<(), RoundError> {
-        if self.registration == Registration::None {
+        let Some(bundle) = self.bundle(bundle)? else { return Ok(()) };
+        let name = configuration_name(&self.namespace);
+        let Some(client) = self.client() else {
+            self.ensure_bundle::<MutatingWebhookConfiguration>(&name, bundle).await?;
+            return self.ensure_bundle::<ValidatingWebhookConfiguration>(&name, bundle).await;
+        };
+        let wanted = configurations(&self.namespace, &client, Some(bundle));
+        self.ensure_whole(&name, &wanted.mutating).await?;
+        self.ensure_whole(&name, &wanted.validating).await
+    }
+
+    /// The same for those of node configuration, which a cluster may not have.
+    pub(crate) async fn ensure_machine_config(&self, bundle: Option<&[u8]>) -> Result<(), RoundError> {
+        let Some(bundle) = self.bundle(bundle)? else { return Ok(()) };
+        let name = machine_config_name(&self.namespace);
+        let Some(client) = self.client() else {
+            let ensured = self.ensure_bundle::<ValidatingWebhookConfiguration>(&name, bundle).await;
+            return ensured.or_else(|error| if error.is_not_registered() { Ok(()) } else { Err(error) });
+        };
+        if !self.serves_machine_config().await? {
             return Ok(());
         }
-        let bundle = bundle.ok_or(RoundError::NoAuthority)?;
-        let Registration::Whole { host } = &self.registration else {
-            self.ensure_bundle::<MutatingWebhookConfiguration>(bundle).await?;
-            return self.ensure_bundle::<ValidatingWebhookConfiguration>(bundle).await;
-        };
-        let client = ClientConfig::Url(format!("https://{host}:{}", self.port));
-        let wanted = configurations(&self.namespace, &client, Some(bundle));
-        self.ensure_whole(&wanted.mutating).await?;
-        self.ensure_whole(&wanted.validating).await
+        let wanted = machine_config_configuration(&self.namespace, &client, Some(bundle));
+        self.ensure_whole(&name, &wanted).await
     }
 
-    async fn ensure_whole<K: Resource + Serialize>(&self, wanted: &K) -> Result<(), RoundError> {
-        let unwritable = |source| RoundError::Response { action: self.action::<K>("write"), source };
+    /// The authority to trust; `None` if another program registers the webhooks.
+    fn bundle<'a>(&self, bundle: Option<&'a [u8]>) -> Result<Option<&'a [u8]>, RoundError> {
+        if self.registration == Registration::None { Ok(None) } else { bundle.map(Some).ok_or(RoundError::NoAuthority) }
+    }
+
+    /// Where the API server reaches the webhooks, if not at the Service that the user's configurations name.
+    fn client(&self) -> Option<ClientConfig> {
+        let Registration::Whole { host } = &self.registration else { return None };
+        Some(ClientConfig::Url(format!("https://{host}:{}", self.port)))
+    }
+
+    /// Whether the cluster serves the kinds of node configuration.
+    async fn serves_machine_config(&self) -> Result<bool, RoundError> {
+        let action = || format!("read {DISCOVERY_PATH}");
+        match self.connection.send(Call::get(DISCOVERY_PATH.to_owned())).await {
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(source) => Err(RoundError::Request { action: action(), source }),
+            Ok(answer) => {
+                let unreadable = |source| RoundError::Response { action: action(), source };
+                let discovery: Value = serde_json::from_slice(answer.body()).map_err(unreadable)?;
+                Ok(missing_kinds(&discovery).is_empty())
+            }
+        }
+    }
+
+    async fn ensure_whole<K: Resource + Serialize>(&self, name: &str, wanted: &K) -> Result<(), RoundError> {
+        let unwritable = |source| RoundError::Response { action: action::<K>("write", name), source };
         let wanted = serde_json::to_value(wanted).map_err(unwritable)?;
-        let live = self.read::<K>().await?;
+        let live = self.read::<K>(name).await?;
         let is_registered = live.is_some_and(|live| covers(&live["webhooks"], &wanted["webhooks"]));
-        if is_registered { Ok(()) } else { self.apply::<K>(&wanted).await }
+        if is_registered { Ok(()) } else { self.apply::<K>(name, &wanted).await }
     }
 
-    async fn ensure_bundle<K: Resource>(&self, bundle: &[u8]) -> Result<(), RoundError> {
-        let name = configuration_name(&self.namespace);
-        let live = self.read::<K>().await?.ok_or(RoundError::NotRegistered { kind: K::KIND, name })?;
+    async fn ensure_bundle<K: Resource>(&self, name: &str, bundle: &[u8]) -> Result<(), RoundError> {
+        let missing = || RoundError::NotRegistered { kind: K::KIND, name: name.to_owned() };
+        let live = self.read::<K>(name).await?.ok_or_else(missing)?;
         match bundle_patch::<K>(&live, bundle) {
-            Some(patch) => self.apply::<K>(&patch).await,
+            Some(patch) => self.apply::<K>(name, &patch).await,
             None => Ok(()),
         }
     }
 
-    async fn read<K: Resource>(&self) -> Result<Option<Value>, RoundError> {
-        let answer = match self.connection.send(Call::get(self.path::<K>())).await {
+    async fn read<K: Resource>(&self, name: &str) -> Result<Option<Value>, RoundError> {
+        let answer = match self.connection.send(Call::get(path::<K>(name))).await {
             Err(error) if error.is_not_found() => return Ok(None),
-            answer => answer.map_err(|source| RoundError::Request { action: self.action::<K>("read"), source })?,
+            answer => answer.map_err(|source| RoundError::Request { action: action::<K>("read", name), source })?,
         };
-        let unreadable = |source| RoundError::Response { action: self.action::<K>("read"), source };
+        let unreadable = |source| RoundError::Response { action: action::<K>("read", name), source };
         serde_json::from_slice(answer.body()).map(Some).map_err(unreadable)
     }
 
-    async fn apply<K: Resource>(&self, body: &Value) -> Result<(), RoundError> {
-        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", self.path::<K>());
+    async fn apply<K: Resource>(&self, name: &str, body: &Value) -> Result<(), RoundError> {
+        let path = format!("{}?fieldManager={FIELD_MANAGER}&force=true", path::<K>(name));
         let call = Call::with(Method::PATCH, path, "application/apply-patch+yaml", body);
-        let failed = |source| RoundError::Request { action: self.action::<K>("write"), source };
+        let failed = |source| RoundError::Request { action: action::<K>("write", name), source };
         self.connection.send(call).await.map_err(failed)?;
-        tracing::info!(kind = K::KIND, name = configuration_name(&self.namespace), "registered the webhooks");
+        tracing::info!(kind = K::KIND, name, "registered the webhooks");
         Ok(())
     }
+}
 
-    fn path<K: Resource>(&self) -> String {
-        format!("/apis/{}/{}/{}", K::API_VERSION, K::URL_PATH_SEGMENT, configuration_name(&self.namespace))
-    }
+fn path<K: Resource>(name: &str) -> String {
+    format!("/apis/{}/{}/{name}", K::API_VERSION, K::URL_PATH_SEGMENT)
+}
 
-    fn action<K: Resource>(&self, verb: &str) -> String {
-        format!("{verb} the {} {}", K::KIND, configuration_name(&self.namespace))
-    }
+fn action<K: Resource>(verb: &str, name: &str) -> String {
+    format!("{verb} the {} {name}", K::KIND)
 }
 
 /// Whether `live` has all of `wanted`. It may have more fields, which the API server sets by default.

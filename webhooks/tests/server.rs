@@ -26,7 +26,9 @@ fn review(object: &str) -> String {
 }
 
 fn class(provider_spec: &str) -> String {
-    review(&format!(r#"{{"metadata":{{"name":"small"}},"provider":"simulated","providerSpec":{provider_spec}}}"#))
+    review(&format!(
+        r#"{{"metadata":{{"name":"small"}},"provider":"simulated","secretRef":{{"name":"small","namespace":"fleet"}},"providerSpec":{provider_spec}}}"#
+    ))
 }
 
 fn good() -> String {

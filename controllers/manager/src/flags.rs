@@ -42,6 +42,10 @@ pub(crate) enum Command {
     Mcm(Box<ManagerFlags>),
     /// Run the controllers of machine-controller: Machines and MachineClasses.
     Mc(Box<ManagerFlags>),
+    /// Run the controllers of node configuration: MachineConfigPools, KubeletConfigs and ControllerConfigs.
+    ///
+    /// They need the kinds of machineconfiguration.openshift.io in the target cluster, and no others. Their Lease is in --namespace.
+    MachineConfig(Box<ManagerFlags>),
     /// Run the admission webhooks alone.
     Webhook(Box<WebhookOnlyFlags>),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`.
@@ -75,7 +79,7 @@ pub(crate) struct ManagerFlags {
     #[command(flatten)]
     pub(crate) ignored: IgnoredFlags,
     /// Controllers to run, separated by commas: names, `*` for all, `-name` to exclude one.
-    /// [all: machine-deployment, machine-set, machine, machine-class, kubelet-config,
+    /// [all: machine-deployment, machine-set, machine, machine-class, controller-config, kubelet-config,
     /// machine-config-pool]
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = "Process")]
     pub(crate) controllers: Vec<String>,
@@ -86,6 +90,8 @@ pub(crate) struct ManagerFlags {
 pub(crate) struct WebhookOnlyFlags {
     #[command(flatten)]
     pub(crate) process: ProcessFlags,
+    #[command(flatten)]
+    pub(crate) extensions: ExtensionFlags,
     #[command(flatten)]
     pub(crate) provider: ProviderFlags,
     #[command(flatten)]
@@ -236,7 +242,7 @@ pub(crate) struct MachineFlags {
 }
 
 impl MachineFlags {
-    pub(crate) fn settings(&self, limits: CallLimits, has_target: bool) -> Settings {
+    pub(crate) fn settings(&self, fleet: &FleetFlags, limits: CallLimits, has_target: bool) -> Settings {
         Settings {
             creation_timeout: self.machine_creation_timeout,
             health_timeout: self.machine_health_timeout,
@@ -258,6 +264,7 @@ impl MachineFlags {
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             limits,
             has_target,
+            preserve_timeout: fleet.settings().preserve_timeout,
         }
     }
 }
@@ -274,6 +281,9 @@ pub(crate) struct OrphanFlags {
     /// Age below which no VM is deleted; since the first list that shows it if the provider tells no age.
     #[arg(long, default_value = "30m", value_parser = duration, value_name = "DURATION")]
     pub(crate) orphan_vms_minimum_age: Duration,
+    /// How long a VM is kept whose machine vanished without a deletion that the manager knows of.
+    #[arg(long, default_value = "24h", value_parser = duration, value_name = "DURATION")]
+    pub(crate) orphan_vms_vanished_pause: Duration,
     /// How many VMs without a machine are deleted after one list at most. 0: none.
     #[arg(long, default_value_t = 5, value_name = "NUMBER")]
     pub(crate) orphan_vms_per_pass: usize,
@@ -288,6 +298,7 @@ impl OrphanFlags {
             period: self.machine_safety_orphan_vms_period,
             grace: self.orphan_vms_grace,
             minimum_age: self.orphan_vms_minimum_age,
+            vanished_pause: self.orphan_vms_vanished_pause,
             per_pass: self.orphan_vms_per_pass,
             dry_run: self.orphan_vms_dry_run,
         }
@@ -347,16 +358,34 @@ pub(crate) struct MachineConfigFlags {
     /// Time that a rendered MachineConfig is kept after the last pool or Node has named it. The newest ten of a pool stay.
     #[arg(long, default_value = "72h", value_parser = duration, value_name = "DURATION")]
     pub(crate) rendered_retention: Duration,
+    /// Folder of templates: `<role>/<name>/<variant>/{files,units,extensions}/<file>.yaml`. Of them and of the ControllerConfig
+    /// MachineConfigs are generated.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) machine_config_templates: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) extensions: ExtensionFlags,
+}
+
+impl MachineConfigFlags {
+    pub(crate) fn settings(&self) -> machine_config_pool::Settings {
+        let extensions = self.extensions.allowed();
+        machine_config_pool::Settings { rendered_retention: self.rendered_retention, extensions }
+    }
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Node configuration")]
+pub(crate) struct ExtensionFlags {
     /// Extensions of the operating system that a MachineConfig may ask for, separated by commas; `*` for any.
     #[arg(long, value_delimiter = ',', default_values_t = EXTENSIONS.map(str::to_owned), value_name = "NAME")]
     pub(crate) machine_config_extensions: Vec<String>,
 }
 
-impl MachineConfigFlags {
-    pub(crate) fn settings(&self) -> machine_config_pool::Settings {
+impl ExtensionFlags {
+    /// The names. `None`: any.
+    pub(crate) fn allowed(&self) -> Option<Vec<String>> {
         let names = self.machine_config_extensions.iter().filter(|name| !name.is_empty()).cloned().collect::<Vec<_>>();
-        let extensions = (!names.iter().any(|name| name == "*")).then_some(names);
-        machine_config_pool::Settings { rendered_retention: self.rendered_retention, extensions }
+        (!names.iter().any(|name| name == "*")).then_some(names)
     }
 }
 
@@ -591,7 +620,7 @@ mod tests {
                     --node-conditions=ReadonlyFilesystem,KernelDeadlock --bootstrap-token-auth-extra-groups=system:x -v 3";
         let Command::Mc(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         assert!(!flags.election.leader_elect);
-        let settings = flags.machine.settings(flags.provider.limits(), true);
+        let settings = flags.machine.settings(&flags.fleet, flags.provider.limits(), true);
         assert_eq!((settings.drain_timeout, settings.limits.creations), (Duration::from_hours(2), 80));
     }
 

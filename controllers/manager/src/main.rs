@@ -34,6 +34,7 @@ async fn main() -> ExitCode {
         Command::Manager(flags) => manager::run(*flags, Role::All).await,
         Command::Mcm(flags) => manager::run(*flags, Role::Sets).await,
         Command::Mc(flags) => manager::run(*flags, Role::Machines).await,
+        Command::MachineConfig(flags) => manager::run(*flags, Role::MachineConfig).await,
         Command::Webhook(flags) => webhooks::run(*flags).await,
         Command::Crds => crds(),
         Command::Render(flags) => return render::run(&flags),

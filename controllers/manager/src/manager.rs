@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use kube::Client;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     shared::{CONTROL, TARGET, schema::Schemas},
@@ -9,7 +10,7 @@ use nodewright_controllers::{
 };
 use nodewright_driver::Driver;
 use nodewright_runtime::{
-    events::EventTask,
+    events::{EventTask, Recorder},
     leadership::{Election, Leadership, LeaseConfig},
     manager::{Manager, Options},
 };
@@ -35,6 +36,8 @@ pub(crate) enum Role {
     Sets,
     /// The controllers of its process machine-controller.
     Machines,
+    /// The controllers of node configuration.
+    MachineConfig,
 }
 
 impl Role {
@@ -43,6 +46,7 @@ impl Role {
             Self::All => [&SET_CONTROLLERS[..], &MACHINE_CONTROLLERS, &MACHINE_CONFIG_CONTROLLERS].concat(),
             Self::Sets => SET_CONTROLLERS.to_vec(),
             Self::Machines => MACHINE_CONTROLLERS.to_vec(),
+            Self::MachineConfig => MACHINE_CONFIG_CONTROLLERS.to_vec(),
         }
     }
 
@@ -61,15 +65,18 @@ pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     }
     let driver = flags.provider.start_driver(&leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
-    let Some(served) = process.preflight(&clusters).await? else {
+    process.connect(&clusters);
+    let is_machine_config = |name: &&str| MACHINE_CONFIG_CONTROLLERS.contains(name);
+    let has_machines = flags.webhook.webhooks || !chosen.iter().all(is_machine_config);
+    let served = if has_machines { process.preflight(&clusters).await? } else { None };
+    if has_machines && served.is_none() {
         process.end().await;
         return Ok(());
-    };
+    }
     let Some(driver) = driver.answered(&process.ready, &process.stop).await else {
         process.end().await;
         return Ok(());
     };
-    let is_machine_config = |name: &&str| MACHINE_CONFIG_CONTROLLERS.contains(name);
     if chosen.iter().any(is_machine_config) && !process.serves_machine_config(&clusters).await {
         chosen.retain(|name| !is_machine_config(name));
     }
@@ -91,10 +98,10 @@ struct ControllerProcess {
 }
 
 impl ControllerProcess {
-    async fn run(mut self, served: Served) -> Outcome<()> {
+    async fn run(mut self, served: Option<Served>) -> Outcome<()> {
         let elections = self.elections()?;
         let (mut manager, events) = self.manager();
-        let schemas = Schemas::from(served.clone());
+        let schemas = Schemas::from(served.clone().unwrap_or_default());
         self.process.follow_clusters(&self.clusters, served, &schemas);
         self.add_controllers(&mut manager, schemas)?;
         self.process.ready.add("caches", manager.readiness());
@@ -104,17 +111,34 @@ impl ControllerProcess {
         }
         let result = manager.run(elections, self.process.stop.clone()).await;
         if result.is_ok() {
-            events.drain().await;
+            for events in events {
+                events.drain().await;
+            }
         }
         self.process.end().await;
         Ok(result?)
     }
 
-    fn manager(&self) -> (Manager, EventTask) {
+    /// Starts a recorder for both clusters: an API server that does not answer delays no events of the other one.
+    fn recorder(&self) -> (Recorder, Vec<EventTask>) {
         let process = &self.process;
-        let client = self.clusters.control.clone();
-        let (recorder, events) =
-            EventTask::start(client, "nodewright", agent("events"), process.metrics.clone(), process.clock.clone());
+        let start = |client: &Client| {
+            let (metrics, clock) = (process.metrics.clone(), process.clock.clone());
+            EventTask::start(client.clone(), "nodewright", agent("events"), metrics, clock)
+        };
+        let (mut recorder, task) = start(&self.clusters.control);
+        let mut tasks = vec![task];
+        if let Some(target) = &self.clusters.target {
+            let (other, task) = start(target);
+            recorder = recorder.serving(TARGET, &other);
+            tasks.push(task);
+        }
+        (recorder, tasks)
+    }
+
+    fn manager(&self) -> (Manager, Vec<EventTask>) {
+        let process = &self.process;
+        let (recorder, events) = self.recorder();
         let target = self.clusters.target.iter().map(|client| (TARGET, client.clone()));
         let manager = Manager::new(Options {
             home: CONTROL,
@@ -141,10 +165,15 @@ impl ControllerProcess {
             namespace: self.process.namespace.clone(),
             schemas,
             driver: self.driver.clone(),
-            settings: self.flags.machine.settings(self.flags.provider.limits(), self.clusters.target.is_some()),
+            settings: self.flags.machine.settings(
+                &self.flags.fleet,
+                self.flags.provider.limits(),
+                self.clusters.target.is_some(),
+            ),
             orphan_vms: self.flags.orphans.settings(),
             fleet: self.flags.fleet.settings(),
             machine_config: self.flags.machine_config.settings(),
+            machine_config_templates: self.flags.machine_config.machine_config_templates.as_deref().map(Into::into),
             clock: self.process.clock.clone(),
             spans: self.process.telemetry.spans.clone(),
             metrics: self.process.metrics.clone(),
@@ -159,7 +188,8 @@ impl ControllerProcess {
     /// Pod is ready.
     async fn serve_webhooks(&mut self, manager: &Manager) -> Outcome<()> {
         let connection = manager.connection(CONTROL, "webhook").ok_or("there is no control cluster")?;
-        webhooks::serve(&mut self.process, &self.flags.webhook, connection, self.driver.clone()).await?;
+        let extensions = &self.flags.machine_config.extensions;
+        webhooks::serve(&mut self.process, &self.flags.webhook, extensions, connection, self.driver.clone()).await?;
         Ok(())
     }
 
@@ -202,6 +232,10 @@ fn seed() -> u64 {
     std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), std::process::id())
 }
 
+/// The controller of pools, and those whose work it waits for: without them no target would move.
+const POOLS: &str = "machine-config-pool";
+const GENERATORS: [&str; 2] = ["controller-config", "kubelet-config"];
+
 /// The controllers of `--controllers`: `*` for all, names, and `-name` to exclude one.
 fn choose(wanted: &[String], all: &[&'static str]) -> Outcome<Vec<&'static str>> {
     for name in wanted.iter().map(|name| name.trim_start_matches('-')).filter(|name| *name != "*") {
@@ -215,6 +249,12 @@ fn choose(wanted: &[String], all: &[&'static str]) -> Outcome<Vec<&'static str>>
     let chosen: Vec<_> = all.iter().copied().filter(|name| is_included(name) && !is_excluded(name)).collect();
     if chosen.is_empty() {
         return Err("--controllers excludes all controllers".into());
+    }
+    let is_missing = |name: &&&str| chosen.contains(&POOLS) && all.contains(*name) && !chosen.contains(*name);
+    if let Some(missing) = GENERATORS.iter().find(is_missing) {
+        return Err(
+            format!("--controllers has {POOLS}, and not {missing}: pools wait for what that one generates").into()
+        );
     }
     Ok(chosen)
 }
@@ -230,13 +270,17 @@ mod tests {
 
     #[test]
     fn controllers_are_chosen_as_kube_controller_manager_does() {
-        assert_eq!(chosen("*").unwrap().len(), 6);
+        assert_eq!(chosen("*").unwrap().len(), 7);
         assert_eq!(chosen("machine").unwrap(), ["machine"]);
         assert_eq!(
-            chosen("*,-machine,-machine-class,-machine-config-pool,-kubelet-config").unwrap(),
+            chosen("*,-machine,-machine-class,-machine-config-pool,-kubelet-config,-controller-config").unwrap(),
             ["machine-deployment", "machine-set"]
         );
         assert!(chosen("node").unwrap_err().contains("it has machine-deployment, machine-set"));
         assert!(chosen("-machine").is_err());
+        for wanted in ["machine-config-pool", "*,-controller-config"] {
+            assert!(chosen(wanted).unwrap_err().contains("has machine-config-pool, and not controller-config"));
+        }
+        assert_eq!(chosen("kubelet-config").unwrap(), ["kubelet-config"]);
     }
 }

@@ -102,14 +102,18 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until the control cluster serves the CRDs. `None` if the process is asked to stop first.
-    pub(crate) async fn preflight(&self, clusters: &Clusters) -> Outcome<Option<Served>> {
+    /// Has the API server of the control cluster decide who may read the metrics, if they are secured.
+    pub(crate) fn connect(&self, clusters: &Clusters) {
         if let Some((authorization, _)) = &self.secured {
             let (client, metrics) = (clusters.control.clone(), self.metrics.clone());
             let connection =
                 Connection::new(client, agent("metrics"), Leadership::unlimited(), AUTHORIZATIONS, metrics);
             authorization.connect(connection);
         }
+    }
+
+    /// Waits until the control cluster serves the CRDs of machines. `None` if the process is asked to stop first.
+    pub(crate) async fn preflight(&self, clusters: &Clusters) -> Outcome<Option<Served>> {
         let agent = agent("preflight");
         let served = preflight::wait_for_crds(&clusters.control, &agent, &self.startup);
         let Some(served) = self.stop.run_until_cancelled(served).await.transpose()? else { return Ok(None) };
@@ -122,9 +126,11 @@ impl Process {
     }
 
     /// Follows changes of the CRDs, and logs when the target cluster is unreachable.
-    pub(crate) fn follow_clusters(&mut self, clusters: &Clusters, served: Served, schemas: &Schemas) {
+    pub(crate) fn follow_clusters(&mut self, clusters: &Clusters, served: Option<Served>, schemas: &Schemas) {
         let agent = agent("preflight");
-        self.spawn(preflight::follow_schemas(clusters.control.clone(), agent.clone(), served, schemas.clone()));
+        if let Some(served) = served {
+            self.spawn(preflight::follow_schemas(clusters.control.clone(), agent.clone(), served, schemas.clone()));
+        }
         if let Some(target) = &clusters.target {
             self.spawn(preflight::log_target(target.clone(), agent));
         }

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use crate::{
     Outcome,
     clusters::Clusters,
-    flags::{WebhookFlags, WebhookOnlyFlags},
+    flags::{ExtensionFlags, WebhookFlags, WebhookOnlyFlags},
     process::{DEFAULT_PORT, Process, agent},
 };
 
@@ -32,13 +32,14 @@ pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
     let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
     let driver = flags.provider.start_driver(&leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
+    process.connect(&clusters);
     if process.preflight(&clusters).await?.is_some()
         && let Some(driver) = driver.answered(&process.ready, &process.stop).await
     {
         let metrics = process.metrics.clone();
         let connection =
             Connection::new(clusters.control, agent("webhook"), Leadership::unlimited(), REQUESTS, metrics);
-        let readiness = serve(&mut process, &flags.webhook, connection, driver).await?;
+        let readiness = serve(&mut process, &flags.webhook, &flags.extensions, connection, driver).await?;
         process.ready.add("webhooks", move || readiness());
         *process.startup.lock() = Ok(());
         process.stop.cancelled().await;
@@ -51,6 +52,7 @@ pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
 pub(crate) async fn serve(
     process: &mut Process,
     flags: &WebhookFlags,
+    extensions: &ExtensionFlags,
     connection: Connection,
     driver: Arc<dyn Driver>,
 ) -> Outcome<Readiness> {
@@ -62,6 +64,7 @@ pub(crate) async fn serve(
         connection,
         provider_specs: provider_specs(driver.clone()),
         identity: Arc::new(move |class| identity(driver.as_ref(), class)),
+        extensions: extensions.allowed().map(Arc::from),
         spans: process.telemetry.spans.clone(),
         clock: process.clock.clone(),
         limits: Limits::default(),

@@ -65,7 +65,7 @@ fn documents(text: &str) -> Vec<Value> {
 fn folder(files: &[(&str, &str)]) -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let pool = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: worker}\n\
-                spec: {machineConfigSelector: {matchLabels: {role: worker}}}\n";
+                spec: {machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}}\n";
     fs::write(folder.path().join("pool.yaml"), pool).unwrap();
     for (name, text) in files {
         fs::write(folder.path().join(name), text).unwrap();
@@ -78,7 +78,7 @@ fn folder(files: &[(&str, &str)]) -> (TempDir, String) {
 fn machine_config(name: &str, spec: &str) -> String {
     format!(
         "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfig\n\
-         metadata: {{name: {name}, labels: {{role: worker}}}}\nspec:\n{spec}"
+         metadata: {{name: {name}, labels: {{machineconfiguration.openshift.io/role: worker}}}}\nspec:\n{spec}"
     )
 }
 
@@ -155,7 +155,7 @@ fn what_is_printed_reads_back_as_what_was_rendered() {
     });
     let object = json!({
         "apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
-        "metadata": {"name": "a", "labels": {"role": "worker"}}, "spec": spec,
+        "metadata": {"name": "a", "labels": {"machineconfiguration.openshift.io/role": "worker"}}, "spec": spec,
     });
     // JSON may have escapes that YAML does not have.
     let text = object.to_string().replace('\u{1f600}', "\\ud83d\\ude00");
@@ -275,7 +275,7 @@ fn objects_that_cannot_be_read_are_named_with_their_file() {
 #[test]
 fn what_has_no_effect_is_a_warning_once() {
     let second = "apiVersion: machineconfiguration.openshift.io/v1\nkind: MachineConfigPool\nmetadata: {name: infra}\n\
-                  spec: {machineConfigSelector: {matchLabels: {role: worker}}}\n";
+                  spec: {machineConfigSelector: {matchLabels: {machineconfiguration.openshift.io/role: worker}}}\n";
     let (_folder, path) =
         folder(&[("a.yaml", &machine_config("a", &file("/etc/a", "Mode: 0644"))), ("infra.yaml", second)]);
     let run = run(&["-f", &path]);
@@ -287,6 +287,36 @@ fn what_has_no_effect_is_a_warning_once() {
     for (found, expected) in found.iter().zip(&expected) {
         assert!(found.starts_with(expected), "{found}");
     }
+}
+
+/// Rendered MachineConfigs have no role. A selector may ask for just that, and those of other pools must not become parts.
+#[test]
+fn a_cluster_that_is_read_as_files_has_rendered_ones_that_are_no_inputs() {
+    let object = |kind: &str, metadata: Value, spec: Value| {
+        let version = "machineconfiguration.openshift.io/v1";
+        json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
+    };
+    let role = "machineconfiguration.openshift.io/role";
+    let selector = json!({"matchExpressions": [{"key": role, "operator": "NotIn", "values": ["master"]}]});
+    let pool = object("MachineConfigPool", json!({"name": "edge"}), json!({"machineConfigSelector": selector}));
+    let part =
+        object("MachineConfig", json!({"name": "a", "labels": {role: "worker"}}), json!({"kernelArguments": ["a"]}));
+    let generated = json!({"machineconfiguration.openshift.io/generated-by-controller-version": "any"});
+    let owner = json!([{"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "name": "infra",
+        "uid": "u", "controller": true}]);
+    let rendered = |digit: &str, owners: &Value| {
+        let name = format!("rendered-infra-{}", digit.repeat(32));
+        let metadata = json!({"name": name, "annotations": generated, "ownerReferences": owners});
+        object("MachineConfig", metadata, json!({"kernelArguments": ["b"]}))
+    };
+    let print = |items: &[Value]| {
+        let run = run_with(&json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string(), &["-f", "-"]);
+        assert_eq!((run.code, run.errors.as_str()), (0, ""));
+        run.text
+    };
+    let files = print(&[pool.clone(), part.clone()]);
+    // That of a pool, and one whose pool was deleted without it.
+    assert_eq!(print(&[pool, part, rendered("1", &owner), rendered("2", &json!([]))]), files);
 }
 
 /// A KubeletConfig of all pools: what it makes of one pool is a part of what the other one inherits.
@@ -324,9 +354,14 @@ fn what_kubelet_configs_make_is_rendered() {
         assert!(text.contains(&set_by), "{text}");
         assert!(text.contains("files[/etc/systemd/system/kubelet.service.d/20-logging.conf]"), "{text}");
     }
-    let (_folder, path) = files(&[first, kubelet("later", "kubeletConfig: {maxPods: 10}")]);
+    let (_folder, path) = files(&[first.clone(), kubelet("later", "kubeletConfig: {maxPods: 10}")]);
     let expected = "KubeletConfig later: pool infra: KubeletConfig k has the pool: merge the two";
     assert!(errors(&["-f", &path])[0].ends_with(expected));
+    // Of the roles worker and infra, as for infra: what is generated for gpu has the role gpu.
+    let (_folder, path) = folder(&[("pool.yaml", &[pool("gpu", "worker, infra"), base.clone(), first].join("---\n"))]);
+    let expected = "KubeletConfig k: pool gpu: spec.machineConfigSelector: Invalid value: must include the role gpu, by which the \
+                    pool has 99-gpu-generated-kubelet";
+    assert!(errors(&["-f", &path])[0].ends_with(expected), "{:?}", errors(&["-f", &path]));
     let (_folder, path) = files(&[kubelet("wrong", "kubeletConfig: {maxPods: many}")]);
     let expected =
         "KubeletConfig wrong: pool infra: spec.kubeletConfig.maxPods: Invalid value: \"many\": must be an integer";
@@ -356,4 +391,95 @@ fn help_teaches() {
     }
     assert_eq!(run(&[]).code, 2);
     assert_eq!(run(&["-f", ".", "-o", "toml"]).code, 2);
+}
+
+/// The paths of the files of a rendered MachineConfig.
+fn paths(rendered: &Value) -> Vec<String> {
+    let files = rendered["spec"]["config"]["storage"]["files"].as_array().unwrap();
+    files.iter().map(|file| file["path"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_templates_make_of_the_controller_config_is_rendered() {
+    let (sample, templates) = (sample(), format!("{}/templates", sample()));
+    let rendered = documents(&printed(&["-f", &sample, "--templates", &templates, "--pool", "worker"])).remove(0);
+    let paths_of_templates = ["/etc/crio/crio.conf.d/00-images.conf", "/etc/sysctl.d/20-metadata.conf"];
+    assert!(
+        paths_of_templates.iter().all(|path| paths(&rendered).iter().any(|it| it == path)),
+        "{:?}",
+        paths(&rendered)
+    );
+    assert!(!paths(&rendered).contains(&"/etc/kubernetes/ca.crt".to_owned()), "there are no certificates");
+    let explained =
+        printed(&["-f", &sample, "--templates", &templates, "--pool", "infra", "--explain", "spec.config.systemd"]);
+    assert!(explained.contains("crio.service") && explained.contains("01-worker-container-runtime"), "{explained}");
+    let without = documents(&printed(&["-f", &sample, "--pool", "worker"])).remove(0);
+    assert_ne!(without["metadata"]["name"], rendered["metadata"]["name"]);
+}
+
+const CONTROLLER_CONFIG: &str = "apiVersion: machineconfiguration.openshift.io/v1\nkind: ControllerConfig\n\
+                                 metadata: {name: machine-config-controller}\nspec: {clusterDNSIP: 10.0.0.10}\n";
+
+/// In a cluster it would hold the targets of all pools.
+#[test]
+fn a_bad_controller_config_is_refused_by_path_and_rule() {
+    let bad = CONTROLLER_CONFIG.replace("10.0.0.10", "10.0.0");
+    let (_files, path) = folder(&[("controller.yaml", &bad), ("a.yaml", &machine_config("a", "  {}"))]);
+    let object = format!("{path}/controller.yaml: ControllerConfig machine-config-controller");
+    let rule = "spec.clusterDNSIP: Invalid value: \"10.0.0\": must be an IP address";
+    assert_eq!(errors(&["-f", &path]), [format!("error: {object}: {rule}")]);
+}
+
+#[test]
+fn what_is_wrong_with_templates_has_file_and_line() {
+    let (_files, path) = folder(&[("controller.yaml", CONTROLLER_CONFIG), ("a.yaml", &machine_config("a", "  {}"))]);
+    let templates = tempfile::tempdir().unwrap();
+    let dir = templates.path().to_str().unwrap();
+    let errors_of = |files: &[(&str, &str)]| {
+        for (file, text) in files {
+            let file = templates.path().join(file);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        errors(&["-f", &path, "--templates", dir])
+    };
+    assert!(errors_of(&[])[0].starts_with(&format!("error: {dir}: there is no template")));
+    let file = "worker/b/_base/files/a.yaml";
+    let found = errors_of(&[(file, "path: /a\nmode: {{.none}}\n")]);
+    assert_eq!(found, [format!("error: {dir}/{file}:2: there is no field none")]);
+    // As the controller, it takes no MachineConfig of others.
+    let taken = "worker/a/_base/files/a.yaml";
+    let found = errors_of(&[(file, "path: /a\n"), (taken, "path: /b\n")]);
+    assert_eq!(found, [format!("error: {path}/a.yaml: MachineConfig a: {dir} makes one of this name, too")]);
+    let (_files, path) = folder(&[("a.yaml", &machine_config("a", "  {}"))]);
+    let found = errors(&["-f", &path, "--templates", dir]);
+    assert!(found[0].starts_with("error: --templates: there is no ControllerConfig"), "{found:?}");
+}
+
+/// What a cluster says, it has generated; another folder of templates makes others.
+#[test]
+fn what_a_cluster_has_generated_of_templates_is_left_out() {
+    let owner = "ownerReferences: [{apiVersion: machineconfiguration.openshift.io/v1, kind: ControllerConfig, \
+                 name: machine-config-controller, uid: u, controller: true}]";
+    let generated = |name: &str| {
+        machine_config(name, "  {kernelArguments: [old]}").replacen(
+            "metadata: {",
+            &format!("metadata: {{annotations: {{machineconfiguration.openshift.io/generated-by-controller-version: v}}, {owner}, "),
+            1,
+        )
+    };
+    let (_files, path) = folder(&[
+        ("controller.yaml", CONTROLLER_CONFIG),
+        ("a.yaml", &generated("a")),
+        ("b.yaml", &generated("b")),
+        ("c.yaml", &machine_config("c", "  {kernelArguments: [own]}")),
+    ]);
+    let templates = tempfile::tempdir().unwrap();
+    let file = templates.path().join("role/a/_base/files/a.yaml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "path: /a\ncontents: {inline: '{{.clusterDNSIP}}'}").unwrap();
+    let rendered = documents(&printed(&["-f", &path, "--templates", templates.path().to_str().unwrap()])).remove(0);
+    assert_eq!(rendered["spec"]["kernelArguments"], json!(["own"]));
+    let selected = documents(&printed(&["-f", &path])).remove(0);
+    assert_eq!(selected["spec"]["kernelArguments"], json!(["old", "old", "own"]));
 }

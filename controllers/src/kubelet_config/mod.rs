@@ -20,7 +20,7 @@ mod tests;
 
 use nodewright_api::machine_config::{KubeletConfig, MachineConfigPool};
 use nodewright_runtime::{
-    cache::{Change, Stores},
+    cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
     object::ObjectRef,
@@ -49,7 +49,7 @@ impl Controller for KubeletConfigController {
         // Another one may become the first of a pool.
         on.primary::<KubeletConfig>(TARGET, "").wakes(|change, stores, wake| {
             let spec = |object: &KubeletConfig| (object.spec.clone(), object.metadata.deletion_timestamp.is_some());
-            if is_turnover(change, spec) {
+            if change.differs_in(spec) {
                 all(stores, wake);
             }
         });
@@ -59,7 +59,7 @@ impl Controller for KubeletConfigController {
                     let spec = &pool.spec;
                     (pool.metadata.labels.clone(), spec.machine_config_selector.clone(), spec.node_selector.clone())
                 };
-                if is_turnover(change, selected) {
+                if change.differs_in(selected) {
                     all(stores, wake);
                 }
             },
@@ -85,12 +85,4 @@ impl Controller for KubeletConfigController {
 /// There are few KubeletConfigs: about one for each pool.
 fn all(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     stores.of::<KubeletConfig>(TARGET).keys().into_iter().for_each(wake);
-}
-
-/// Whether an object was created or deleted, or this part of it changed.
-fn is_turnover<K, T: PartialEq>(change: &Change<K>, part: impl Fn(&K) -> T) -> bool {
-    match (&change.old, &change.new) {
-        (Some(old), Some(new)) => part(old) != part(new),
-        _ => true,
-    }
 }

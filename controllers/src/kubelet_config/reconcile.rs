@@ -1,22 +1,12 @@
 //! The plan of a KubeletConfig.
 
-use std::collections::BTreeMap;
-
-use kube::Resource;
-use nodewright_api::{
-    annotations::{GENERATED_CONTENT, RENDER_INPUTS},
-    machine_config::{GENERATED_BY, MachineConfig, MachineConfigSpec, ROLE},
-};
-use nodewright_render::{inputs, kubelet};
+use nodewright_render::kubelet;
 use nodewright_runtime::{
-    apply_configuration::ApplyConfiguration,
     effect::Never,
     finalizers as finalizer,
-    object::{Target, child_of, is_deleting},
+    object::{Target, is_deleting},
     plan::{Context, Plan, Planned, Step},
 };
-use serde::Serialize;
-use serde_json::Value;
 
 use super::{
     snapshot::{Part, Snapshot, Wanted},
@@ -24,7 +14,8 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    machine_config::{CachedConfig, Operator, VERSION},
+    generated::Generated,
+    machine_config::{CachedConfig, Operator},
 };
 
 pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
@@ -67,63 +58,16 @@ fn foreign_finalizer(snapshot: &Snapshot) -> Option<&str> {
 /// The step that makes the MachineConfig of a pool what it has to be.
 fn write(snapshot: &Snapshot, part: &Part) -> Option<Planned<Never>> {
     let Ok(Wanted::Content { spec, inputs }) = &part.wanted else { return None };
-    let generated = Generated::new(&part.pool, spec, inputs);
+    let generated = Generated { name: &kubelet::name(&part.pool), role: &part.pool, spec, inputs };
     match &part.existing {
         None => Some(Planned {
             why: "the pool has no MachineConfig of the KubeletConfig".into(),
-            step: create(snapshot, part, spec, &generated)?,
+            step: generated.create(snapshot.object.as_ref())?,
         }),
         Some(existing) if is_deleting(existing.as_ref()) => None,
         Some(existing) => Some(Planned {
             why: "it is generated of other inputs, or was changed".into(),
-            step: Step::apply(TARGET, existing.as_ref(), &generated)?,
+            step: generated.restore(existing)?,
         }),
-    }
-}
-
-fn create(snapshot: &Snapshot, part: &Part, spec: &MachineConfigSpec, generated: &Generated) -> Option<Step<Never>> {
-    let mut metadata = child_of(snapshot.object.as_ref(), "", &kubelet::name(&part.pool));
-    metadata.labels = Some(generated.metadata.labels.clone());
-    metadata.annotations = Some(generated.metadata.annotations.clone());
-    Step::create(TARGET, &MachineConfig { metadata, spec: spec.clone() })
-}
-
-/// What we write of a generated MachineConfig.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Generated {
-    metadata: GeneratedMeta,
-    spec: Value,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct GeneratedMeta {
-    labels: BTreeMap<String, String>,
-    annotations: BTreeMap<String, String>,
-}
-
-const ANNOTATIONS: [&str; 3] = [GENERATED_BY, RENDER_INPUTS, GENERATED_CONTENT];
-
-impl Generated {
-    fn new(pool: &str, spec: &MachineConfigSpec, digest: &str) -> Self {
-        let values = [VERSION.to_owned(), digest.to_owned(), inputs::content(spec)];
-        let annotations = ANNOTATIONS.map(str::to_owned).into_iter().zip(values).collect();
-        let labels = BTreeMap::from([(ROLE.to_owned(), pool.to_owned())]);
-        let spec = serde_json::to_value(spec).unwrap_or_default();
-        Self { metadata: GeneratedMeta { labels, annotations }, spec }
-    }
-}
-
-impl ApplyConfiguration for Generated {
-    type Of = CachedConfig;
-
-    fn extract(live: &CachedConfig) -> Self {
-        let meta = live.meta();
-        let of = |all: &Option<BTreeMap<String, String>>, keys: &[&str]| {
-            let all = all.iter().flatten().filter(|(key, _)| keys.contains(&key.as_str()));
-            all.map(|(key, value)| (key.clone(), value.clone())).collect()
-        };
-        let metadata =
-            GeneratedMeta { labels: of(&meta.labels, &[ROLE]), annotations: of(&meta.annotations, &ANNOTATIONS) };
-        Self { metadata, spec: serde_json::to_value(&live.spec).unwrap_or_default() }
     }
 }

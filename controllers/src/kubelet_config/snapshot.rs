@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use nodewright_api::{
-    annotations::{GENERATED_CONTENT, RENDER_INPUTS},
     field,
     machine_config::{KubeletConfig, MachineConfig, MachineConfigPool, MachineConfigSpec},
     selector,
 };
-use nodewright_render::{inputs, kubelet};
+use nodewright_render::kubelet;
 use nodewright_runtime::{
     cache::Stores,
-    object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
+    object::{ObjectRef, is_deleting, name, uid},
 };
 
 use crate::shared::{
     TARGET,
+    generated::{conflict, is_as_generated},
     machine_config::{CachedConfig, Operator, kubelet_configs_of, may_be_selected, selected},
     renderer::{Inputs, Renderer},
 };
@@ -113,9 +113,9 @@ fn wanted(
     if let Some(first) = first.filter(|first| uid(first.as_ref()) != uid(object.as_ref())) {
         return Err(Problem::Taken(name(first.as_ref()).to_owned()));
     }
+    kubelet::check_pool(name(pool), &pool.spec).map_err(|error| refused(error.to_string()))?;
     let generated = kubelet::name(name(pool));
-    if existing.is_some_and(|existing| controller_uid(existing) != Some(uid(object.as_ref()))) {
-        let text = format!("MachineConfig {generated} exists, and this KubeletConfig does not control it: delete it");
+    if let Some(text) = existing.and_then(|existing| conflict(existing, object.as_ref())) {
         return Err(refused(text));
     }
     let unreadable = stores.of::<CachedConfig>(TARGET).unreadable();
@@ -127,7 +127,7 @@ fn wanted(
     let purpose = format!("kubelet/{}", name(pool));
     let base = Inputs::new(&purpose, &configs, None, extensions);
     let digest = kubelet::digest(&renderer.digest(&base), name(pool), &pool.spec, &object.spec);
-    if existing.is_some_and(|existing| is_as_generated(existing, &digest)) {
+    if existing.is_some_and(|existing| is_as_generated(existing, name(pool), &digest)) {
         renderer.settle(&purpose);
         return Ok(Wanted::Present);
     }
@@ -136,13 +136,9 @@ fn wanted(
         let texts: Vec<_> = errors.iter().map(ToString::to_string).collect();
         refused(texts.join("; "))
     })?;
+    let inputs: Vec<_> = configs.iter().filter_map(|config| config.input()).collect();
+    kubelet::check_order(name(pool), &inputs, &merged.rendered).map_err(|error| refused(error.to_string()))?;
     let spec = kubelet::generate(name(pool), &pool.spec, &merged.rendered.spec.config, &object.spec);
     let spec = spec.map_err(|errors| refused(field::summary(&errors)))?;
     Ok(Wanted::Content { spec, inputs: digest })
-}
-
-/// Whether a MachineConfig was generated of these inputs, and has the content that it was given.
-fn is_as_generated(config: &CachedConfig, digest: &str) -> bool {
-    let content = config.spec.as_ref().map(inputs::content);
-    annotation(config, RENDER_INPUTS) == Some(digest) && annotation(config, GENERATED_CONTENT) == content.as_deref()
 }

@@ -1,15 +1,12 @@
 //! The status of a KubeletConfig: `Accepted`, and the older `Success` and `Failure` of machine-config-operator.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nodewright_api::{
-    ConditionStatus, MachineClassCondition as Condition, machine_config::KubeletConfigStatus, selector,
-};
-use nodewright_runtime::{clip::clip, effect::Never, plan::Context};
+use nodewright_api::{ConditionStatus, machine_config::KubeletConfigStatus, validation::Validate};
+use nodewright_runtime::{effect::Never, plan::Context};
 
 use super::snapshot::{Problem, Snapshot};
 use crate::shared::{
     TARGET,
+    conditions::condition,
     status_writer::{StatusWrite, Urgency, write_status_in},
 };
 
@@ -21,7 +18,10 @@ pub(super) fn of(context: &Context<'_, Never>, snapshot: &Snapshot) -> StatusWri
         problems => (false, format!("Error: {}", problems.join("; "))),
     };
     let known = object.status.iter().flat_map(|status| &status.conditions).cloned().collect::<Vec<_>>();
-    let condition = |kind: &str, holds: bool| condition(&known, context.now, kind, holds, &message);
+    let condition = |kind: &str, holds: bool| {
+        let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
+        condition(&known, context.now, kind, (status, "", message.clone()))
+    };
     let wanted = KubeletConfigStatus {
         observed_generation: object.metadata.generation.unwrap_or_default(),
         conditions: vec![
@@ -34,8 +34,9 @@ pub(super) fn of(context: &Context<'_, Never>, snapshot: &Snapshot) -> StatusWri
 }
 
 fn problems(snapshot: &Snapshot) -> Vec<String> {
-    if selector::is_empty(snapshot.object.spec.machine_config_pool_selector.as_ref()) {
-        return vec!["spec.machineConfigPoolSelector: Required value: an empty selector selects no pool".to_owned()];
+    let errors = snapshot.object.validate();
+    if !errors.is_empty() {
+        return errors.iter().map(ToString::to_string).collect();
     }
     if snapshot.pools.is_empty() {
         let text = "spec.machineConfigPoolSelector: Invalid value: no MachineConfigPool has these labels";
@@ -47,19 +48,4 @@ fn problems(snapshot: &Snapshot) -> Vec<String> {
     };
     let problems = snapshot.pools.iter().filter_map(|part| Some((part, part.wanted.as_ref().err()?)));
     problems.map(|(part, it)| format!("pool {}: {}", part.pool, problem(it))).collect()
-}
-
-fn condition(known: &[Condition], now: Timestamp, kind: &str, holds: bool, message: &str) -> Condition {
-    let status = if holds { ConditionStatus::True } else { ConditionStatus::False };
-    let same = known.iter().find(|known| known.condition_type == kind && known.status == status);
-    let since = same.and_then(|known| known.last_transition_time.clone());
-    // Times on the wire have whole seconds.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    Condition {
-        condition_type: kind.to_owned(),
-        status,
-        last_transition_time: Some(since.unwrap_or(Time(now))),
-        reason: String::new(),
-        message: clip(message),
-    }
 }

@@ -115,12 +115,10 @@ impl World {
                     let object = self.objects.iter_mut().find(|it| it.metadata.name.as_deref() == Some(of)).unwrap();
                     object.status = Some(serde_json::from_value(apply.fragment["status"].clone()).unwrap());
                 }
-                Step::Apply(apply) => {
-                    done.push(format!("apply {key}"));
+                Step::Edit { patch, .. } if self.configs.iter().any(|it| it.metadata.name.as_ref() == Some(&key)) => {
+                    done.push(format!("edit {key}"));
                     let mut object = serde_json::to_value(self.config(&key)).unwrap();
-                    object["spec"] = apply.fragment["spec"].clone();
-                    object["metadata"]["annotations"] = apply.fragment["metadata"]["annotations"].clone();
-                    object["metadata"]["labels"] = apply.fragment["metadata"]["labels"].clone();
+                    nodewright_testing::json_patch(&mut object, patch).unwrap();
                     self.put(serde_json::from_str(&object.to_string()).unwrap());
                 }
                 Step::Edit { patch, .. } => {
@@ -201,12 +199,15 @@ fn another_base_and_other_fields_change_it_and_an_edit_is_undone() {
     assert_eq!(world.act("tuned"), Vec::<String>::new(), "the base is the same");
     let mut edited = world.config(GENERATED).clone();
     edited.spec.kernel_arguments.push("by-hand".to_owned());
+    edited.spec.fips = true;
+    edited.metadata.labels.as_mut().unwrap().insert(ROLE.to_owned(), "other".to_owned());
     world.put(edited);
-    assert_eq!(world.act("tuned"), [format!("apply {GENERATED}")]);
+    assert_eq!(world.act("tuned"), [format!("edit {GENERATED}")]);
     assert_eq!(world.config(GENERATED).spec, before);
+    assert_eq!(world.config(GENERATED).metadata.labels.as_ref().unwrap()[ROLE], "worker");
     world.objects[0].spec.kubelet_config = Some(nodewright_api::RawJson::from_text(r#"{"maxPods": 300}"#).unwrap());
     world.objects[0].metadata.generation = Some(2);
-    assert_eq!(world.act("tuned"), [format!("apply {GENERATED}"), "status".to_owned()]);
+    assert_eq!(world.act("tuned"), [format!("edit {GENERATED}"), "status".to_owned()]);
     assert!(world.kubelet().contains("maxPods: 300"));
 }
 
@@ -231,10 +232,46 @@ fn the_oldest_has_the_pool_and_the_other_names_it() {
     world.expect_refused("later", "pool worker: KubeletConfig tuned has the pool");
     // Once that is gone, with what it made, it is the other one's.
     world.objects.remove(0);
-    world.expect_refused("later", "exists, and this KubeletConfig does not control it");
+    world.expect_refused(
+        "later",
+        "was generated for another KubeletConfig, and will be generated again once it has gone",
+    );
     world.configs.retain(|config| config.metadata.name.as_deref() != Some(GENERATED));
     assert_eq!(world.act("later"), [format!("create {GENERATED}"), "status".to_owned()]);
     assert!(world.accepted("later").0 && world.kubelet().contains("maxPods: 10"));
+}
+
+#[test]
+fn a_machine_config_that_would_replace_the_file_is_named() {
+    let mut world = tuned();
+    world.pools[0] = cluster_object("gpu")
+        .label("kubelet", "tuned")
+        .with("/spec/machineConfigSelector/matchExpressions", json!([{"key": ROLE, "operator": "Exists"}]))
+        .build();
+    let of = |role: &str, name: &str| {
+        let mut config = base(77);
+        config.metadata.name = Some(name.to_owned());
+        config.metadata.labels = Some([(ROLE.to_owned(), role.to_owned())].into());
+        config
+    };
+    world.put(of("infra", "99-infra-generated-kubelet"));
+    world.expect_refused(
+        "tuned",
+        "MachineConfig 99-infra-generated-kubelet sets it, and comes after 99-gpu-generated-kubelet",
+    );
+    world.put(of("worker", "99-infra-generated-kubelet"));
+    assert_eq!(world.act("tuned")[0], "create 99-gpu-generated-kubelet", "those of role worker come first");
+    world.configs.retain(|config| config.metadata.name.as_deref() != Some("99-gpu-generated-kubelet"));
+    world.put(of("infra", "98-infra"));
+    assert_eq!(world.act("tuned")[0], "create 99-gpu-generated-kubelet");
+}
+
+#[test]
+fn a_pool_that_would_not_select_what_is_generated_is_named() {
+    let mut world = World::new(kubelet_config("tuned", json!({"maxPods": 250})).build());
+    let gpu = cluster_object("gpu").label("kubelet", "tuned");
+    world.pools = vec![gpu.with("/spec/machineConfigSelector/matchLabels", json!({ROLE: "worker"})).build()];
+    world.expect_refused("tuned", "pool gpu: spec.machineConfigSelector: Invalid value: must include the role gpu");
 }
 
 #[test]
@@ -281,7 +318,7 @@ fn what_was_made_for_a_pool_that_is_no_longer_selected_goes() {
 fn a_machine_config_of_the_name_that_is_another_s_is_left_alone() {
     let mut world = tuned();
     world.put(cluster_object(GENERATED).with("/spec", json!({"kernelArguments": ["theirs"]})).build());
-    world.expect_refused("tuned", "exists, and this KubeletConfig does not control it: delete it");
+    world.expect_refused("tuned", "exists, and the KubeletConfig does not control it: delete it");
     assert_eq!(world.config(GENERATED).spec.kernel_arguments, ["theirs"]);
 }
 
@@ -293,7 +330,7 @@ fn what_machine_config_operator_has_left_is_taken_over() {
     world.put(theirs.with("/spec", json!({"kernelArguments": ["theirs"]})).build());
     assert_eq!(world.act("tuned"), ["edit tuned"]);
     assert_eq!(world.objects[0].metadata.finalizers.as_ref().unwrap(), &["example.com/kept"]);
-    assert_eq!(world.act("tuned"), [format!("apply {GENERATED}"), "status".to_owned()]);
+    assert_eq!(world.act("tuned"), [format!("edit {GENERATED}"), "status".to_owned()]);
     assert!(world.kubelet().contains("maxPods: 250"));
     // While it runs, all of that is its own.
     let spec = json!({"holderIdentity": "pod", "leaseDurationSeconds": 137});

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
-    token,
+    others, token,
 };
 use crate::shared::{CONTROL, class_secrets::USER_DATA};
 
@@ -65,6 +65,7 @@ impl Caller {
                 let deleted = self.driver.delete(machine).await;
                 return deleted.map_or_else(Outcome::Failed, |notes| notes.map_or(Outcome::Done, Outcome::Noted));
             }
+            Verb::DeleteOthers => return others::delete(self.driver.as_ref(), &machine).await,
             Verb::DropToken => {
                 let Some(target) = &self.target else { return Outcome::Done };
                 return token::drop(target, &machine.uid).await.map_or_else(unavailable, |()| Outcome::Done);
@@ -132,6 +133,7 @@ impl Caller {
             Verb::Create => "create call",
             Verb::Initialize => "initialize call",
             Verb::Delete => "delete call",
+            Verb::DeleteOthers => "delete_others call",
             // These are made too often to be worth a span each.
             Verb::Status | Verb::DropToken => return,
         };

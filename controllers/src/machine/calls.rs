@@ -30,6 +30,8 @@ pub enum Verb {
     Initialize,
     /// Delete the VM.
     Delete,
+    /// Delete the VMs that the provider lists for the Machine, except the one that it names.
+    DeleteOthers,
     /// Delete the bootstrap token of a Machine that has joined, or will not.
     DropToken,
 }
@@ -149,6 +151,7 @@ impl Effect for Call {
             Verb::Create => "create",
             Verb::Initialize => "initialize",
             Verb::Delete => "delete",
+            Verb::DeleteOthers => "delete_others",
             Verb::DropToken => "drop_token",
         }
     }
@@ -170,7 +173,7 @@ impl Effect for Call {
         let Request { machine, pool, limits, .. } = self.request.as_ref();
         let (kind, limit) = match self.verb {
             Verb::Create | Verb::Initialize => ("creations", limits.creations),
-            Verb::Delete => ("deletions", limits.deletions),
+            Verb::Delete | Verb::DeleteOthers => ("deletions", limits.deletions),
             Verb::Status => ("status", limits.others),
             // The API server of the target cluster gets it, not the provider.
             Verb::DropToken => return vec![Group::new("tokens", limits.others)],

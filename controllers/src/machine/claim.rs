@@ -17,7 +17,7 @@ use nodewright_runtime::{
     object::{is_deleting, name, uid},
 };
 
-use super::status::StatusDraft;
+use super::status::{StatusDraft, true_since};
 use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
     membership,
@@ -48,6 +48,8 @@ impl Vm {
 pub struct Claim {
     pub vm: Vm,
     pub rivals: Vec<String>,
+    /// Of a Machine that is being deleted: one of the rivals, which stays and keeps the VM.
+    pub keeper: Option<String>,
     /// The names of several Nodes with the VM's id, of which none has the name that the driver gave.
     pub duplicate_nodes: Vec<String>,
     /// The Node of that VM, while the VM's owner is not proven. It is only read.
@@ -77,8 +79,10 @@ pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machi
     let same = vm_id(machine).and_then(by_id).unwrap_or_default();
     let by_name = node_name(machine).and_then(|node| nodes?.by_name("", node));
     let found = choose(machine, same, by_name);
-    let (vm, rivals) = (Vm::of(machine), rivals(stores, machine));
-    let claim = Claim { vm, rivals, ..found.claim };
+    let rivals = rivals(stores, machine);
+    let keeper = keeper(machine, &rivals);
+    let rivals = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
+    let claim = Claim { vm: Vm::of(machine), rivals, keeper, ..found.claim };
     if claim.is_settled() {
         return Found { claim, ..found };
     }
@@ -92,12 +96,23 @@ pub(super) fn is_verified(machine: &Machine) -> bool {
 }
 
 /// A Machine that is being deleted does not wait for others that are: two of them would wait for each other for ever.
-fn rivals(stores: &Stores, machine: &Machine) -> Vec<String> {
+fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
     let mut rivals = membership::rivals(stores, machine);
     rivals.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
-    let mut names: Vec<_> = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
-    names.sort();
-    names
+    rivals.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+    rivals
+}
+
+/// The Machine with which a VM stays when another one is deleted of which the driver has also said that it has this VM: the first of
+/// which it was said. Only the controller writes the status, so nobody chooses that time. A Machine that merely names the VM, or that
+/// was trusted because the driver cannot tell, keeps nothing: the VM might be left without an owner.
+fn keeper(machine: &Machine, rivals: &[Arc<Machine>]) -> Option<String> {
+    let proven =
+        |machine: &Machine| (true_since(machine, conditions::machine::INSTANCE_PROVISIONED), uid(machine).to_owned());
+    let may_keep = |other: &&Arc<Machine>| is_verified(other) && proven(other) < proven(machine);
+    let shares = is_deleting(machine) && is_verified(machine);
+    let keeper = rivals.iter().filter(|_| shares).filter(may_keep).min_by_key(|other| proven(other))?;
+    Some(name(keeper.as_ref()).to_owned())
 }
 
 fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -> Found {
@@ -203,7 +218,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::machine;
+    use crate::testing::{MachineBuilder, machine};
 
     const ID: &str = "p:///a/1";
 
@@ -252,6 +267,37 @@ mod tests {
         assert_eq!(torn.claim.duplicate_nodes, ["aaa", "bbb"]);
         let stale = choose(&with_names(Some("n"), None), vec![], Some(other("n")));
         assert_eq!(stale.stranger.map(|node| name(node.as_ref()).to_owned()).as_deref(), Some("n"));
+    }
+
+    #[test]
+    fn a_vm_stays_with_the_machine_that_had_it_first() {
+        let proven = |name: &str, minute: u32, reason: &str| {
+            let noted = json!([{"type": "InstanceProvisioned", "status": "True", "reason": reason, "message": ID,
+                "lastTransitionTime": format!("2026-06-01T11:{minute:02}:00Z")}]);
+            machine(name).with("/spec/providerID", ID).with("/status/conditions", noted)
+        };
+        let going =
+            |machine: MachineBuilder| machine.with("/metadata/deletionTimestamp", "2026-06-01T11:59:00Z").build();
+        let ours = |minute| going(proven("ours", minute, PROVISIONED));
+        let first = proven("first", 10, PROVISIONED).build();
+        let later = proven("later", 30, PROVISIONED).build();
+        let trusted = proven("trusted", 10, UNVERIFIED).build();
+        let names_it = machine("names-it").with("/spec/providerID", ID).build();
+        let table = [
+            (ours(20), vec![first.clone()], Some("first")),
+            (ours(40), vec![later.clone(), first.clone()], Some("first")),
+            (ours(20), vec![later], None),
+            (ours(20), vec![trusted], None),
+            (ours(20), vec![names_it], None),
+            (ours(20), vec![], None),
+            (going(proven("ours", 20, UNVERIFIED)), vec![first.clone()], None),
+            (proven("ours", 20, PROVISIONED).build(), vec![first], None),
+        ];
+        for (machine, rivals, expected) in table {
+            let case = format!("{machine:?} {rivals:?}");
+            let rivals: Vec<_> = rivals.into_iter().map(Arc::new).collect();
+            assert_eq!(keeper(&machine, &rivals).as_deref(), expected, "{case}");
+        }
     }
 
     #[test]

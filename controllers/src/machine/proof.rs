@@ -89,11 +89,12 @@ fn proven(scope: &Scope<'_>, instance: Option<&Instance>) -> Stage {
 }
 
 /// For a Machine that is being deleted: the owner of the VM is known, and no other Machine names it. A Machine whose VM is
-/// another's, or missing, ends without it.
+/// another's, or missing, ends without it, and so does one that shares it with a Machine that had it before.
 pub(super) fn vm_settled(scope: &Scope<'_>) -> Stage {
     let claim = &scope.snapshot.claim;
     match claim.vm {
         Vm::Unproven => settle(scope),
+        Vm::Proven if claim.keeper.is_some() => Stage::over(),
         Vm::Proven if !claim.rivals.is_empty() => wait_for_rivals(scope),
         Vm::Proven if !claim.duplicate_nodes.is_empty() => wait_for_duplicate_nodes(scope),
         Vm::None | Vm::Proven => Stage::over(),

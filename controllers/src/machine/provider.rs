@@ -22,7 +22,7 @@ use super::{
 use crate::shared::ownership::vm_id;
 
 /// The longest pause after a failure that may pass by itself.
-const PASSING: Duration = Duration::from_mins(1);
+pub(super) const PASSING: Duration = Duration::from_mins(1);
 /// The longest pause after any other failure, such as revoked credentials. A correction of the class ends it.
 pub(super) const LASTING: Duration = Duration::from_mins(10);
 

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachinePhase, OperationState, OperationType, annotations, conditions, labels, operations, reasons,
 };
@@ -18,11 +19,14 @@ use super::{
     claim,
     decision::{Scope, Stage},
     node_sync::{AppliedKeys, LONGEST_LABEL},
-    provider::{Answer, CALLING, PAUSE_OVER, Provider, VmStatus, creation_pause},
+    provider::{Answer, CALLING, PASSING, PAUSE_OVER, Provider, VmStatus, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,
 };
-use crate::shared::{CONTROL, class_secrets::USER_DATA};
+use crate::shared::{
+    CONTROL,
+    class_secrets::{USER_DATA, USER_DATA_MISSING},
+};
 
 /// Pause before a name that the ledger had retired is asked for again.
 const RETIRED_PAUSE: Duration = Duration::from_secs(30);
@@ -101,9 +105,19 @@ pub(super) fn initialize(scope: &Scope<'_>) -> Stage {
         Some((Outcome::Failed(error), answer)) if !answer.outcome.says_none() => {
             try_again(&provider, (&answer, error), Verb::Initialize)
         }
-        None if is_new || instance.uninitialized => provider.ask("the VM is not set up yet", Verb::Initialize),
+        None if is_new || instance.uninitialized => {
+            noted(&provider).unwrap_or_else(|| provider.ask("the VM is not set up yet", Verb::Initialize))
+        }
         _ => initialized(scope, Some(instance)),
     }
+}
+
+/// Keeps the notes that the driver has left with the creation, for the calls that follow.
+fn noted(provider: &Provider<'_>) -> Option<Stage> {
+    let Outcome::Instance(created) = provider.newest(&[Verb::Create])?.outcome else { return None };
+    let notes = created.last_known_state.as_ref().filter(|notes| !notes.is_empty())?;
+    let step = provider.scope.status().last_known_state(Some(notes)).step()?;
+    Some(Stage::step("the driver has notes to keep", step))
 }
 
 /// The VM is initialized: the provider says that it is the Machine's, or, without an instance, cannot tell.
@@ -140,6 +154,7 @@ fn created<'a>(scope: &Scope<'a>) -> StatusDraft<'a> {
 pub(super) fn invalid(scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
     let draft = scope.status().condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
     let draft = if is_unprovisioned(scope.machine.phase()) {
+        let draft = draft.phase(MachinePhase::CrashLoopBackOff);
         draft.operation(OperationType::Create, OperationState::Processing, message, None)
     } else {
         draft
@@ -168,12 +183,25 @@ fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverErro
     let pause = creation_pause(error, answer.known.failures, scope.settings);
     let Some(due) = provider.due(answer, pause) else { return provider.ask(PAUSE_OVER, next) };
     let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
-    let draft = back_off(scope, error).condition(kind, false, code, error.message.clone());
-    let text = refusal(scope, error);
-    Stage::reporting("the provider refused", draft.step(), scope.warning(reasons::machine::FAILED_PROVISION, text))
-        .and_wait(code, format!("{error}; next attempt at {due}"))
-        .waking_at(due)
-        .waking_at(scope.creation_deadline())
+    let draft = back_off(scope, error);
+    // An attempt that ends like the one before it is no news.
+    let is_news = draft.clone().step().is_some();
+    let draft = draft.condition(kind, false, code, format!("{}{}", error.message, outlook(scope, due, pause)));
+    let mut stage = Stage::step("the provider refused", draft.step());
+    if is_news {
+        stage = stage.telling(scope.warning(reasons::machine::FAILED_PROVISION, refusal(scope, error)));
+    }
+    stage.and_wait(code, format!("{error}; next attempt at {due}")).waking_at(due).waking_at(scope.creation_deadline())
+}
+
+/// What follows a refusal, unless it follows soon: it costs a write for each attempt. The last operation goes without, because
+/// `status.failedMachines` of sets and deployments has its text.
+fn outlook(scope: &Scope<'_>, due: Timestamp, pause: Duration) -> String {
+    match scope.creation_deadline() {
+        _ if pause <= PASSING || scope.is_creation_overdue() => String::new(),
+        Some(deadline) if deadline <= due => format!("; without a VM it is given up at {deadline:.0}"),
+        _ => format!("; next attempt at {due:.0}"),
+    }
 }
 
 fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {
@@ -204,7 +232,7 @@ fn is_of_owner(call: &Call, machine: &Machine) -> bool {
 fn lacks_user_data(class: &Class) -> Option<ClassProblem> {
     let lacks = !class.secret.is_empty() && class.secret.get(USER_DATA).is_none();
     lacks.then(|| ClassProblem {
-        reason: "UserDataMissing",
+        reason: USER_DATA_MISSING,
         message: format!("the Secrets of MachineClass {:?} have no key {USER_DATA:?}: add it", class.name),
         never_used: false,
     })

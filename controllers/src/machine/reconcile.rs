@@ -19,8 +19,10 @@ use super::{
     claim,
     decision::{Scope, Stage, WORTH_TELLING},
     health,
+    kept::kept,
     proof::{vm_proven, vm_settled},
     provision,
+    snapshot::Owner,
     terminate::{self, LISTING_NODES, NODES_UNLISTED},
     trace, waiting,
 };
@@ -111,7 +113,11 @@ fn maintained(scope: &Scope<'_>) -> Stage {
     let phase = scope.machine.phase();
     let is_healthy = || health::has_healthy_node(scope);
     if *phase == MachinePhase::Failed && !is_healthy() {
-        return Stage::waiting("Failed", "the machine set deletes and replaces a machine in phase Failed");
+        let text = match scope.snapshot.owner {
+            Owner::None => "a machine in phase Failed that has no machine set stays until somebody deletes it",
+            _ => "the machine set deletes and replaces a machine in phase Failed",
+        };
+        return kept(scope).unwrap_or_else(|| Stage::waiting("Failed", text));
     }
     match vm_id(scope.machine) {
         None => provision::create(scope),

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{GoDuration, Machine, annotations};
 use nodewright_runtime::object::annotation;
 
 use super::budget::brake::BrakeSettings;
+use crate::shared::fleet::FleetSettings;
 
 /// Timeouts and periods of the Machine controller. A field of the Machine takes precedence.
 #[derive(Clone, Debug)]
@@ -47,6 +48,9 @@ pub struct Settings {
     pub limits: CallLimits,
     /// Whether there is a target cluster. Without one a Machine ends in phase Available.
     pub has_target: bool,
+    /// Time that a failed Machine is kept whose preservation was asked for, unless its spec says how long
+    /// (`--machine-preserve-timeout`). The MachineSet controller goes by the same time.
+    pub preserve_timeout: SignedDuration,
 }
 
 /// The lowest limit of calls that is a part of another one.
@@ -139,6 +143,7 @@ impl Default for Settings {
             brake: BrakeSettings::default(),
             limits: CallLimits::of(200),
             has_target: true,
+            preserve_timeout: FleetSettings::default().preserve_timeout,
         }
     }
 }

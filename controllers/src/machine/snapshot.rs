@@ -74,7 +74,7 @@ impl Snapshot {
         let nodes_listed = stores.is_listed::<Node>(TARGET);
         let nodes = Some(stores.of::<Node>(TARGET)).filter(|_| nodes_listed);
         let Found { claim, node, stranger } = claim::find(stores, nodes.as_deref(), &machine);
-        let needs_node = is_deleting(machine.as_ref()) || *machine.phase() == MachinePhase::Unknown;
+        let needs_node = is_deleting(machine.as_ref()) || is_in_doubt(&machine);
         let unseen_node = if needs_node && node.is_none() {
             if nodes_listed { unseen_node(stores, &machine) } else { Lookup::Missing }
         } else {
@@ -87,8 +87,10 @@ impl Snapshot {
         let owner = owner(stores, &machine);
         let lost_node = !is_deleting(machine.as_ref()) && node.as_deref().is_some_and(is_deleting);
         let pool = match &owner {
-            Owner::Set(set) if may_be_replaced(&machine) || lost_node => Pool::take(stores, set, settings),
-            _ => Pool::default(),
+            _ if !may_be_replaced(&machine) && !lost_node => Pool::default(),
+            Owner::Set(set) => Pool::take(stores, set, settings),
+            Owner::None | Owner::Gone => Pool::take_without_set(stores, &machine, settings),
+            Owner::Unreadable(_) => Pool::default(),
         };
         let found = stores.of::<MachineClass>(CONTROL).by_name(namespace(machine.as_ref()), machine.class_name());
         let machine_class = found;
@@ -212,16 +214,15 @@ fn is_held(stores: &Stores, class: &MachineClass) -> bool {
     has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER) && class.secret_names().all(is_secret_held)
 }
 
+/// Whether a Machine is given up once its health timeout is over.
+fn is_in_doubt(machine: &Machine) -> bool {
+    matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed)
+}
+
 /// Whether plans of a Machine call the provider: until it is Running, while it is unhealthy, and once it is being deleted.
 pub(super) fn needs_class(machine: &Machine) -> bool {
-    let phases = [
-        MachinePhase::Unset,
-        MachinePhase::CrashLoopBackOff,
-        MachinePhase::Pending,
-        MachinePhase::Unknown,
-        MachinePhase::Failed,
-    ];
-    is_deleting(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
+    let phases = [MachinePhase::Unset, MachinePhase::CrashLoopBackOff, MachinePhase::Pending, MachinePhase::Failed];
+    is_deleting(machine) || is_in_doubt(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
 }
 
 /// Whether VMs of the class were asked for under another identity: these would not be found, and would be created again.

@@ -73,7 +73,7 @@ impl Controller for MachineClassController {
             .index(MACHINES_BY_CLASS)
             .wakes_unreadable(wake_namespace::<MachineClass>)
             .wakes(|change, _, wake| {
-                if is_turnover(change, |machine| machine.class_name().to_owned()) {
+                if change.differs_in(|machine| machine.class_name().to_owned()) {
                     let class = |machine: &Machine| ObjectRef::of(CONTROL, machine).sibling(machine.class_name());
                     change.sides().for_each(|machine| wake(class(machine)));
                 }
@@ -94,17 +94,9 @@ fn wake_users(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnM
     let secrets = |class: &MachineClass| -> Vec<ObjectRef> {
         class.secret_names().map(|(namespace, name)| ObjectRef::new(CONTROL, namespace, name)).collect()
     };
-    if is_turnover(change, secrets) {
+    if change.differs_in(secrets) {
         let named = change.sides().flat_map(|class| secrets(class));
         wake_all(named.flat_map(|secret| snapshot::users(stores, &secret)), wake);
-    }
-}
-
-/// Whether an object was created or deleted, or this part of it changed.
-fn is_turnover<K, T: PartialEq>(change: &Change<K>, part: impl Fn(&K) -> T) -> bool {
-    match (&change.old, &change.new) {
-        (Some(old), Some(new)) => part(old) != part(new),
-        _ => true,
     }
 }
 

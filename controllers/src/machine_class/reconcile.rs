@@ -18,7 +18,7 @@ use nodewright_runtime::{
 
 use super::{
     snapshot::{NamedSecret, Snapshot},
-    status::{VALIDATION_PENDING, write},
+    status::{VALIDATION_PENDING, naming, write},
 };
 use crate::shared::{CONTROL, class_secrets};
 
@@ -58,7 +58,7 @@ pub(super) fn plan(full_schema: bool, context: &Context<'_, Never>, snapshot: &S
         return plan;
     }
     if class.is_deleting() && snapshot.machines > 0 {
-        plan.wait(IN_USE, format!("{} machines name the class; it is kept until they are gone", snapshot.machines));
+        plan.wait(IN_USE, format!("{}; it is kept until they are gone", naming(snapshot.machines)));
         // Without the count, so that it stays one event while the number of Machines changes.
         let text = "machines still name the class: it is kept until they are gone";
         plan.event(Event::warning(reference(class), IN_USE, text));
@@ -79,6 +79,10 @@ pub(super) fn plan(full_schema: bool, context: &Context<'_, Never>, snapshot: &S
             missing.map(|secret| format!("Secret {} does not exist, or is not of type Opaque: create it", secret.key));
         for text in events {
             plan.event(Event::warning(reference(class), class_secrets::NOT_FOUND, text));
+        }
+        if snapshot.lacks_user_data() {
+            let text = class_secrets::without_user_data();
+            plan.event(Event::warning(reference(class), class_secrets::USER_DATA_MISSING, text));
         }
     }
     plan

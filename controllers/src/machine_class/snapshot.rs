@@ -63,6 +63,12 @@ impl Snapshot {
         let (problems, identity) = (problems(driver, &class), identity(driver, &class));
         Some(Self { class, machines, is_used, unreadable, secrets, problems, identity, scoped_watches })
     }
+
+    /// Whether the Secrets exist, and none has user data: no VM is created.
+    pub(super) fn lacks_user_data(&self) -> bool {
+        let has_none = |secret: &NamedSecret| secret.found.found().is_some_and(|it| !class_secrets::has_user_data(it));
+        !self.secrets.is_empty() && self.secrets.iter().all(has_none)
+    }
 }
 
 /// A Secret that a class names. A Secret of another namespace counts as not found.

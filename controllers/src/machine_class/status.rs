@@ -2,16 +2,12 @@
 
 use std::{fmt, sync::Arc};
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
-    ConditionStatus, MachineClass, MachineClassCondition as Condition, MachineClassStatus,
-    conditions::machine_class as kinds, reasons::unreadable,
+    ConditionStatus, MachineClass, MachineClassStatus, conditions::machine_class as kinds, reasons::unreadable,
 };
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    clip::clip,
     effect::Never,
     object::{name, namespace},
     plan::Context,
@@ -28,6 +24,7 @@ use super::{
 };
 use crate::shared::{
     CONTROL, class_secrets,
+    conditions::{Finding, condition},
     status_writer::{StatusWrite, Urgency, write_status},
 };
 
@@ -35,8 +32,6 @@ const SERIES_LIMIT: usize = 100;
 
 const VALID: &str = "Valid";
 const INVALID: &str = "Invalid";
-
-type Finding = (ConditionStatus, &'static str, String);
 
 /// The reason while the driver has not said whether it can read the providerSpec.
 pub(super) const VALIDATION_PENDING: &str = "ValidationPending";
@@ -48,15 +43,16 @@ pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot) -> Status
         (kinds::PROVIDER_SPEC_VALID, provider_spec_valid(snapshot)),
         (kinds::IN_USE, in_use(snapshot)),
     ];
+    let known = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let wanted = MachineClassStatus {
         observed_generation: class.metadata.generation.unwrap_or_default(),
         machines: i32::try_from(snapshot.machines).unwrap_or(i32::MAX),
-        conditions: findings.map(|(kind, finding)| condition(class, context.now, kind, finding)).into(),
+        conditions: findings.map(|(kind, finding)| condition(known, context.now, kind, finding)).into(),
     };
     write_status(context, class, wanted, Urgency::Normal)
 }
 
-fn secrets_found(snapshot: &Snapshot) -> Finding {
+fn secrets_found(snapshot: &Snapshot) -> Finding<'static> {
     let missing = snapshot.secrets.iter().filter(|secret| matches!(secret.found, Lookup::Missing));
     let missing: Vec<_> = missing.map(|secret| secret.key.to_string()).collect();
     if !missing.is_empty() {
@@ -70,15 +66,18 @@ fn secrets_found(snapshot: &Snapshot) -> Finding {
             return (ConditionStatus::Unknown, class_secrets::NOT_READ, message);
         }
     }
+    if snapshot.lacks_user_data() {
+        return (ConditionStatus::False, class_secrets::USER_DATA_MISSING, class_secrets::without_user_data());
+    }
     let (reason, message) = match snapshot.secrets.len() {
-        0 => ("NoSecretNamed", "the class refers to no secret".to_owned()),
+        0 => ("NoSecretNamed", "the class refers to no secret: its VMs get no user data".to_owned()),
         1 => ("SecretsExist", "the secret exists".to_owned()),
         count => ("SecretsExist", format!("all {count} secrets exist")),
     };
     (ConditionStatus::True, reason, message)
 }
 
-fn provider_spec_valid(snapshot: &Snapshot) -> Finding {
+fn provider_spec_valid(snapshot: &Snapshot) -> Finding<'static> {
     match snapshot.problems.as_deref() {
         Some([]) => (ConditionStatus::True, VALID, "the driver can read the providerSpec".to_owned()),
         Some(problems) => (ConditionStatus::False, INVALID, problems.join("; ")),
@@ -90,7 +89,7 @@ fn provider_spec_valid(snapshot: &Snapshot) -> Finding {
 }
 
 /// What the status says already of this generation of the class: a manager that starts anew has yet to ask.
-fn earlier_verdict(class: &MachineClass) -> Option<Finding> {
+fn earlier_verdict(class: &MachineClass) -> Option<Finding<'static>> {
     let status = class.status.as_ref()?;
     let known = class.condition(kinds::PROVIDER_SPEC_VALID)?;
     let reason = [VALID, INVALID].into_iter().find(|reason| *reason == known.reason)?;
@@ -98,32 +97,27 @@ fn earlier_verdict(class: &MachineClass) -> Option<Finding> {
     is_current.then(|| (known.status.clone(), reason, known.message.clone()))
 }
 
-fn in_use(snapshot: &Snapshot) -> Finding {
+fn in_use(snapshot: &Snapshot) -> Finding<'static> {
     if let Some(text) = snapshot.unreadable.as_ref().filter(|_| snapshot.machines == 0) {
         let message = format!("{text}; until then it may name the class");
         return (ConditionStatus::Unknown, unreadable::MACHINE, message);
     }
+    let named = naming(snapshot.machines);
     match (snapshot.machines, snapshot.class.is_deleting()) {
         (0, _) => (ConditionStatus::False, "NoMachines", "no machine names the class".to_owned()),
-        (count, false) => (ConditionStatus::True, "Machines", format!("{count} machines name the class")),
-        (count, true) => {
-            let message = format!("{count} machines name the class, which is deleted once they are gone");
+        (_, false) => (ConditionStatus::True, "Machines", named),
+        (_, true) => {
+            let message = format!("{named}, which is deleted once they are gone");
             (ConditionStatus::True, "KeptForMachines", message)
         }
     }
 }
 
-fn condition(class: &MachineClass, now: Timestamp, kind: &str, (status, reason, message): Finding) -> Condition {
-    let known = class.condition(kind).filter(|known| known.status == status);
-    let since = known.and_then(|known| known.last_transition_time.clone());
-    // Times on the wire have whole seconds.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    Condition {
-        condition_type: kind.to_owned(),
-        status,
-        last_transition_time: Some(since.unwrap_or(Time(now))),
-        reason: reason.to_owned(),
-        message: clip(message),
+/// How many Machines name the class, for people.
+pub(super) fn naming(machines: usize) -> String {
+    match machines {
+        1 => "1 machine names the class".to_owned(),
+        count => format!("{count} machines name the class"),
     }
 }
 

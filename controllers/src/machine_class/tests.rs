@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::{Machine, MachineClass, RawJson};
 use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, Result as DriverResult};
 use nodewright_observability::metrics::Metrics;
@@ -54,7 +54,8 @@ fn secret(name: &str, metadata: &Value) -> SecretMetadata {
 
 /// The Secret with this metadata, as a scoped watch shows it.
 fn whole(secret: &SecretMetadata) -> Secret {
-    Secret { metadata: secret.metadata.clone(), ..Secret::default() }
+    let data = [("userData".to_owned(), ByteString::default())].into();
+    Secret { metadata: secret.metadata.clone(), data: Some(data), ..Secret::default() }
 }
 
 /// A provider that is never called, and whose classes need a size. It is silent about those with a field `unjudged`.
@@ -102,6 +103,7 @@ struct Held {
     classes: Vec<MachineClass>,
     machines: Vec<Machine>,
     secrets: Vec<SecretMetadata>,
+    without_user_data: bool,
     /// Names of a Machine and of a class that cannot be read.
     unreadable_machine: Option<&'static str>,
     unreadable_class: Option<&'static str>,
@@ -121,7 +123,9 @@ impl Held {
         self.secrets.iter().cloned().for_each(|it| drop(secrets.apply(it)));
         for wanted in ["user-data", "cloud"] {
             let found = self.secrets.iter().find(|secret| name(*secret) == wanted);
-            answer(&secret_store(&stores, wanted), found.map(whole));
+            let mut found = found.map(whole);
+            found.iter_mut().filter(|_| self.without_user_data).for_each(|secret| secret.data = None);
+            answer(&secret_store(&stores, wanted), found);
         }
         let unreadable = |name: &&str| Unreadable::named("default", name, "u");
         self.unreadable_machine.iter().for_each(|it| assert!(machines.add_unreadable(unreadable(it))));
@@ -316,7 +320,7 @@ fn a_class_that_is_being_deleted_waits_for_its_machines_and_says_so() {
     })];
     let plan = held.plan_class("class", true);
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineClassInUse", "MachineClassInUse"));
-    assert!(plan.waits[0].message.starts_with("1 machines"));
+    assert!(plan.waits[0].message.starts_with("1 machine names"));
     assert_eq!(condition(&status(&plan), "InUse")["reason"], "KeptForMachines");
     held.machines.clear();
     let carried = json!({"metadata": {"finalizers": [FINALIZER]}});
@@ -429,6 +433,21 @@ fn a_status_that_says_all_is_not_written_again() {
     );
     held.classes[0].status = serde_json::from_value(told).unwrap();
     assert!(held.plan_class("class", true).is_idle());
+}
+
+#[test]
+fn a_class_whose_secrets_have_no_user_data_says_so() {
+    let mut held = Held { without_user_data: true, ..held() };
+    held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
+    let told = status(&held.plan_class("class", true));
+    let found = condition(&told, "SecretsFound");
+    assert_eq!((&found["status"], &found["reason"]), (&json!("False"), &json!("UserDataMissing")));
+    assert!(found["message"].as_str().unwrap().contains(r#"the key "userData": add it"#), "{found}");
+    let events = held.plan_class("class", false).events;
+    assert_eq!(events.iter().map(|event| event.reason).collect::<Vec<_>>(), ["UserDataMissing"], "without a status");
+    held.without_user_data = false;
+    assert_eq!(condition(&status(&held.plan_class("class", true)), "SecretsFound")["status"], "True");
+    assert!(held.plan_class("class", false).events.is_empty());
 }
 
 #[test]

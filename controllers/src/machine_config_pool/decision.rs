@@ -8,6 +8,7 @@ use nodewright_api::{
     field::{self, FieldError},
     machine_config::{GENERATED_BY, MachineConfig},
     reasons::machine_config_pool as reasons,
+    validation::Validate,
 };
 use nodewright_render::{
     Provenance, RenderError, RenderedSpec,
@@ -16,24 +17,28 @@ use nodewright_render::{
 };
 use nodewright_runtime::{
     cache::Lookup,
+    clip::clip_list,
     effect::Never,
     object::{ResourceType, annotation, child_of, controller_uid, is_deleting, name, uid},
     plan::{Context, Step},
 };
 use serde_json::{Value, json};
 
-use super::snapshot::{Rendering, Snapshot};
+use super::snapshot::{Rendering, Snapshot, noted_target};
 use crate::shared::{
-    machine_config::{CachedConfig, VERSION, target_ref},
+    machine_config::{CachedConfig, LARGEST, VERSION, target_ref},
     renderer::Wanted,
 };
 
-/// How old a rendered MachineConfig has to be to become the target: meanwhile other changes may come, which belong together.
+/// For how long a rendered MachineConfig has to be wanted to become the target: meanwhile other changes may come, which belong
+/// together.
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
 /// The reason of that wait.
 pub(super) const QUIET_PERIOD: &str = "QuietPeriod";
-/// What etcd takes in a request, less what comes with an object.
-const LARGEST: usize = (1536 - 16) << 10;
+
+/// How many names a message has, and how long each may be.
+const EXAMPLES: usize = 5;
+const LONGEST_NAME: usize = 128;
 
 #[derive(Debug)]
 pub(super) enum Decision<'a> {
@@ -60,13 +65,19 @@ pub(super) fn decide<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -
 }
 
 fn decide_or_hold<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -> Held<'a, Decision<'a>> {
-    let target = snapshot.pool.spec.configuration.name.as_deref().unwrap_or_default();
+    let target = snapshot.target_name.as_deref().unwrap_or_default();
+    let errors = snapshot.pool.validate();
     let (wanted, spec, provenance) = match &snapshot.rendering {
-        Rendering::SelectsAll => return Err(selects_all()),
+        Rendering::SelectsAll => return Err(Decision::Hold(reasons::SELECTS_ALL, field::summary(&errors))),
+        // No webhook has reviewed it.
+        _ if !errors.is_empty() => return Err(Decision::Hold(reasons::INVALID, field::summary(&errors))),
         Rendering::Empty => return Err(selects_nothing()),
         Rendering::Unreadable(text) => return Err(Decision::Hold(reasons::INVALID, text.clone())),
         _ if snapshot.ungenerated.is_some() => {
             return Err(Decision::Wait(snapshot.ungenerated.clone().unwrap_or_default()));
+        }
+        _ if snapshot.failing.is_some() => {
+            return Err(Decision::Hold(reasons::WAITING_FOR_INPUTS, snapshot.failing.clone().unwrap_or_default()));
         }
         Rendering::Settled => return prove(snapshot).map(|_| Decision::Keep(target)),
         Rendering::Former(name) => (name.as_str(), None, None),
@@ -90,12 +101,6 @@ fn decide_or_hold<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -> H
     }
     let due = quiet_until(context, existing);
     Ok(if due > context.now { Decision::Ripen(wanted, due) } else { Decision::Target(wanted) })
-}
-
-fn selects_all<'a>() -> Decision<'a> {
-    let text = "spec.machineConfigSelector: Required value: an empty selector would select all MachineConfigs, and selects \
-                none; select by the label machineconfiguration.openshift.io/role";
-    Decision::Hold(reasons::SELECTS_ALL, text.to_owned())
 }
 
 fn selects_nothing<'a>() -> Decision<'a> {
@@ -165,10 +170,19 @@ fn compare<'a>(
     new: &RenderedSpec,
     provenance: Option<&Provenance>,
 ) -> Held<'a, Comparison> {
-    let target = snapshot.pool.spec.configuration.name.as_deref().unwrap_or_default();
-    let Some(whole) = read(&snapshot.target, target)? else { return Ok(Comparison::Reachable) };
+    let Some(target) = snapshot.target_name.as_deref() else { return Ok(Comparison::Reachable) };
+    let whole = read(&snapshot.target, target)?;
     let is_accepted = annotation(snapshot.pool.as_ref(), ACCEPT_RENDER) == Some(wanted);
     let accept = format!("to go on, annotate the pool with {ACCEPT_RENDER}={wanted}");
+    let Some(whole) = whole else {
+        // It was the target before somebody wrote a name that nothing has.
+        if is_accepted || noted_target(&snapshot.pool) == Some(wanted) {
+            return Ok(Comparison::Reachable);
+        }
+        let text =
+            format!("there is no MachineConfig {target} any more, with which {wanted} could be compared; {accept}");
+        return Err(Decision::Hold(reasons::NOT_RECONCILABLE, text));
+    };
     let old = match RenderedSpec::read(&whole.spec) {
         Ok(old) => old,
         Err(_) if is_accepted => return Ok(Comparison::Reachable),
@@ -196,8 +210,10 @@ fn compare<'a>(
         return Err(Decision::Hold(reasons::WAITING_FOR_INPUTS, text));
     }
     let (removed, all) = removed(&old, new);
-    if 2 * removed > all {
-        let text = format!("{wanted} lacks {removed} of the {all} files and units of the target; {accept}");
+    if 2 * removed.len() > all {
+        let count = removed.len();
+        let examples = clip_list(EXAMPLES, LONGEST_NAME, removed.into_iter(), ", ");
+        let text = format!("{wanted} lacks {count} of the {all} files and units of the target ({examples}); {accept}");
         return Err(Decision::Hold(reasons::TOO_MUCH_REMOVED, text));
     }
     Ok(Comparison::Reachable)
@@ -215,14 +231,24 @@ fn with_authors(error: &FieldError, spec: &RenderedSpec, provenance: Option<&Pro
     if authors.is_empty() { error.to_string() } else { format!("{error} (set by {})", authors.join(", ")) }
 }
 
-/// How many files and units of the old configuration the new one lacks, and how many there were.
-fn removed(old: &RenderedSpec, new: &RenderedSpec) -> (usize, usize) {
-    let counts =
-        |key: &str| ["config.storage.files[", "config.systemd.units["].iter().any(|list| key.starts_with(list));
+/// The files and units of the old configuration that the new one lacks, by path and name; and how many there were.
+fn removed(old: &RenderedSpec, new: &RenderedSpec) -> (Vec<String>, usize) {
+    let name = |key: &str| {
+        let lists = ["config.storage.files[", "config.systemd.units["];
+        lists.iter().find_map(|list| Some(key.strip_prefix(list)?.strip_suffix(']')?.to_owned()))
+    };
     let differences = differences(old, new);
-    let removed = differences.iter().filter(|it| it.kind == Kind::Removed && counts(&it.key)).count();
+    let removed = differences.iter().filter(|it| it.kind == Kind::Removed).filter_map(|it| name(&it.key)).collect();
     let all = ["/storage/files", "/systemd/units"].iter().map(|list| old.config.list(list).len()).sum();
     (removed, all)
+}
+
+/// The selected MachineConfigs that have most of the bytes, with how many.
+fn largest(snapshot: &Snapshot) -> String {
+    let size = |config: &CachedConfig| serde_json::to_string(&config.spec).map_or(0, |text| text.len());
+    let mut sizes: Vec<_> = snapshot.selected.iter().map(|it| (size(it), name(it.as_ref()))).collect();
+    sizes.sort_by(|a, b| b.cmp(a));
+    sizes.iter().take(EXAMPLES).map(|(size, name)| format!("{name} ({size})")).collect::<Vec<_>>().join(", ")
 }
 
 fn create<'a>(snapshot: &Snapshot, wanted: &'a str, spec: &RenderedSpec) -> Held<'a, Decision<'a>> {
@@ -242,17 +268,25 @@ fn create<'a>(snapshot: &Snapshot, wanted: &'a str, spec: &RenderedSpec) -> Held
     });
     let size = serde_json::to_string(&body).map_or(usize::MAX, |text| text.len());
     if size > LARGEST {
-        let text = format!("{wanted} has {size} bytes, and an API server takes at most {LARGEST}: make files smaller");
+        let largest = largest(snapshot);
+        let text = format!(
+            "{wanted} has {size} bytes, and an API server takes at most {LARGEST}: make files smaller; most bytes are of {largest}"
+        );
         return Err(Decision::Hold(reasons::TOO_LARGE, text));
     }
     Ok(Decision::Create(wanted, Box::new(Step::Create { key: target_ref(wanted), resource, body })))
 }
 
-/// Until when other changes may come. The clock of the API server may go ahead of ours.
+/// Until when other changes may come. The age of the object does not tell: it may be of an earlier change, and be wanted for a
+/// moment only, between two MachineConfigs that are changed together. A process that starts knows of no wish, and waits anew.
 fn quiet_until(context: &Context<'_, Never>, existing: &CachedConfig) -> Timestamp {
-    let created = existing.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
-    let since = if created > context.now { context.waiting_since(QUIET_PERIOD) } else { created };
+    let since = context.noted(&wish(name(existing))).unwrap_or(context.now);
     since.checked_add(QUIET).unwrap_or(context.now)
+}
+
+/// The note that this is wanted.
+pub(super) fn wish(config: &str) -> String {
+    format!("{config} is wanted")
 }
 
 /// The reference to an input, as machine-config-operator writes it.

@@ -16,13 +16,15 @@
 //! * While what goes into the rendering is the same, the target is, in any release.
 //! * A MachineConfig that exists and cannot be read never counts as absent.
 //! * Whatever is wrong, the target stays, and `RenderDegraded` says what.
-//! * A rendered MachineConfig that a pool or a Node names is not deleted: before a pool names one, its mark is removed, and each
-//!   deletion is bound to the version with the mark.
-//! * While machine-config-operator runs, nothing is written.
+//! * This controller deletes no rendered MachineConfig that a pool or a Node names: before a pool names one, its mark is removed,
+//!   and each deletion is bound to the version with the mark.
+//! * While machine-config-operator runs, no object is written, the status included. An event says so once.
 //!
 //! # Caveats
 //! * A Node's annotations are read from a cache. One that names a configuration that has been unused for the whole retention, and
 //!   is not among the newest, may come too late.
+//! * A pool that is deleted takes its rendered MachineConfigs along, also those that Nodes name: it owns them, as with
+//!   machine-config-operator, and garbage collection asks nobody.
 
 mod decision;
 mod garbage;
@@ -96,9 +98,12 @@ impl Controller for MachineConfigPoolController {
             .wakes(wake_pools);
         on.kind::<ControllerConfig>(TARGET, "").wakes_unreadable(|_, stores, wake| all_pools(stores, wake)).wakes(
             |change, stores, wake| {
-                // Its status changes more often than what goes into the rendering.
-                let spec = |object: &Arc<ControllerConfig>| object.spec.clone();
-                if change.old.as_ref().map(spec) != change.new.as_ref().map(spec) {
+                let state = |object: &Arc<ControllerConfig>| {
+                    let observed = object.status.as_ref().map(|status| status.observed_generation);
+                    let progress = (observed, snapshot::is_running(object), snapshot::failing(object));
+                    (object.spec.clone(), object.metadata.generation, progress)
+                };
+                if change.old.as_ref().map(state) != change.new.as_ref().map(state) {
                     all_pools(stores, wake);
                 }
             },

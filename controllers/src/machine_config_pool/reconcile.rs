@@ -9,15 +9,16 @@ use nodewright_runtime::{
     annotations,
     apply_configuration::ApplyConfiguration,
     effect::Never,
+    events::Event,
     object::{annotation, is_deleting, name},
-    plan::{Context, Plan, Planned, Step},
+    plan::{Context, Plan, Planned, Step, reference},
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{
     Settings,
-    decision::{Decision, QUIET_PERIOD, decide, source},
+    decision::{Decision, QUIET_PERIOD, decide, source, wish},
     garbage,
     snapshot::{Rendering, Snapshot},
     status,
@@ -36,25 +37,37 @@ pub(super) fn plan(settings: &Settings, context: &Context<'_, Never>, snapshot: 
         return plan;
     }
     if snapshot.operator.holds_up(context, &mut plan) {
+        let event = operator_event(context, snapshot, &plan);
+        plan.events.extend(event);
         return plan;
     }
     let decision = decide(context, snapshot);
-    say(&decision, &mut plan);
+    say(&decision, snapshot, &mut plan);
+    match &decision {
+        // That it is not known what is wanted breaks no wish.
+        Decision::Wait(_) => plan.notes = None,
+        // Of the target, too: if somebody writes another one, it is written back at once.
+        _ => plan.notes.get_or_insert_default().extend(decision.wanted().map(|name| wish(name).into())),
+    }
     plan.stage(prepare(&decision, snapshot));
     let garbage = garbage::collect(snapshot, decision.wanted(), settings.rendered_retention, context.now);
     plan.append(garbage);
-    match target(&decision, snapshot) {
-        // It makes another generation, of which the next plan writes the status.
-        Some(step) => drop(plan.then("it is what the pool selects, and has been for a while", step)),
-        None => status::write(context, snapshot, &decision).add_to(&mut plan),
+    // It makes another generation, of which the next plan writes the status.
+    if let Some(step) = target(&decision, snapshot) {
+        plan.then("it is what the pool selects, and has been for a while", step);
+        plan.events.extend(target_event(&decision, snapshot));
+    } else if let Some(step) = restored(snapshot) {
+        plan.then("it was the target, and nobody has chosen another one", step);
+    } else {
+        status::write(context, snapshot, &decision).add_to(&mut plan);
     }
     plan
 }
 
 /// The waits of a decision.
-fn say(decision: &Decision<'_>, plan: &mut Plan<Never>) {
+fn say(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan<Never>) {
     match decision {
-        Decision::Hold(reason, text) => drop(plan.wait(reason, format!("the target stays: {text}"))),
+        Decision::Hold(reason, text) => drop(plan.wait(reason, format!("{}: {text}", snapshot.consequence()))),
         Decision::Wait(text) => drop(plan.wait(reasons::WAITING_FOR_INPUTS, text.clone())),
         Decision::Ripen(name, until) => {
             let text = format!("{name} becomes the target at {until}, if nothing else is selected until then");
@@ -120,9 +133,42 @@ fn note_inputs(config: &CachedConfig, rendering: &Rendering) -> Option<Planned<N
 /// The step that writes the target, and what it is rendered of.
 fn target(decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Step<Never>> {
     let (Decision::Keep(wanted) | Decision::Target(wanted)) = decision else { return None };
-    let source = snapshot.sources.iter().map(|name| source(name)).collect();
-    let part = PoolTarget { spec: Spec { configuration: Configuration { name: (*wanted).to_owned(), source } } };
+    let sources = snapshot.selected.iter().map(|config| source(name(config.as_ref()))).collect();
+    write(wanted, sources, snapshot)
+}
+
+/// The step that writes the target back if the spec has none any more. Of what that was rendered is not known.
+fn restored(snapshot: &Snapshot) -> Option<Step<Never>> {
+    let is_lost = snapshot.pool.spec.configuration.name.as_deref().is_none_or(str::is_empty);
+    let target = snapshot.target_name.as_deref().filter(|_| is_lost && snapshot.has_target)?;
+    write(target, vec![], snapshot)
+}
+
+fn write(target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<Never>> {
+    let part = PoolTarget { spec: Spec { configuration: Configuration { name: target.to_owned(), source } } };
     Step::apply_if_unchanged(TARGET, snapshot.pool.as_ref(), &part)
+}
+
+/// That the pool waits for machine-config-operator, when that begins. The status is that one's: two writers would write for ever.
+fn operator_event(context: &Context<'_, Never>, snapshot: &Snapshot, plan: &Plan<Never>) -> Option<Event> {
+    let wait = plan.waits.iter().find(|wait| wait.reason == reasons::MACHINE_CONFIG_OPERATOR_RUNS)?;
+    let is_known = context.waits.iter().any(|known| known.reason == wait.reason);
+    let event = || Event::normal(reference(snapshot.pool.as_ref()), wait.reason, wait.message.clone());
+    (!is_known).then(|| event().of(TARGET))
+}
+
+/// That the pool has another target, once that is written.
+fn target_event(decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Event> {
+    let wanted = decision.wanted()?;
+    let before = snapshot.pool.spec.configuration.name.as_deref().unwrap_or_default();
+    let former = match before {
+        _ if before == wanted => return None,
+        "" => "there was none".to_owned(),
+        _ => format!("it was {before}"),
+    };
+    let text = format!("the target is {wanted}, rendered of {} MachineConfigs; {former}", snapshot.selected.len());
+    let event = Event::normal(reference(snapshot.pool.as_ref()), reasons::TARGET_CHANGED, text);
+    Some(event.of(TARGET).logged())
 }
 
 /// What we write of the spec of a pool.

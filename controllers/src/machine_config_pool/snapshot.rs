@@ -3,7 +3,12 @@
 use std::sync::Arc;
 
 use nodewright_api::{
+    ConditionStatus,
     annotations::RENDER_INPUTS,
+    conditions::{
+        controller_config::{FAILING, RUNNING},
+        machine_config_pool::RENDERED,
+    },
     machine_config::{
         CONTROLLER_CONFIG, ControllerConfig, GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool,
     },
@@ -30,6 +35,12 @@ pub struct Snapshot {
     pub(super) rendering: Rendering,
     /// What is yet to be generated of what goes into the rendering.
     pub(super) ungenerated: Option<String>,
+    /// Why the MachineConfigs of the ControllerConfig may not be what they should be.
+    pub(super) failing: Option<String>,
+    /// The name of the target, by the spec; by the status if the spec has none.
+    pub(super) target_name: Option<String>,
+    /// Whether the cache has that.
+    pub(super) has_target: bool,
     /// The whole target; missing if it is what is wanted.
     pub(super) target: Lookup<MachineConfig>,
     /// The object of the wanted name, as the cache has it.
@@ -39,7 +50,7 @@ pub struct Snapshot {
     /// The whole object of the wanted name; missing if it is not needed.
     pub(super) whole: Lookup<MachineConfig>,
     /// The selected MachineConfigs in the order of the merge.
-    pub(super) sources: Vec<String>,
+    pub(super) selected: Vec<Arc<CachedConfig>>,
     /// The rendered MachineConfigs of the pool, the newest first, each with whether a pool or a Node names it.
     pub(super) rendered: Vec<(Arc<CachedConfig>, bool)>,
     /// Why it is unknown what is in use.
@@ -79,7 +90,8 @@ impl Snapshot {
         let by_name = |name: Option<&str>| configs.by_name("", name.filter(|name| !name.is_empty())?);
         let selected = selected(stores, &pool);
         let owned = owned(stores, &pool);
-        let present = by_name(pool.spec.configuration.name.as_deref());
+        let target_name = target_name(&pool);
+        let present = by_name(target_name.as_deref());
         let rendering = rendering(stores, renderer, &pool, &selected, &owned, present.as_ref(), extensions);
         let wanted = match &rendering {
             Rendering::Done(outcome, _) => outcome.as_ref().as_ref().ok().map(|wanted| wanted.name.as_str()),
@@ -88,9 +100,7 @@ impl Snapshot {
             _ => None,
         };
         let existing = by_name(wanted);
-        let target = pool.spec.configuration.name.as_deref().filter(|target| !target.is_empty());
-        let other = target.filter(|target| wanted.is_some_and(|wanted| wanted != *target));
-        let other = other.filter(|target| present.is_some() || configs.is_unreadable("", target));
+        let other = target_name.as_deref().filter(|target| wanted.is_some_and(|wanted| wanted != *target));
         let mut scoped_watches = vec![Operator::watch()];
         let mut read = |config: Option<&str>| {
             let Some(config) = config else { return Lookup::Missing };
@@ -103,24 +113,49 @@ impl Snapshot {
         let is_unproven = existing.as_ref().is_some_and(|config| is_former || !is_as_created(config, &pool));
         let whole = read(existing.as_ref().map(|config| name(config.as_ref())).filter(|_| is_unproven));
         let uses = owned.into_iter().map(|config| {
-            let is_named = is_named(stores, name(config.as_ref()));
+            let config_name = name(config.as_ref());
+            let is_named = target_name.as_deref() == Some(config_name) || is_named(stores, config_name);
             (config, is_named)
         });
         Some(Self {
             operator: Operator::of(stores),
+            has_target: present.is_some(),
             target: whole_target,
             existing,
             is_unproven,
             whole,
-            sources: selected.iter().map(|config| name(config.as_ref()).to_owned()).collect(),
+            selected,
             rendered: uses.collect(),
             unknown_use: unknown_use(stores),
             ungenerated: ungenerated(stores, &pool),
+            failing: controller_config(stores).and_then(|object| failing(&object)),
             rendering,
             scoped_watches,
+            target_name,
             pool,
         })
     }
+}
+
+impl Snapshot {
+    /// What a pool is left with that cannot have what it selects.
+    pub(super) fn consequence(&self) -> &'static str {
+        if self.target_name.is_some() { "the target stays" } else { "there is no target yet" }
+    }
+}
+
+/// The name of the target. `kubectl replace` takes it from the spec if the file does not have it: what the status has noted counts
+/// then, or the next rendering would become the target whatever it does to nodes.
+fn target_name(pool: &MachineConfigPool) -> Option<String> {
+    let named = pool.spec.configuration.name.clone().filter(|target| !target.is_empty());
+    named.or_else(|| noted_target(pool).map(str::to_owned))
+}
+
+/// The last target that was seen to exist.
+pub(super) fn noted_target(pool: &MachineConfigPool) -> Option<&str> {
+    let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
+    let noted = conditions.find(|it| it.condition_type == RENDERED)?;
+    Some(noted.message.as_str()).filter(|target| !target.is_empty())
 }
 
 /// The rendered MachineConfigs that the pool controls, the newest first.
@@ -131,8 +166,35 @@ fn owned(stores: &Stores, pool: &MachineConfigPool) -> Vec<Arc<CachedConfig>> {
     owned
 }
 
-/// A KubeletConfig of which no MachineConfig has been generated in its present form.
+fn controller_config(stores: &Stores) -> Option<Arc<ControllerConfig>> {
+    stores.of::<ControllerConfig>(TARGET).by_name("", CONTROLLER_CONFIG)
+}
+
+/// Why the ControllerConfig's MachineConfigs could not be generated, or will not be any more.
+pub(super) fn failing(object: &ControllerConfig) -> Option<String> {
+    let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
+    let failing = conditions.find(|it| it.condition_type == FAILING && it.status == ConditionStatus::True)?;
+    Some(format!("ControllerConfig {}: {}", name(object), failing.message))
+}
+
+/// Whether a part of the ControllerConfig's MachineConfigs may be generated anew, and others not yet.
+pub(super) fn is_running(object: &ControllerConfig) -> bool {
+    let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|it| it.condition_type == RUNNING && it.status == ConditionStatus::True)
+}
+
+/// A ControllerConfig or KubeletConfig of which no MachineConfig has been generated in its present form.
 fn ungenerated(stores: &Stores, pool: &MachineConfigPool) -> Option<String> {
+    let is_ahead = |object: &Arc<ControllerConfig>| {
+        let observed = object.status.as_ref().map(|status| status.observed_generation);
+        object.metadata.generation.is_some_and(|generation| observed != Some(generation))
+    };
+    if let Some(object) = controller_config(stores).filter(|object| is_ahead(object) || is_running(object)) {
+        let name = name(object.as_ref());
+        return Some(format!(
+            "ControllerConfig {name} or its templates have changed, and its MachineConfigs are yet to be generated"
+        ));
+    }
     let mut configs = kubelet_configs_of(stores, pool).into_iter().filter(|config| !is_deleting(config.as_ref()));
     let is_behind = |config: &KubeletConfig| {
         let observed = config.status.as_ref().map(|status| status.observed_generation);
@@ -160,7 +222,7 @@ fn rendering(
     if selected.is_empty() {
         return Rendering::Empty;
     }
-    let controller_config = stores.of::<ControllerConfig>(TARGET).by_name("", CONTROLLER_CONFIG);
+    let controller_config = controller_config(stores);
     let inputs = Inputs::new(name(pool), selected, controller_config.as_deref(), extensions);
     let digest = renderer.digest(&inputs);
     let is_of_them = |config: &Arc<CachedConfig>| annotation(config.as_ref(), RENDER_INPUTS) == Some(&digest);

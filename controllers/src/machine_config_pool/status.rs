@@ -1,18 +1,20 @@
-//! The status of a pool. Of conditions we write `RenderDegraded`, and `Degraded`, which sums up; others are kept as they are.
+//! The status of a pool. Of conditions we write `RenderDegraded`, `Rendered`, which notes the target, and `Degraded`, which sums up;
+//! others are kept as they are.
 
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use jiff::SignedDuration;
 use nodewright_api::{
-    ConditionStatus, MachineClassCondition as Condition,
-    conditions::machine_config_pool::{DEGRADED, PARTS, RENDER_DEGRADED},
-    machine_config::MachineConfigPoolStatus,
+    ConditionStatus,
+    conditions::machine_config_pool::{DEGRADED, PARTS, RENDER_DEGRADED, RENDERED},
     reasons::machine_config_pool as reasons,
 };
-use nodewright_runtime::{clip::clip, effect::Never, plan::Context};
+use nodewright_runtime::{effect::Never, plan::Context};
 
-use super::{decision::Decision, snapshot::Snapshot};
+use super::{
+    decision::Decision,
+    snapshot::{Snapshot, noted_target},
+};
 use crate::shared::{
-    TARGET,
+    TARGET, conditions,
     status_writer::{StatusWrite, Urgency, write_status_in},
 };
 
@@ -22,20 +24,31 @@ const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, decision: &Decision<'_>) -> StatusWrite<Never> {
     let pool = snapshot.pool.as_ref();
     let mut wanted = pool.status.clone().unwrap_or_default();
-    wanted.observed_generation = pool.metadata.generation.unwrap_or_default();
-    let (status, reason, message) = match decision {
-        Decision::Hold(reason, text) => (ConditionStatus::True, *reason, format!("the target stays: {text}")),
+    let finding = match decision {
+        Decision::Hold(reason, text) => {
+            Some((ConditionStatus::True, *reason, format!("{}: {text}", snapshot.consequence())))
+        }
         Decision::Wait(text) => {
             let since = context.waiting_since(reasons::WAITING_FOR_INPUTS);
             let due = since.checked_add(PATIENCE).unwrap_or(context.now);
-            if due > context.now {
+            let text = format!("{}: {text}", snapshot.consequence());
+            let is_noted = !snapshot.has_target || noted_target(pool) == snapshot.target_name.as_deref();
+            if due > context.now && is_noted {
                 return StatusWrite::Later(due);
             }
-            (ConditionStatus::True, reasons::WAITING_FOR_INPUTS, format!("the target stays: {text}"))
+            (due <= context.now).then_some((ConditionStatus::True, reasons::WAITING_FOR_INPUTS, text))
         }
-        _ => (ConditionStatus::False, reasons::RENDERED, String::new()),
+        _ => Some((ConditionStatus::False, reasons::RENDERED, String::new())),
     };
-    set(&mut wanted, context.now, RENDER_DEGRADED, status, reason, message);
+    if let Some(finding) = finding {
+        wanted.observed_generation = pool.metadata.generation.unwrap_or_default();
+        conditions::set(&mut wanted.conditions, context.now, RENDER_DEGRADED, finding);
+    }
+    // The note of the target does not wait.
+    if let Some(target) = snapshot.target_name.as_deref().filter(|_| snapshot.has_target) {
+        let note = (ConditionStatus::True, reasons::RENDERED, target.to_owned());
+        conditions::set(&mut wanted.conditions, context.now, RENDERED, note);
+    }
     let part = wanted
         .conditions
         .iter()
@@ -44,32 +57,7 @@ pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, decision:
         Some(part) => (ConditionStatus::True, part.condition_type.clone(), part.message.clone()),
         None => (ConditionStatus::False, "AsExpected".to_owned(), String::new()),
     };
-    set(&mut wanted, context.now, DEGRADED, status, &reason, message);
-    write_status_in(TARGET, context, pool, wanted, Urgency::Normal)
-}
-
-fn set(
-    status: &mut MachineConfigPoolStatus,
-    now: Timestamp,
-    kind: &str,
-    value: ConditionStatus,
-    reason: &str,
-    message: String,
-) {
-    let known = status.conditions.iter().position(|it| it.condition_type == kind);
-    let since = known.map(|place| &status.conditions[place]).filter(|known| known.status == value);
-    let since = since.and_then(|known| known.last_transition_time.clone());
-    // Times on the wire have whole seconds.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let condition = Condition {
-        condition_type: kind.to_owned(),
-        status: value,
-        last_transition_time: Some(since.unwrap_or(Time(now))),
-        reason: reason.to_owned(),
-        message: clip(message),
-    };
-    match known {
-        Some(place) => status.conditions[place] = condition,
-        None => status.conditions.push(condition),
-    }
+    conditions::set(&mut wanted.conditions, context.now, DEGRADED, (status, &reason, message));
+    // A message names what has to be corrected: users who have done that, and read the old one, look in the wrong place.
+    write_status_in(TARGET, context, pool, wanted, Urgency::Now)
 }

@@ -10,8 +10,9 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::{Never, Outcomes},
+    events::Event,
     object::ObjectRef,
-    plan::{Context, Plan, Step, Waiting},
+    plan::{Context, Note, Plan, Step, Waiting},
     scoped_watch::ScopedWatch,
 };
 use nodewright_testing::{ObjectBuilder, object};
@@ -76,6 +77,10 @@ struct World {
     /// Whether a watch of a single MachineConfig has no answer.
     unanswered: bool,
     waits: Vec<Waiting>,
+    notes: Vec<Note>,
+    status_written: Option<Timestamp>,
+    /// The events of the plans that were done.
+    events: Vec<Event>,
     now: Timestamp,
     controller: MachineConfigPoolController,
 }
@@ -94,6 +99,9 @@ impl World {
             unreadable_node: None,
             unanswered: false,
             waits: vec![],
+            notes: vec![],
+            status_written: None,
+            events: vec![],
             now: NOW.parse().unwrap(),
             controller: MachineConfigPoolController { settings: Settings::default(), renderer: Renderer::default() },
         };
@@ -125,6 +133,12 @@ impl World {
                 answer(&whole, Some(config.clone()));
             }
         }
+        let targets = [self.target().to_owned(), self.noted().to_owned()];
+        for gone in targets.iter().filter(|name| !name.is_empty() && !self.configs.contains_key(*name)) {
+            let whole = Arc::new(Store::<MachineConfig>::new(TARGET, ""));
+            stores.add_scoped(&ScopedWatch::named::<MachineConfig>(&target_ref(gone), ""), whole.clone());
+            answer(&whole, None);
+        }
         self.unreadable.iter().for_each(|it| assert!(configs.add_unreadable(it.clone())));
         let controller_configs = Arc::new(Store::<ControllerConfig>::new(TARGET, ""));
         self.controller_config.iter().cloned().for_each(|it| drop(controller_configs.apply(it)));
@@ -145,13 +159,19 @@ impl World {
     fn plan(&self) -> Plan<Never> {
         let snapshot = self.controller.snapshot(&self.stores(), &target_ref("worker")).unwrap();
         let outcomes = Outcomes::default();
-        let context = Context { waits: &self.waits, ..Context::new(self.now, &outcomes) };
+        let memory = Context { status_written: self.status_written, ..Context::new(self.now, &outcomes) };
+        let context = Context { waits: &self.waits, notes: &self.notes, ..memory };
         self.controller.plan(&context, &snapshot)
     }
 
     /// Does what a plan says, as an API server would.
     fn act(&mut self) -> Vec<String> {
         let plan = self.plan();
+        if let Some(texts) = &plan.notes {
+            let since = |text: &Arc<str>| Note::since(&self.notes, text).unwrap_or(self.now);
+            self.notes = texts.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
+        }
+        self.events.extend(plan.events.iter().cloned());
         let mut done = vec![];
         for planned in plan.steps() {
             let key = planned.step.key().unwrap().name.to_string();
@@ -168,6 +188,7 @@ impl World {
                 }
                 Step::Apply(apply) if apply.part == nodewright_runtime::apply_configuration::Subresource::Status => {
                     done.push("status".to_owned());
+                    self.status_written = Some(self.now);
                     let mut object = serde_json::to_value(&self.pool).unwrap();
                     object["status"] = apply.fragment["status"].clone();
                     self.pool = serde_json::from_value(object).unwrap();
@@ -216,6 +237,17 @@ impl World {
 
     fn target(&self) -> &str {
         self.pool.spec.configuration.name.as_deref().unwrap_or_default()
+    }
+
+    /// The target that the status has noted.
+    fn noted(&self) -> &str {
+        let mut conditions = self.pool.status.iter().flat_map(|status| &status.conditions);
+        conditions.find(|it| it.condition_type == "Rendered").map_or("", |it| it.message.as_str())
+    }
+
+    /// As `kubectl replace` with a file that has no target.
+    fn forget_the_target(&mut self) {
+        self.pool.spec.configuration = pool(&json!({})).spec.configuration;
     }
 
     fn condition(&self, kind: &str) -> (String, String, String) {
@@ -279,18 +311,88 @@ fn only_what_is_still_wanted_after_the_quiet_period_becomes_the_target() {
     assert!(world.now >= NOW.parse::<Timestamp>().unwrap() + Duration::from_secs(9));
 }
 
+/// Its age is that of an earlier change, and tells nothing of what comes next.
 #[test]
-fn a_clock_that_is_behind_the_server_s_delays_a_target_by_no_more() {
+fn what_was_rendered_long_ago_has_to_be_wanted_for_the_quiet_period_as_well() {
+    let argument = |name: &str, value: &str| config(name, json!({"kernelArguments": [value]}));
+    let mut world = World::new([argument("00-a", "old"), argument("10-b", "old")]);
+    world.settle();
+    let old = world.target().to_owned();
+    world.put(argument("00-a", "new"));
+    let between = world.act()[0].trim_start_matches("create ").to_owned();
+    world.put(argument("10-b", "new"));
+    world.settle();
+    world.put(argument("10-b", "old"));
+    world.now += Duration::from_hours(1);
+    assert!(!world.act().iter().any(|step| step.starts_with("target")), "{between} is between the two");
+    world.now += Duration::from_secs(4);
+    world.put(argument("00-a", "old"));
+    let since = world.now;
+    let done = world.settle();
+    assert_eq!(done.iter().filter(|step| step.starts_with("target")).collect::<Vec<_>>(), [&format!("target {old}")]);
+    assert_eq!(world.now, since + Duration::from_secs(5));
+}
+
+#[test]
+fn a_target_that_somebody_has_written_is_written_back_at_once() {
+    let mut world = two_configs();
+    world.settle();
+    let ours = world.target().to_owned();
+    world.now += Duration::from_hours(1);
+    world.pool = pool(&targeting("10-b", &[]));
+    let since = world.now;
+    assert_eq!(world.settle()[0], format!("target {ours}"));
+    assert_eq!((world.target(), world.now), (ours.as_str(), since));
+}
+
+#[test]
+fn a_process_that_starts_and_one_whose_clock_is_behind_wait_no_longer_than_the_quiet_period() {
     let mut world = two_configs();
     world.act();
     let created = world.configs.keys().find(|name| name.starts_with("rendered-")).unwrap().clone();
     let future = serde_json::from_value(json!("2026-06-01T14:00:00Z")).unwrap();
     world.configs.get_mut(&created).unwrap().metadata.creation_timestamp = Some(future);
+    world.now += Duration::from_secs(3);
+    world.notes.clear();
     let since = world.now;
-    world.waits = vec![Waiting::new("QuietPeriod", since)];
+    world.act();
     assert_eq!(world.plan().wake, Some(since + Duration::from_secs(5)));
     world.now += Duration::from_secs(5);
     assert!(world.act()[0].starts_with("target"));
+}
+
+#[test]
+fn what_is_wrong_next_is_said_at_once() {
+    let wrong = |name: &str| config(name, files(&[json!({"path": name})]));
+    let mut world = two_configs();
+    world.settle();
+    world.put(wrong("20-first"));
+    world.expect_held("Invalid", "MachineConfig 20-first");
+    world.configs.remove("20-first");
+    world.put(wrong("30-second"));
+    assert_eq!(world.act(), ["status"]);
+    assert!(world.condition("RenderDegraded").2.contains("MachineConfig 30-second"));
+}
+
+#[test]
+fn another_target_is_told_once() {
+    let mut world = two_configs();
+    world.settle();
+    let first = world.target().to_owned();
+    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    world.settle();
+    let second = world.target().to_owned();
+    // It has other sources, and is the same.
+    world.put(config("30-d", json!({})));
+    world.settle();
+    assert_eq!((world.target(), world.pool.spec.configuration.source.len()), (second.as_str(), 4));
+    let told: Vec<_> = world.events.iter().map(|event| (event.reason, event.message.clone())).collect();
+    let texts = [
+        format!("the target is {first}, rendered of 2 MachineConfigs; there was none"),
+        format!("the target is {second}, rendered of 3 MachineConfigs; it was {first}"),
+    ];
+    assert_eq!(told, texts.map(|text| ("TargetChanged", text)));
+    assert!(world.events.iter().all(|event| event.is_logged && event.cluster == Some(TARGET)));
 }
 
 #[test]
@@ -389,7 +491,7 @@ fn whatever_is_wrong_the_target_stays_and_the_condition_says_what() {
     let mut large = at_rest(&|world| {
         world.put(config("20-large", files(&[file("/large", &"x".repeat(1_600_000))])));
     });
-    large.expect_held("TooLarge", "at most 1556480");
+    large.expect_held("TooLarge", "at most 1556480: make files smaller; most bytes are of 20-large (1600");
     let mut unreadable = at_rest(&|world| world.unreadable = Some(Unreadable::named("", "20-unreadable", "u")));
     unreadable.expect_held("Invalid", "MachineConfig 20-unreadable exists and cannot be read");
     // What is wrong is corrected.
@@ -414,7 +516,7 @@ fn a_large_part_of_the_target_is_only_given_up_if_the_pool_accepts_it() {
     let mut world = two_configs();
     world.settle();
     world.put(config("00-a", files(&[file("/a", "1")])));
-    world.expect_held("TooMuchRemoved", "lacks 2 of the 3 files and units");
+    world.expect_held("TooMuchRemoved", "lacks 2 of the 3 files and units of the target (/b, /c); ");
     let message = world.condition("RenderDegraded").2;
     let wanted = message.rsplit('=').next().unwrap().to_owned();
     let accept = |name: &str| Some(BTreeMap::from([("nodewright.dev/accept-render".to_owned(), name.to_owned())]));
@@ -431,18 +533,160 @@ fn a_large_part_of_the_target_is_only_given_up_if_the_pool_accepts_it() {
     assert!(world.settle().iter().any(|step| step.starts_with("target")));
 }
 
+fn many_files(count: usize) -> Value {
+    files(&(0..count).map(|index| file(&format!("/{index}"), "1")).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_target_that_was_taken_from_the_spec_is_written_back_and_holds() {
+    let irreconcilable = json!({"fips": true, "config": many_files(6)["config"].clone()});
+    for (spec, reason) in [(irreconcilable, "NotReconcilable"), (many_files(1), "TooMuchRemoved")] {
+        let mut world = World::new([config("00-a", many_files(6))]);
+        world.settle();
+        let target = world.target().to_owned();
+        assert_eq!(world.noted(), target);
+        world.put(config("00-a", spec));
+        world.settle();
+        world.forget_the_target();
+        assert_eq!(world.act(), [format!("target {target}")], "{reason}");
+        assert!(
+            !world.configs[&target].metadata.annotations.as_ref().unwrap().contains_key("nodewright.dev/unused-since")
+        );
+        world.expect_held(reason, "the target stays: ");
+        assert_eq!(world.target(), target);
+    }
+}
+
+#[test]
+fn the_target_is_noted_though_the_pool_has_begun_to_wait() {
+    let mut world = two_configs();
+    world.settle();
+    let degraded = world.condition("RenderDegraded");
+    world.pool.status.as_mut().unwrap().conditions.retain(|it| it.condition_type != "Rendered");
+    world.controller_config = Some(controller_config(0, ""));
+    assert_eq!(world.act(), ["status"]);
+    assert_eq!(world.noted(), world.target());
+    assert_eq!(world.condition("RenderDegraded"), degraded, "that it waits is no news yet");
+}
+
+#[test]
+fn a_target_that_is_still_wanted_is_written_back_with_its_sources() {
+    let mut world = two_configs();
+    world.settle();
+    let target = world.pool.spec.configuration.clone();
+    world.forget_the_target();
+    assert_eq!(world.act(), [format!("target {}", target.name.as_deref().unwrap())]);
+    assert_eq!(world.pool.spec.configuration.source.len(), 2);
+    // While nothing can be rendered as well.
+    world.put(config("10-b", json!({"config": {"ignition": {"version": "2.2.0"}}})));
+    world.settle();
+    world.forget_the_target();
+    assert_eq!(world.act(), [format!("target {}", target.name.as_deref().unwrap())]);
+    world.expect_held("Invalid", "the target stays: ");
+}
+
+#[test]
+fn nothing_follows_a_target_that_is_gone_unless_the_pool_accepts_it() {
+    let mut world = World::new([config("00-a", many_files(6))]);
+    world.settle();
+    let target = world.target().to_owned();
+    world.put(config("00-a", many_files(1)));
+    world.settle();
+    world.configs.remove(&target);
+    world.expect_held("NotReconcilable", &format!("there is no MachineConfig {target} any more"));
+    world.forget_the_target();
+    world.expect_held("NotReconcilable", &format!("there is no MachineConfig {target} any more"));
+    let (.., message) = world.condition("RenderDegraded");
+    let accepted = message.split_once("accept-render=").unwrap().1.to_owned();
+    world.pool.metadata.annotations = Some([("nodewright.dev/accept-render".to_owned(), accepted.clone())].into());
+    world.settle();
+    assert_eq!((world.target(), world.noted()), (accepted.as_str(), accepted.as_str()));
+    // What it was is made again.
+    world.configs.remove(&accepted);
+    world.pool.metadata.annotations = None;
+    assert_eq!(world.act()[0], format!("create {accepted}"));
+}
+
+#[test]
+fn a_name_that_nothing_has_is_no_way_around_a_comparison() {
+    let mut world = World::new([config("00-a", many_files(6))]);
+    world.settle();
+    let target = world.target().to_owned();
+    world.pool.spec.configuration.name = Some("rendered-worker-0".to_owned());
+    assert_eq!(world.settle()[0], format!("target {target}"), "it is what the pool selects");
+    world.put(config("00-a", many_files(1)));
+    world.settle();
+    world.pool.spec.configuration.name = Some("rendered-worker-0".to_owned());
+    world.expect_held("NotReconcilable", "there is no MachineConfig rendered-worker-0 any more");
+    assert_eq!(world.noted(), target);
+}
+
+#[test]
+fn a_pool_that_never_had_a_target_does_not_say_that_it_stays() {
+    let mut world = World::new([config("00-a", json!({"config": {"ignition": {"version": "2.2.0"}}}))]);
+    world.expect_held("Invalid", "there is no target yet: ");
+}
+
+#[test]
+fn a_message_names_the_first_files_that_go_and_is_bounded() {
+    let long = "x".repeat(4_000);
+    let all: Vec<_> = (0..200).map(|index| file(&format!("/{index:03}/{long}"), "1")).collect();
+    let mut world = World::new([config("00-a", files(&all))]);
+    world.settle();
+    world.put(config("00-a", files(&[file("/new", "1")])));
+    world.expect_held("TooMuchRemoved", "lacks 200 of the 200 files and units of the target (/000/xxx");
+    let message = world.condition("RenderDegraded").2;
+    assert!(message.contains("/004/xxx") && message.contains(", and 195 more); "), "{message}");
+    assert!(!message.contains("/005/") && message.len() < 1_024, "{}", message.len());
+}
+
+/// A ControllerConfig of generation 1; what of it was observed, and why its templates fail.
+fn controller_config(observed: i64, failing: &str) -> ControllerConfig {
+    let status = if failing.is_empty() { "False" } else { "True" };
+    let condition = json!({"type": "TemplateControllerFailing", "status": status, "message": failing});
+    let object = cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image");
+    object.with("/status", json!({"observedGeneration": observed, "conditions": [condition]})).build()
+}
+
+#[test]
+fn a_target_waits_for_what_is_generated_of_the_controller_config() {
+    let mut world = two_configs();
+    world.controller_config = Some(controller_config(0, ""));
+    assert_eq!(world.act(), Vec::<String>::new());
+    let waiting = "wait WaitingForInputs: ControllerConfig machine-config-controller or its templates have changed";
+    assert!(world.plan().to_string().contains(waiting), "{}", world.plan());
+    world.controller_config = Some(controller_config(1, ""));
+    world.settle();
+    let target = world.target().to_owned();
+    assert_eq!(world.configs[&target].spec.os_image_url, "image");
+    // The templates have changed: a part is generated anew, and others not yet.
+    let running = json!({"type": "TemplateControllerRunning", "status": "True"});
+    let status = json!({"observedGeneration": 1, "conditions": [running]});
+    let object = cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image");
+    world.controller_config = Some(object.with("/status", status).build());
+    world.put(config("20-c", json!({"kernelArguments": ["torn"]})));
+    assert_eq!(world.act(), Vec::<String>::new());
+    assert!(world.plan().to_string().contains(waiting), "{}", world.plan());
+    world.configs.remove("20-c");
+    // A part that is missing may be the more important one.
+    world.controller_config = Some(controller_config(1, "worker/00-worker/_base/files/a.yaml:3: wrong"));
+    world.put(config("10-b", json!({"kernelArguments": ["y"]})));
+    world.expect_held("WaitingForInputs", "machine-config-controller: worker/00-worker/_base/files/a.yaml:3: wrong");
+    world.controller_config = Some(controller_config(1, ""));
+    world.settle();
+    assert_ne!(world.target(), target);
+}
+
 #[test]
 fn a_controller_config_that_is_deleted_takes_no_image_with_it() {
     let mut world = two_configs();
-    world.controller_config =
-        Some(cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image").build());
+    world.controller_config = Some(controller_config(1, ""));
     world.settle();
     let target = world.target().to_owned();
     assert_eq!(world.configs[&target].spec.os_image_url, "image");
     world.controller_config = None;
     world.expect_held("WaitingForInputs", "create the ControllerConfig");
-    world.controller_config =
-        Some(cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image").build());
+    world.controller_config = Some(controller_config(1, ""));
     world.settle();
     assert_eq!((world.target(), world.condition("RenderDegraded").0.as_str()), (target.as_str(), "False"));
 }
@@ -532,8 +776,24 @@ fn nothing_is_written_while_machine_config_operator_runs() {
     world.lease = lease("pod");
     assert_eq!(world.act(), Vec::<String>::new());
     assert!(world.plan().to_string().starts_with("wait MachineConfigOperatorRuns"), "{}", world.plan());
+    let [told] = &world.plan().events[..] else { panic!() };
+    let text = "machine-config-operator runs: its Lease is held by pod; it has to be scaled down first";
+    assert_eq!((told.reason, told.message.as_str(), told.cluster), ("MachineConfigOperatorRuns", text, Some(TARGET)));
+    world.waits = vec![Waiting::new("MachineConfigOperatorRuns", world.now)];
+    assert!(world.plan().events.is_empty(), "it is told once");
+    world.waits.clear();
     world.lease = lease("");
     assert!(!world.act().is_empty());
+
+    // It has ended without a release. Its Lease stands still, and is heard of once.
+    let mut world = two_configs();
+    world.lease = lease("pod");
+    world.act();
+    world.now += Duration::from_secs(137);
+    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+    world.now += Duration::from_hours(1);
+    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    assert!(world.settle().iter().any(|step| step.starts_with("target")));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! What a deployment that does not get on waits for: the first Machine, its Node, and the cause.
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use nodewright_api::{Machine, conditions::machine_set, reasons::unreadable};
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
+use nodewright_api::{
+    LastOperation, Machine, OperationState, OperationType,
+    conditions::{self, machine_set},
+    reasons::unreadable,
+};
 use nodewright_runtime::{
     clip::clip_to,
     object::{is_deleting, name},
@@ -57,12 +61,58 @@ fn subject(machine: &Machine) -> String {
     }
 }
 
-/// The last operation says what a Machine waits for.
+/// What a Machine waits for. A deletion says it in the condition of its stage, such as which disruption budget refuses an eviction:
+/// the texts of its operation are machine-controller-manager's, and name the stage only unless it has failed. Otherwise the last
+/// operation says it.
 fn cause(machine: &Machine) -> String {
-    let said = machine.status.as_ref().map_or("", |status| status.last_operation.description.as_str());
-    match said {
+    let operation = machine.status.as_ref().map(|status| &status.last_operation);
+    let begun = operation.filter(|it| !is_deleting(machine) || it.operation_type != OperationType::Create);
+    let text = |operation: &LastOperation| operation.description.clone();
+    let failed = begun.filter(|it| it.operation_type == OperationType::Delete && it.state == OperationState::Failed);
+    let said = failed.map(text).or_else(|| refusal(machine).map(str::to_owned)).or_else(|| begun.map(text));
+    match said.as_deref().unwrap_or_default() {
         "" if is_deleting(machine) => "it is in deletion".to_owned(),
         "" => "its controller has not seen it yet".to_owned(),
         said => clip_to(LONGEST_CAUSE, said),
+    }
+}
+
+fn refusal(machine: &Machine) -> Option<&str> {
+    held_up(machine)?.message.as_deref()
+}
+
+/// The condition of the stage of a deletion, if that takes long.
+pub(super) fn held_up(machine: &Machine) -> Option<&NodeCondition> {
+    use conditions::machine::{DRAINED, INSTANCE_TERMINATED, NODE_DELETED, VOLUMES_DETACHED};
+    let stages = [DRAINED, VOLUMES_DETACHED, INSTANCE_TERMINATED, NODE_DELETED];
+    let waits = stages.iter().filter_map(|stage| machine.condition(stage)).find(|stage| stage.status == "False");
+    waits.filter(|_| is_deleting(machine))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::machine;
+
+    #[test]
+    fn a_deletion_says_what_its_stage_waits_for_and_not_what_its_creation_has_said() {
+        let named = |description: &str, kind: &str| {
+            machine("a").with("/status/lastOperation", json!({"description": description, "type": kind}))
+        };
+        assert_eq!(cause(&named("joined the cluster", "Create").build()), "joined the cluster");
+        assert_eq!(cause(&named("joined the cluster", "Create").deleting().build()), "it is in deletion");
+        assert_eq!(cause(&named("Initiate node drain", "Delete").deleting().build()), "Initiate node drain");
+        let drained = |status: &str| {
+            let drained = json!([{"type": "Drained", "status": status, "message": "web-none allows no disruption"}]);
+            named("Initiate node drain", "Delete").with("/status/conditions", drained).deleting().build()
+        };
+        assert_eq!(cause(&drained("False")), "web-none allows no disruption");
+        assert_eq!(cause(&drained("True")), "Initiate node drain");
+        let failed = json!({"description": "code = [Internal]", "type": "Delete", "state": "Failed"});
+        let terminated = json!([{"type": "InstanceTerminated", "status": "False", "message": "out of order"}]);
+        let failed = machine("a").with("/status/lastOperation", failed).with("/status/conditions", terminated);
+        assert_eq!(cause(&failed.deleting().build()), "code = [Internal]", "with the code");
     }
 }

@@ -144,7 +144,33 @@ fn matters(change: &Change<Machine>) -> bool {
         let owner = controller_uid(machine).map(str::to_owned);
         let marked = annotation(machine, nodewright_api::annotations::MARKED_FOR_DELETION_TIME).map(str::to_owned);
         let has_vm = noted_id(machine).is_some();
-        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, marked)
+        // Without the messages, which change often: what the deployment says of them is as new as its last look.
+        let held_up = blockers::held_up(machine).map(|stage| (stage.type_.clone(), stage.reason.clone()));
+        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, (marked, held_up))
     };
     gist(old) != gist(new)
+}
+
+#[cfg(test)]
+mod change_tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::machine;
+
+    #[test]
+    fn a_deployment_looks_when_a_deletion_is_held_up_by_something_else_and_not_at_each_text() {
+        let drained = |reason: &str, message: &str| {
+            let drained = json!([{"type": "Drained", "status": "False", "reason": reason, "message": message}]);
+            Arc::new(machine("a").deleting().with("/status/conditions", drained).build())
+        };
+        let matters = |old: &Arc<Machine>, new: &Arc<Machine>| {
+            super::matters(&Change { old: Some(old.clone()), new: Some(new.clone()) })
+        };
+        let begun = Arc::new(machine("a").deleting().build());
+        let left = drained("PodsLeft", "pod a");
+        assert!(matters(&begun, &left), "it is held up now");
+        assert!(matters(&left, &drained("EvictionRefused", "pod a")), "by something else");
+        assert!(!matters(&left, &drained("PodsLeft", "pod b")), "a text");
+    }
 }

@@ -1,8 +1,8 @@
 //! The plan of a MachineDeployment, composed from the results of the other files.
 
-use std::{cmp::Ordering, sync::Arc};
+use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     MachineDeployment, MachineDeploymentStatus, MachineSet, StrategyType, annotations, conditions,
     field::FieldError,
@@ -18,8 +18,8 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{annotation, controller_uid, has_finalizer, is_deleting, name, uid},
-    plan::{Context, Failure, FailureClass, Plan, Planned, Step, reference},
+    object::{Kind, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
+    plan::{Context, Failure, FailureClass, Plan, Planned, Step, StepVerb, reference},
 };
 
 use super::{
@@ -139,23 +139,56 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
         plan.wait("OldView", text);
         return plan;
     }
-    if let Some(releases) = releases(scope) {
-        return releases;
+    // What comes first, unless the API server refuses it: then it is tried again after everything else.
+    let mut refused: Vec<Vec<Planned<Never>>> = vec![];
+    let own = without_released(snapshot);
+    if own.sets.len() < snapshot.sets.len() {
+        let releases = releases(scope);
+        let strayed = snapshot.sets.iter().filter(|view| is_strayed(snapshot, view));
+        if !is_refused(scope, strayed.map(|view| view.set.as_ref())) {
+            return releases;
+        }
+        refused.extend(releases.stages);
     }
-    if !snapshot.orphans.is_empty() {
+    let scope = &Scope { snapshot: &own, ..*scope };
+    if !own.orphans.is_empty() {
         // The cache may show sets that a deployment has just orphaned (`--cascade=orphan`), and not yet that the deployment is
         // being deleted. If it adopted the sets again, the garbage collector would delete their Machines.
         plan.then("a deployment that is being deleted adopts no set", Step::confirm(CONTROL, deployment));
         plan.stage(adoptions(scope));
-        return plan;
+        // Without a set of the present template, another one would be made beside all Machines of the refused one.
+        if own.current().is_none() || !is_refused(scope, own.orphans.iter().map(AsRef::as_ref)) {
+            return plan;
+        }
+        refused.append(&mut plan.stages);
     }
     // The sizes wait for the next plan, so that a set sees the marks before the smaller number of replicas.
-    for stage in marks(scope) {
-        plan.stage(stage);
+    let marks = marks(scope);
+    if marks.iter().any(|stage| !stage.is_empty()) {
+        // A set that shrinks without a mark would delete another Machine than the one that was chosen.
+        let shrinks = own.staying().map(|view| view.size().replicas).sum::<i64>() > scope.goal.desired;
+        if shrinks || !is_refused(scope, own.machines().map(AsRef::as_ref)) {
+            plan.stages.extend(marks.into_iter().filter(|stage| !stage.is_empty()));
+            return plan;
+        }
+        refused.extend(marks);
     }
-    if !plan.is_idle() {
-        return plan;
-    }
+    plan.append(change(scope));
+    plan.stages.extend(refused.into_iter().filter(|stage| !stage.is_empty()));
+    plan
+}
+
+/// Whether the last plan failed because the API server refuses to change one of these objects.
+fn is_refused<'a, K: Kind>(scope: &Scope<'_>, mut objects: impl Iterator<Item = &'a K>) -> bool {
+    let verbs = [StepVerb::Patch, StepVerb::Apply];
+    let failure = scope.context.failure.filter(|failure| failure.is_of::<K>() && !failure.is_passing());
+    let failure = failure.filter(|failure| verbs.contains(&failure.verb));
+    failure.is_some_and(|failure| objects.any(|object| name(object) == &*failure.key.name))
+}
+
+fn change(scope: &Scope<'_>) -> Plan<Never> {
+    let (snapshot, deployment) = (scope.snapshot, scope.deployment);
+    let mut plan = Plan::idle();
     plan.append(freezing(scope));
     if !plan.is_idle() {
         return plan;
@@ -322,20 +355,33 @@ fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
     (in_place && is_due).then(|| (IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
 }
 
+/// Whether the selector no longer matches a set.
+fn is_strayed(snapshot: &Snapshot, view: &SetView) -> bool {
+    let selector = snapshot.deployment.spec.selector.as_ref();
+    !is_deleting(view.set.as_ref()) && !matches(selector, view.set.metadata.labels.as_ref())
+}
+
+/// The snapshot without sets that the selector no longer matches: nothing is decided about them, and they keep their Machines.
+fn without_released(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
+    if !snapshot.sets.iter().any(|view| is_strayed(snapshot, view)) {
+        return Cow::Borrowed(snapshot);
+    }
+    let sets = snapshot.sets.iter().filter(|view| !is_strayed(snapshot, view)).cloned().collect();
+    Cow::Owned(Snapshot { sets, ..snapshot.clone() })
+}
+
 /// Removes the owner from sets that the selector no longer matches: they keep their Machines.
-fn releases(scope: &Scope<'_>) -> Option<Plan<Never>> {
+fn releases(scope: &Scope<'_>) -> Plan<Never> {
     let (deployment, snapshot) = (scope.deployment, scope.snapshot);
-    let selector = deployment.spec.selector.as_ref();
-    let is_foreign = |view: &&SetView| !matches(selector, view.set.metadata.labels.as_ref());
     let mut plan = Plan::idle();
-    for view in snapshot.staying().filter(is_foreign) {
+    for view in snapshot.sets.iter().filter(|view| is_strayed(snapshot, view)) {
         let step = Step::edit(CONTROL, view.set.as_ref(), release(&view.set.metadata, uid(deployment)));
         plan.beside("the selector no longer matches the machine set", step);
         let text =
             format!("Released machine set {}, whose labels the selector no longer matches", name(view.set.as_ref()));
         plan.event(Event::normal(reference(deployment), events::RELEASED, text));
     }
-    (!plan.is_idle()).then_some(plan)
+    plan
 }
 
 /// Adopts sets without an owner. The deployment has its finalizer, so it still exists.
@@ -419,15 +465,24 @@ fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeploymentStatus) -> 
     old.into_iter().take(surplus).filter(is_empty).collect()
 }
 
+fn after_a_minute(now: Timestamp) -> Timestamp {
+    now.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX)
+}
+
 fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
     let mut plan = Plan::idle();
     let find = |kind: &str| after.conditions.iter().find(|condition| condition.condition_type == kind);
     if let Some(reconciling) = find(conditions::machine_deployment::RECONCILING) {
         let reason = if reconciling.reason == ROLLING_OUT { ROLLING_OUT } else { SCALING };
-        plan.wait(reason, reconciling.message.clone());
+        match scope.snapshot.target {
+            // No object changes when the API server of the target cluster is lost or found, and the message tells of that.
+            Some(_) => plan.wait(reason, reconciling.message.clone()).wake_at(after_a_minute(scope.context.now)),
+            None => plan.wait(reason, reconciling.message.clone()),
+        };
     }
     let deadline = deadline(&scope.deployment.spec, find(conditions::machine_deployment::PROGRESSING));
     // Times on the wire have whole seconds: a second later the deadline has certainly passed.
-    plan.wake = deadline.and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
+    let passed = deadline.and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
+    plan.wake = plan.wake.into_iter().chain(passed).min();
     plan
 }

@@ -78,7 +78,7 @@ pub(super) fn roll_back(snapshot: &Snapshot) -> Option<(Option<Step<Never>>, Eve
     let found = revision.and_then(|revision| snapshot.staying().find(|view| view.revision() == revision));
     let mut operations = vec![patch::same_version(&deployment.metadata), patch::remove(&["spec", "rollbackTo"])];
     let event = match found {
-        None => warning(deployment, events::ROLLBACK_REVISION_NOT_FOUND, "Unable to find the revision to rollback to."),
+        None => warning(deployment, events::ROLLBACK_REVISION_NOT_FOUND, unknown_revision(snapshot, wanted)),
         Some(view) if template::is_same(&view.set.spec.template, &deployment.spec.template) => {
             let text = format!(
                 "The rollback revision contains the same template as current deployment {:?}",
@@ -93,6 +93,15 @@ pub(super) fn roll_back(snapshot: &Snapshot) -> Option<(Option<Step<Never>>, Eve
         }
     };
     Some((Step::edit(CONTROL, deployment, Patch(operations)), event))
+}
+
+/// The text of machine-controller-manager, with the revisions that there are: at most ten, the newest first.
+fn unknown_revision(snapshot: &Snapshot, wanted: i64) -> String {
+    let mut known: Vec<i64> = snapshot.staying().map(SetView::revision).filter(|&revision| revision > 0).collect();
+    known.sort_unstable_by(|a, b| b.cmp(a));
+    let known: Vec<_> = known.iter().take(10).map(ToString::to_string).collect();
+    let wanted = if wanted == 0 { "the last one before this".to_owned() } else { wanted.to_string() };
+    format!("Unable to find the revision to rollback to. Wanted: {wanted}; there are: {}", known.join(", "))
 }
 
 /// The revision before the newest.

@@ -16,7 +16,7 @@ use super::{
     template,
 };
 use crate::shared::{
-    CONTROL,
+    CONTROL, TARGET,
     availability::Availability,
     fleet::FleetSettings,
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
@@ -33,6 +33,8 @@ pub struct Snapshot {
     pub unreadable: Vec<Arc<Unreadable>>,
     /// The set with the name that the set of the present template would have.
     pub namesake: Option<Arc<MachineSet>>,
+    /// Whether the API server of the target cluster answers; `None` in a process that asks it nothing.
+    pub target: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -78,7 +80,8 @@ impl Snapshot {
         let mut unreadable = store.unreadable();
         unreadable.retain(|set| may_be_owned(deployment.as_ref(), deployment.spec.selector.as_ref(), set));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
-        Some(Self { sets: sets.collect(), orphans, unreadable, namesake, deployment })
+        let target = stores.contact(TARGET);
+        Some(Self { sets: sets.collect(), orphans, unreadable, namesake, target, deployment })
     }
 
     /// The same, where Machines are available only after the deployment's `minReadySeconds`.

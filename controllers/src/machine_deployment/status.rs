@@ -29,6 +29,9 @@ use crate::shared::status_writer::{FailedMachines, Health, StatusWrite, Urgency,
 pub(super) const ROLLING_OUT: &str = "RollingOut";
 /// Reconciling: there are fewer available Machines than desired, or too many.
 pub(super) const SCALING: &str = "Scaling";
+/// A cause that no Machine tells: only what is changing waits for it, so a deployment that is complete does not say so.
+const TARGET_AWAY: &str =
+    "the API server of the target cluster is out of reach: no node can join or be drained, and no health is judged";
 /// Stalled: Machines would have to be updated in place, which this version does not do.
 pub(super) const IN_PLACE_UPDATE_UNSUPPORTED: &str = "InPlaceUpdateUnsupported";
 
@@ -277,18 +280,19 @@ impl Draft<'_> {
         let desired = self.scope.goal.desired;
         let (updated, available) = (after.updated_replicas, after.available_replicas);
         let deleting = snapshot.machines().filter(|machine| is_deleting(machine.as_ref())).count();
+        let with_cause = |text: String| {
+            let away = (snapshot.target == Some(false)).then(|| TARGET_AWAY.to_owned());
+            [Some(text), away, blocker(snapshot)].into_iter().flatten().collect::<Vec<_>>().join("; ")
+        };
         if is_deleting(deployment) {
             let text = format!("the deployment is being deleted, {} machines are not yet gone", after.replicas);
-            return Some((SCALING, text));
+            return Some((SCALING, with_cause(text)));
         }
         let text = |what: &str| {
             let counts = format!(
                 "{updated} of {desired} machines are up to date, {available} are available, {deleting} are in deletion"
             );
-            match blocker(snapshot) {
-                Some(blocker) => format!("{what}: {counts}; {blocker}"),
-                None => format!("{what}: {counts}"),
-            }
+            with_cause(format!("{what}: {counts}"))
         };
         let paused = deployment.spec.paused;
         if !paused && (after.replicas - updated > 0 || snapshot.current().is_none()) {

@@ -3,8 +3,8 @@
 //!
 //! machine-controller-manager counts the Machines that a set has, those in deletion included, so that a plain scale-down freezes
 //! the set, and what fails meanwhile is not replaced. Here those count that nobody is about to delete: what the set keeps, the
-//! Machines without an owner that it selects, and of its deployment's other sets as many as their sizes allow. So sets that
-//! overshoot together are noticed too.
+//! Machines without an owner that it selects, and of its deployment's other sets as many as their sizes allow. So it is Machines
+//! without an owner that make too many, and those that cannot be read: a set deletes its own surplus before it judges.
 
 use nodewright_api::{MachineDeployment, MachineSet, annotations, reasons::events};
 use nodewright_runtime::{

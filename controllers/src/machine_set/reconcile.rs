@@ -63,7 +63,7 @@ pub(super) fn plan(
     plan.events.extend(refusal(set, context.failure));
     // The status is written with the version that was read, so not in one plan with another write of the set.
     if plan.steps().any(|planned| writes(&planned.step, set)) {
-        return plan;
+        return status_between(context, snapshot, controller, plan);
     }
     let rule = Availability::new(context.now, set.spec.min_ready_seconds, &controller.fleet);
     plan.wake = plan.wake.into_iter().chain(rule.next(snapshot.machines.iter().map(AsRef::as_ref))).min();
@@ -73,6 +73,31 @@ pub(super) fn plan(
         other => other.add_to(&mut plan),
     }
     plan
+}
+
+/// How long each plan may write the set before its status comes first, once. A set that loses a thousand machines retires their
+/// names for as long as that takes, and others read its numbers meanwhile.
+const STATUS_WAITS: SignedDuration = SignedDuration::from_secs(5);
+const STATUS_WAITING: &str = "each plan writes the set, and not its status";
+
+/// The status, if it has waited for other writes of the set for too long; else these.
+fn status_between(
+    context: &Context<'_, Never>,
+    snapshot: &Snapshot,
+    controller: &MachineSetController,
+    mut writes: Plan<Never>,
+) -> Plan<Never> {
+    let since = context.noted(STATUS_WAITING).unwrap_or(context.now);
+    if since.saturating_add(STATUS_WAITS).is_ok_and(|due| due <= context.now)
+        && let StatusWrite::Now(status) = write(context, snapshot, controller)
+    {
+        let mut plan =
+            Plan { traceparent: writes.traceparent, notes: Some(writes.notes.unwrap_or_default()), ..Plan::idle() };
+        plan.then(status.why, Some(status.step));
+        return plan;
+    }
+    writes.notes.get_or_insert_default().push(STATUS_WAITING.into());
+    writes
 }
 
 /// The last plan could not create or delete a Machine, and not because another writer was faster.
@@ -129,7 +154,7 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     if !victims.is_empty() || !members.retired.is_empty() || !members.leaving.is_empty() {
         let why = "there are more machines than wanted, or it has failed";
         let removal = removal(members, victims);
-        let is_repeated = removal.ledger == *members.ledger && is_denied(context.failure, StepVerb::Delete);
+        let is_repeated = removal.ledger == *members.ledger && is_denied(context.failure);
         let deletions = remove(set, &removal, why);
         if !is_repeated {
             plan.append(deletions);
@@ -143,7 +168,7 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     }
     if !members.unselected.is_empty() {
         let releases = releases(members);
-        if !is_denied(context.failure, StepVerb::Patch) {
+        if !is_denied(context.failure) {
             plan.append(releases);
             return plan;
         }
@@ -178,12 +203,15 @@ fn fill(context: &Context<'_, Never>, members: &Members<'_>, settings: &FleetSet
     let ceiling = ceiling(snapshot, settings, missing);
     let missing = ceiling.as_ref().map_or(missing, |ceiling| ceiling.room);
     let room = if is_sized(set) { BATCH } else { missing.min(BATCH) };
+    let mut adoption = Plan::idle();
     if room > 0 && !snapshot.orphans.is_empty() {
         // The cache may show Machines that a set has just orphaned (`--cascade=orphan`), and not yet that the set is being
         // deleted. If the set adopted them again, it would delete them in the end.
-        plan.then("a set that is being deleted adopts no machine", Step::confirm(CONTROL, set));
-        plan.stage(adoptions(members, room));
-        return plan;
+        adoption.then("a set that is being deleted adopts no machine", Step::confirm(CONTROL, set));
+        adoption.stage(adoptions(members, room));
+        if !is_adoption_denied(context.failure, snapshot) {
+            return adoption;
+        }
     }
     let next = members.next_ordinals(missing);
     let taken = taken(context, members, &next);
@@ -197,15 +225,27 @@ fn fill(context: &Context<'_, Never>, members: &Members<'_>, settings: &FleetSet
         // Machines of other sets may go.
         plan.wait_until(context.now.saturating_add(CEILING_RETRY).unwrap_or(context.now), reason, text);
     }
+    // One that was denied is tried again after what the set can do without it.
+    plan.append(adoption);
     plan
+}
+
+/// Whether the last plan failed because the API server refuses an adoption: the others of its stage have been made.
+fn is_adoption_denied(failure: Option<&Failure>, snapshot: &Snapshot) -> bool {
+    let verbs = [StepVerb::Apply, StepVerb::Correct];
+    let failure = failure.filter(|failure| verbs.contains(&failure.verb) && failure.is_of::<Machine>());
+    let failure = failure.filter(|failure| !failure.is_passing());
+    failure.is_some_and(|failure| snapshot.orphans.iter().any(|it| name(it.as_ref()) == &*failure.key.name))
 }
 
 /// How often a set that has reached a ceiling looks again.
 const CEILING_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
-/// Whether the last plan failed because the API server refuses such a request for a Machine.
-fn is_denied(failure: Option<&Failure>, verb: StepVerb) -> bool {
-    failure.is_some_and(|failure| failure.verb == verb && failure.is_of::<Machine>() && !failure.is_passing())
+/// Whether the last plan failed because the API server refuses a deletion or a release. If it refuses both, each plan fails at one
+/// of them.
+fn is_denied(failure: Option<&Failure>) -> bool {
+    let verbs = [StepVerb::Delete, StepVerb::Patch];
+    failure.is_some_and(|failure| verbs.contains(&failure.verb) && failure.is_of::<Machine>() && !failure.is_passing())
 }
 
 /// Removes the owner from Machines that the selector no longer matches. Their names are retired when the cache shows them as
@@ -331,8 +371,9 @@ fn summary<'a>(verb: &str, names: impl Iterator<Item = &'a str>) -> Option<Strin
     listed(&names).map(|names| format!("{verb} {noun} {names}"))
 }
 
+/// Ten names fit into the 1,024 bytes of a message, however long they are.
 fn listed(names: &[&str]) -> Option<String> {
-    let (first, more) = names.split_at(names.len().min(3));
+    let (first, more) = names.split_at(names.len().min(10));
     match (first.join(", "), more.len()) {
         (first, _) if first.is_empty() => None,
         (first, 0) => Some(first),

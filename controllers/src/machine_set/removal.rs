@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use nodewright_api::{Machine, MachinePhase, MachineSet, annotations};
 use nodewright_runtime::{
     effect::Never,
@@ -12,7 +12,11 @@ use nodewright_runtime::{
 };
 
 use super::snapshot::{BATCH, Members};
-use crate::shared::{fleet::FleetSettings, ledger::Ledger};
+use crate::shared::{
+    fleet::FleetSettings,
+    ledger::Ledger,
+    preservation::{kept_until, preserve_expiry},
+};
 
 pub(super) struct Removal<'a> {
     /// The ledger to write first: with these Machines retired, and with the ones that another client deletes.
@@ -41,8 +45,9 @@ pub(super) fn victims<'a>(
 ) -> Vec<&'a Arc<Machine>> {
     let set = members.snapshot.set.as_ref();
     let mut staying = members.staying.clone();
-    sort(&mut staying, annotation(set, annotations::DELETION_ORDER));
-    let is_preserved = |machine: &Machine| kept_until(machine, settings).is_some_and(|until| until > context.now);
+    sort(&mut staying, annotation(set, annotations::DELETION_ORDER), settings);
+    let is_preserved =
+        |machine: &Machine| kept_until(machine, settings.preserve_timeout).is_some_and(|until| until > context.now);
     let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_preserved(machine));
     let (mut victims, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
     let surplus = others.len().saturating_sub(replicas);
@@ -62,28 +67,9 @@ fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
     candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
-/// Until when a failed Machine is kept for diagnosis: until its expiry, or if no controller has set one although it was asked
-/// for, for as long after its failure as machine-controller-manager would keep it.
-fn kept_until(machine: &Machine, settings: &FleetSettings) -> Option<Timestamp> {
-    let asked_for = annotation(machine, annotations::PRESERVE).is_some_and(|value| {
-        [annotations::PRESERVE_NOW, annotations::PRESERVE_WHEN_FAILED, annotations::PRESERVE_AUTO].contains(&value)
-    });
-    if let Some(expiry) = preserve_expiry(machine).or_else(|| (!asked_for).then_some(Timestamp::MIN)) {
-        return Some(expiry);
-    }
-    let own = machine.spec.machine_preserve_timeout.and_then(|own| SignedDuration::try_from(own.to_std()).ok());
-    let failed = machine.status.as_ref().and_then(|status| status.current_status.last_update_time.as_ref());
-    let failed = failed.or(machine.metadata.creation_timestamp.as_ref())?;
-    failed.0.saturating_add(own.unwrap_or(settings.preserve_timeout)).ok()
-}
-
-fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {
-    Some(machine.status.as_ref()?.current_status.preserve_expiry_time.as_ref()?.0)
-}
-
 pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, settings: &FleetSettings) -> Option<Timestamp> {
     let failed = members.staying.iter().filter(|machine| is_failed(machine));
-    failed.filter_map(|machine| kept_until(machine, settings)).filter(|expiry| *expiry > now).min()
+    failed.filter_map(|machine| kept_until(machine, settings.preserve_timeout)).filter(|expiry| *expiry > now).min()
 }
 
 /// Sorts Machines so that the first is deleted first:
@@ -93,19 +79,19 @@ pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, settings: &Flee
 /// 3. those marked by the autoscaler, the older mark first;
 /// 4. the less useful phase;
 /// 5. age, the older one first unless the annotation of the set says otherwise; then name.
-fn sort(machines: &mut [impl AsRef<Machine>], order: Option<&str>) {
+fn sort(machines: &mut [impl AsRef<Machine>], order: Option<&str>, settings: &FleetSettings) {
     let newest_first = order == Some(annotations::DELETION_ORDER_NEWEST);
-    machines.sort_by_cached_key(|machine| rank(machine.as_ref(), newest_first));
+    machines.sort_by_cached_key(|machine| rank(machine.as_ref(), newest_first, settings));
 }
 
 type Rank = (Preservation, i64, (bool, Option<Timestamp>), u8, (i128, String));
 
-fn rank(machine: &Machine, newest_first: bool) -> Rank {
+fn rank(machine: &Machine, newest_first: bool, settings: &FleetSettings) -> Rank {
     let mark = marked(machine);
     let created = machine.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_nanosecond());
     let created = if newest_first { -created } else { created };
     (
-        preservation(machine),
+        preservation(machine, settings),
         machine.priority(),
         (mark.is_none(), mark),
         usefulness(machine.phase()),
@@ -115,10 +101,12 @@ fn rank(machine: &Machine, newest_first: bool) -> Rank {
 
 type Preservation = (bool, bool, Option<Timestamp>);
 
-fn preservation(machine: &Machine) -> Preservation {
-    let expiry = machine.status.as_ref().and_then(|status| status.current_status.preserve_expiry_time.as_ref());
+/// A failed machine that is kept without an expiry in its status is preserved as well.
+fn preservation(machine: &Machine, settings: &FleetSettings) -> Preservation {
+    let kept = || is_failed(machine).then(|| kept_until(machine, settings.preserve_timeout)).flatten();
+    let expiry = preserve_expiry(machine).or_else(kept);
     let asked = expiry.is_some() && annotation(machine, annotations::PRESERVE) != Some(annotations::PRESERVE_AUTO);
-    (expiry.is_some(), asked, expiry.map(|time| time.0))
+    (expiry.is_some(), asked, expiry)
 }
 
 fn marked(machine: &Machine) -> Option<Timestamp> {
@@ -149,7 +137,7 @@ mod tests {
 
     fn order(mut machines: Vec<Machine>) -> Vec<String> {
         let mut machines: Vec<_> = machines.drain(..).map(Arc::new).collect();
-        sort(&mut machines, None);
+        sort(&mut machines, None, &FleetSettings::default());
         machines.iter().map(|machine| name(machine.as_ref()).to_owned()).collect()
     }
 
@@ -185,7 +173,7 @@ mod tests {
         let young = machine("young").created("2025-06-01T00:00:00Z").build();
         assert_eq!(order(vec![young.clone(), late, old.clone(), early]), ["early", "late", "old", "young"]);
         let mut newest_first = vec![Arc::new(old), Arc::new(young)];
-        sort(&mut newest_first, Some(annotations::DELETION_ORDER_NEWEST));
+        sort(&mut newest_first, Some(annotations::DELETION_ORDER_NEWEST), &FleetSettings::default());
         assert_eq!(name(newest_first[0].as_ref()), "young");
     }
 }

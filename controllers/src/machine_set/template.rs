@@ -159,8 +159,8 @@ pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Neve
 pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
     let snapshot = members.snapshot;
     let unnumbered = snapshot.machines.iter().filter(|machine| members.ordinal(machine).is_none());
-    let held: BTreeSet<&str> =
-        snapshot.namesakes.iter().chain(unnumbered).map(|machine| name(machine.as_ref())).collect();
+    let held = snapshot.namesakes.iter().chain(unnumbered).chain(&snapshot.orphans);
+    let held: BTreeSet<&str> = held.map(|machine| name(machine.as_ref())).collect();
     // The cache has caught up with the server since. If it does not show the Machine with this name, that one is gone.
     let refused = context.failure.filter(|failure| failure.class == FailureClass::AlreadyExists);
     let refused = refused.map(|failure| &*failure.key.name);

@@ -28,6 +28,8 @@ pub struct Orphan {
     pub machine: String,
     /// The id of the VM that the Machine keeps, if the Machine exists and has several.
     pub keeps: Option<String>,
+    /// Whether it is known that the Machine was to go: the ledger of its set has retired its name, or the Machine keeps another VM.
+    pub explained: bool,
 }
 
 #[derive(Clone)]

@@ -63,7 +63,7 @@ fn is_running(machine: &Machine) -> bool {
 /// The orphans among the VMs whose tags name one Machine.
 fn orphans_of(fleet: &Fleet, machine: &str, vms: &[(&str, &ListedVm)]) -> Vec<Orphan> {
     let keeps = match fleet.machine(machine) {
-        None if fleet.may_create(machine) => return vec![],
+        None if fleet.may_create(machine) && !fleet.has_retired(machine) => return vec![],
         None => None,
         Some(live) => match kept(live, vms) {
             Some(keeps) => Some(keeps),
@@ -71,8 +71,13 @@ fn orphans_of(fleet: &Fleet, machine: &str, vms: &[(&str, &ListedVm)]) -> Vec<Or
         },
     };
     let is_free = |id: &str| !fleet.names(id) && keeps.is_none_or(|keeps| instance_id(keeps) != instance_id(id));
-    let orphan =
-        |id: &str| Orphan { provider_id: id.to_owned(), machine: machine.to_owned(), keeps: keeps.map(str::to_owned) };
+    let explained = keeps.is_some() || fleet.has_retired(machine);
+    let orphan = |id: &str| Orphan {
+        provider_id: id.to_owned(),
+        machine: machine.to_owned(),
+        keeps: keeps.map(str::to_owned),
+        explained,
+    };
     vms.iter().map(|(id, _)| *id).filter(|id| is_free(id)).map(orphan).collect()
 }
 

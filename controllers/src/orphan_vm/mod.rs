@@ -15,6 +15,8 @@
 //!   account, of another cluster, or a part of one deletes nothing.
 //! * Nothing is deleted while the API server is out of reach, while a Machine cannot be decoded, and for a day after a Machine has
 //!   vanished from the cache without having been deleted. Times start again after a restart, an outage, and a change of the class.
+//! * A VM whose Machine nobody is known to have deleted is kept for a day from when it was seen first, also when the Machine vanished
+//!   while no manager ran. That time is an annotation of the class: it outlasts restarts, and starts again if it is lost.
 //! * No more VMs go than the limit of a pass. The VM of another cluster, and one without the tags of a Machine, are never listed.
 //! * Of several VMs of one Machine the one stays that the Machine has; if it has none yet, the oldest.
 //!
@@ -31,6 +33,7 @@ mod snapshot;
 mod sweep;
 #[cfg(test)]
 mod tests;
+mod unexplained;
 
 use std::{
     sync::{
@@ -63,6 +66,9 @@ pub struct OrphanVmSettings {
     /// The age below which no VM is deleted; from the first list that shows it if the provider tells no age
     /// (`--orphan-vms-minimum-age`).
     pub minimum_age: Duration,
+    /// For how long an orphan is kept of whose Machine no deletion is known, from when it was seen first, and all orphans after
+    /// a Machine has vanished (`--orphan-vms-vanished-pause`).
+    pub vanished_pause: Duration,
     /// How many VMs are deleted after one list at most (`--orphan-vms-per-pass`).
     pub per_pass: usize,
     /// Whether orphans are only reported (`--orphan-vms-dry-run`).
@@ -75,6 +81,7 @@ impl Default for OrphanVmSettings {
             period: Duration::from_mins(15),
             grace: Duration::from_mins(10),
             minimum_age: Duration::from_mins(30),
+            vanished_pause: Duration::from_hours(24),
             per_pass: 5,
             dry_run: false,
         }

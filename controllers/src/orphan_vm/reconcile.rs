@@ -17,6 +17,7 @@ use super::{
     calls::{Call, Fate, Listed, Orphan, Outcome, Request},
     judge::judge,
     snapshot::{Problem, Snapshot},
+    unexplained::Unexplained,
 };
 use crate::shared::CONTROL;
 
@@ -24,8 +25,6 @@ use crate::shared::CONTROL;
 const FRESH: Duration = Duration::from_mins(1);
 /// The shortest pause between two lists.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// How long nothing is deleted after a Machine has vanished without having been deleted.
-const VANISHED_PAUSE: Duration = Duration::from_hours(24);
 /// How many VMs a message names.
 const NAMED: usize = 5;
 
@@ -46,6 +45,11 @@ pub(super) fn plan(
             // What was seen before does not count after this.
             plan.notes = Some(vec![]);
             plan.forgets_outcomes = true;
+            if other.is_none() {
+                // Another class lists, and has its own record.
+                let patch = Unexplained::default().patch(&snapshot.class);
+                plan.then("the class no longer lists VMs", Step::edit(CONTROL, snapshot.class.as_ref(), patch));
+            }
             plan.wake_at(after(context.now, settings.period));
             return plan;
         }
@@ -125,7 +129,7 @@ impl Search<'_> {
             notes.push(vanished.as_str().into());
         }
         let (suspects, problem) = match judge(list.listed, &self.snapshot.fleet) {
-            Ok(orphans) => (orphans.into_iter().map(|orphan| self.suspect(list, orphan)).collect(), None),
+            Ok(orphans) => (self.suspects(list, orphans, plan), None),
             Err(problem) => (vec![], Some(problem)),
         };
         // One that was seen before an outage is seen anew.
@@ -174,8 +178,9 @@ impl Search<'_> {
         }
         plan.notes = Some(notes);
         let usual = after(list.ended, self.settings.period);
-        let orphan = |id: &String| Orphan { provider_id: id.clone(), machine: String::new(), keeps: None };
-        let suspects = list.listed.keys().map(|id| self.suspect(list, orphan(id)));
+        let orphan =
+            |id: &String| Orphan { provider_id: id.clone(), machine: String::new(), keeps: None, explained: true };
+        let suspects = list.listed.keys().map(|id| self.suspect(list, orphan(id), None));
         let due = suspects.filter(|suspect| suspect.since.is_some()).map(|suspect| suspect.due).min();
         let due = due.filter(|due| *due > list.begun);
         due.map_or(usual, |due| due.max(after(list.ended, SHORTEST)).min(usual))
@@ -185,18 +190,33 @@ impl Search<'_> {
         format!("{} machines have vanished", self.snapshot.vanished)
     }
 
-    fn suspect(&self, list: &List<'_>, orphan: Orphan) -> Suspect {
+    /// The orphans of a list, and the record of those whose Machines were not deleted as far as is known.
+    fn suspects(&self, list: &List<'_>, orphans: Vec<Orphan>, plan: &mut Plan<Call>) -> Vec<Suspect> {
+        let class = self.snapshot.class.as_ref();
+        let unexplained = Unexplained::recorded(class).after(orphans.iter(), self.context.now);
+        if let Some(step) = Step::edit(CONTROL, class, unexplained.patch(class)) {
+            plan.beside("a restart must not forget since when these VMs have no machine", step);
+        }
+        orphans.into_iter().map(|orphan| self.suspect(list, orphan, Some(&unexplained))).collect()
+    }
+
+    /// An orphan that nobody explains is kept until the record has had it for long.
+    fn suspect(&self, list: &List<'_>, orphan: Orphan, unexplained: Option<&Unexplained>) -> Suspect {
         let since = self.context.noted(&note_of(&orphan)).filter(|since| *since >= self.context.connected_since);
         let seen = since.unwrap_or(self.context.now);
         let created = list.listed.get(&orphan.provider_id).and_then(|vm| vm.created);
         let of_age = after(created.unwrap_or(seen), self.settings.minimum_age);
-        Suspect { orphan, since, due: after(seen, self.settings.grace).max(of_age) }
+        let kept = unexplained.filter(|_| !orphan.explained).map(|record| {
+            after(record.since(&orphan.provider_id).unwrap_or(self.context.now), self.settings.vanished_pause)
+        });
+        let due = after(seen, self.settings.grace).max(of_age).max(kept.unwrap_or(of_age));
+        Suspect { orphan, since, due }
     }
 
     /// Why orphans that are due are kept.
     fn held(&self, vanished: &str) -> Option<Problem> {
         let since = self.context.noted(vanished).unwrap_or(self.context.now);
-        let until = after(since, VANISHED_PAUSE);
+        let until = after(since, self.settings.vanished_pause);
         if self.snapshot.vanished > 0 && until > self.context.now {
             let text = format!(
                 "{vanished} from the API server without having been deleted: orphaned VMs may be theirs, and are kept until {until:.0}"

@@ -3,18 +3,18 @@
 use std::{collections::HashMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::SecretReference;
-use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, reasons::unreadable};
+use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, annotations, reasons::unreadable};
 use nodewright_driver::{Class, Driver};
 use nodewright_runtime::{
     cache::Stores,
-    object::{ObjectRef, is_deleting, name, namespace, uid},
+    object::{ObjectRef, annotation, is_deleting, name, namespace, uid},
     scoped_watch::ScopedWatch,
 };
 
 use crate::shared::{
     CONTROL, class_secrets,
     indexes::{MACHINES_BY_CLASS, instance_id, object_key},
-    ledger::{base, set_of},
+    ledger::{Ledger, base, set_of},
     ownership::vm_id,
     usable_class::usable,
 };
@@ -89,6 +89,8 @@ pub struct Fleet {
     pub(super) listed: Vec<Arc<Machine>>,
     /// By the beginning of the names of their Machines: whether a set is about to create some.
     sets: HashMap<String, bool>,
+    /// By the same, those that can be read.
+    ledgers: HashMap<String, Vec<Arc<MachineSet>>>,
 }
 
 impl Fleet {
@@ -111,7 +113,9 @@ impl Fleet {
             let staying =
                 store.owned_by(uid(set.as_ref())).iter().filter(|machine| !is_deleting(machine.as_ref())).count();
             let lacks = !is_deleting(set.as_ref()) && i32::try_from(staying).unwrap_or(i32::MAX) < set.spec.replicas;
-            *fleet.sets.entry(base(name(set.as_ref())).to_owned()).or_default() |= lacks;
+            let base = base(name(set.as_ref()));
+            *fleet.sets.entry(base.to_owned()).or_default() |= lacks;
+            fleet.ledgers.entry(base.to_owned()).or_default().push(set.clone());
         }
         for set in sets.unreadable() {
             fleet.sets.insert(base(set.name()).to_owned(), true);
@@ -125,6 +129,15 @@ impl Fleet {
 
     pub(super) fn names(&self, provider_id: &str) -> bool {
         self.named.contains_key(instance_id(provider_id))
+    }
+
+    /// Whether the ledger of a set has retired the name of a Machine.
+    pub(super) fn has_retired(&self, machine: &str) -> bool {
+        let sets = set_of(machine).and_then(|set| self.ledgers.get(set));
+        sets.into_iter().flatten().any(|set| {
+            let ledger = annotation(set.as_ref(), annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
+            ledger.is_some_and(|ledger| ledger.has_retired(name(set.as_ref()), machine))
+        })
     }
 
     /// Whether a set that lacks Machines may create the one of this name again: it would take over the VM.

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachineClass, MachineSet};
+use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
 use nodewright_driver::ListedVm;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -26,7 +26,7 @@ use super::{
     snapshot::{Fleet, Snapshot},
 };
 use crate::{
-    shared::{CONTROL, indexes::MACHINES_BY_CLASS},
+    shared::{CONTROL, indexes::MACHINES_BY_CLASS, ledger::Ledger},
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, answer, machine, machine_set, secret_store},
 };
 
@@ -125,6 +125,16 @@ fn a_vm_whose_machine_a_set_may_create_again_is_kept() {
 }
 
 #[test]
+fn a_vm_whose_machine_is_retired_is_an_orphan_although_the_set_lacks_machines() {
+    let (machine, _) = of_pool(true);
+    let shown = || listed(&[("1", "a"), ("2", &machine)]);
+    let with =
+        |ledger| World { sets: vec![machine_set("pool", 1, Some(ledger))], ..World::of(vec![running("a", "1")]) };
+    assert_eq!(orphans(&shown(), with("k7f;0")), ["2"], "no set uses a retired name again");
+    assert_eq!(orphans(&shown(), with("k7f;")), [""; 0], "the set is about to create it");
+}
+
+#[test]
 fn of_several_vms_of_a_machine_the_one_stays_that_it_has_or_else_the_oldest() {
     let shown = dated(&[("1", "a", -60), ("2", "a", -90), ("3", "a", -30), ("9", "z", -90)]);
     let with = |machine| World::of(vec![running("z", "9"), machine]);
@@ -159,14 +169,30 @@ struct Process {
     settings: OrphanVmSettings,
     outcomes: Outcomes<Call>,
     notes: Vec<Note>,
+    started: Timestamp,
     connected: Timestamp,
+    /// As the API server has it.
+    class: MachineClass,
 }
 
 impl Process {
-    /// Minutes: period 15, grace 10, minimum age 30.
+    /// Minutes: period 15, grace 10, minimum age 30. A VM without a Machine needs no explanation.
     fn new() -> Self {
+        let settings = OrphanVmSettings { per_pass: 2, vanished_pause: Duration::ZERO, ..OrphanVmSettings::default() };
+        let (notes, started) = (vec![], minutes(0));
+        Self { settings, outcomes: Outcomes::default(), notes, started, connected: started, class: class() }
+    }
+
+    /// With the pause of a day.
+    fn patient() -> Self {
         let settings = OrphanVmSettings { per_pass: 2, ..OrphanVmSettings::default() };
-        Self { settings, outcomes: Outcomes::default(), notes: vec![], connected: minutes(0) }
+        Self { settings, ..Self::new() }
+    }
+
+    /// Another process, which knows what the API server does.
+    fn restarted(self, minute: i64) -> Self {
+        let started = minutes(minute);
+        Self { outcomes: Outcomes::default(), notes: vec![], started, connected: started, ..self }
     }
 
     fn plan(&mut self, minute: i64, snapshot: &Snapshot) -> Plan<Call> {
@@ -174,9 +200,17 @@ impl Process {
             now: minutes(minute),
             connected_since: self.connected,
             notes: &self.notes,
-            ..Context::new(minutes(0), &self.outcomes)
+            ..Context::new(self.started, &self.outcomes)
         };
-        let plan = plan(&context, snapshot, &self.settings, &Uncalled);
+        let snapshot = Snapshot { class: Arc::new(self.class.clone()), ..snapshot.clone() };
+        let plan = plan(&context, &snapshot, &self.settings, &Uncalled);
+        for planned in plan.steps() {
+            if let Step::Edit { patch, .. } = &planned.step {
+                let mut class = serde_json::to_value(&self.class).unwrap();
+                nodewright_testing::json_patch(&mut class, patch).unwrap();
+                self.class = serde_json::from_value(class).unwrap();
+            }
+        }
         if let Some(texts) = &plan.notes {
             let note = |text: &Arc<str>| {
                 let since = Note::since(&self.notes, text).unwrap_or(minutes(minute));
@@ -192,7 +226,7 @@ impl Process {
         let mut swept = vec![];
         loop {
             let plan = self.plan(minute, snapshot);
-            let Some(Step::Call(call)) = plan.steps().map(|planned| &planned.step).next() else { return swept };
+            let Some(call) = call_of(&plan) else { return swept };
             assert!(self.outcomes.begin(call, minutes(minute)), "{plan}");
             let outcome = match call {
                 Call::List(_) => Outcome::Listed(Arc::new(listed.clone())),
@@ -213,6 +247,83 @@ impl Process {
         };
         (0..=until).flat_map(run).collect()
     }
+}
+
+fn call_of(plan: &Plan<Call>) -> Option<&Call> {
+    plan.steps().find_map(|planned| match &planned.step {
+        Step::Call(call) => Some(call),
+        _ => None,
+    })
+}
+
+/// The name of the first Machine of the set `pool`, and the set, which has retired it or has not.
+fn of_pool(is_retired: bool) -> (String, MachineSet) {
+    let ledger: Ledger = "k7f;".parse().unwrap();
+    let name = ledger.name("pool", ledger.lowest_free(&BTreeSet::new(), 1)[0]);
+    (name, machine_set("pool", 0, Some(if is_retired { "k7f;0" } else { "k7f;" })))
+}
+
+#[test]
+fn a_vm_goes_soon_only_if_a_ledger_says_that_its_machine_was_to_go() {
+    let first = |is_retired: bool| {
+        let (name, set) = of_pool(is_retired);
+        let snapshot = World { sets: vec![set], ..World::of(vec![running("a", "1")]) }.snapshot();
+        let list = dated(&[("1", "a", -90), ("2", &name, -90)]);
+        Process::patient().swept(26 * 60, &snapshot, |_| list.clone()).first().map(|(minute, _)| *minute)
+    };
+    assert_eq!(first(true), Some(25));
+    // A day after the first list, which is that of minute 15, and at most a period later.
+    let day = 15 + 24 * 60;
+    assert!(first(false).is_some_and(|at| (day..day + 15).contains(&at)), "it may have vanished: {:?}", first(false));
+}
+
+#[test]
+fn a_restart_does_not_forget_since_when_a_vm_has_no_machine() {
+    let (list, day) = (dated(&[("1", "a", -90), ("2", "b", -90)]), 24 * 60);
+    let swept = |mut process: Process, from: i64, to: i64| {
+        let swept = (from..=to).filter(|minute| !process.run(*minute, &one_machine(), &list).is_empty()).collect();
+        (process, swept)
+    };
+    // Its Machine may have vanished while no manager ran.
+    let (process, early): (_, Vec<i64>) = swept(Process::patient(), 0, 600);
+    assert_eq!(early, [0; 0]);
+    let (process, early) = swept(process.restarted(600), 600, day + 14);
+    assert_eq!(early, [0; 0]);
+    let (process, due) = swept(process.restarted(day + 14), day + 14, day + 60);
+    assert_eq!(due.first(), Some(&(day + 14 + 25)), "the first list of a process, and one that confirms it");
+    // What the record does not have waits for the whole time.
+    let forgotten = Process { class: class(), ..process }.restarted(day + 60);
+    let (_, early) = swept(forgotten, day + 60, 2 * day);
+    assert_eq!(early, [0; 0]);
+}
+
+#[test]
+fn a_class_for_which_another_one_lists_keeps_no_record() {
+    let mut process = Process::patient();
+    process.run(15, &one_machine(), &listed(&[("1", "a"), ("2", "b")]));
+    let recorded = process.class.metadata.annotations.clone().unwrap_or_default();
+    assert!(recorded[annotations::UNEXPLAINED_VMS].contains("p:///2"), "{recorded:?}");
+    process.plan(20, &Snapshot { lister: None, ..one_machine() });
+    assert_eq!(process.class.metadata.annotations.clone().unwrap_or_default().len(), 0);
+}
+
+#[test]
+fn the_record_of_vms_has_an_end() {
+    let list = |vms: std::ops::Range<usize>| -> Listed {
+        let lost = vms.map(|number| (id(&format!("lost-{number:04}")), ListedVm::of("b")));
+        lost.chain([(id("1"), ListedVm::of("a"))]).collect()
+    };
+    let recorded = |process: &Process| {
+        let text = process.class.metadata.annotations.as_ref().and_then(|all| all.get(annotations::UNEXPLAINED_VMS));
+        text.map_or(0, |text| serde_json::from_str::<BTreeMap<String, Timestamp>>(text).unwrap().len())
+    };
+    let mut process = Process::patient();
+    process.run(15, &one_machine(), &list(0..500));
+    assert_eq!(recorded(&process), 100);
+    process.run(30, &one_machine(), &list(0..20));
+    assert_eq!(recorded(&process), 20, "those that are gone make room");
+    process.run(45, &one_machine(), &list(0..0));
+    assert_eq!(recorded(&process), 0);
 }
 
 fn one_machine() -> Snapshot {
@@ -255,7 +366,13 @@ fn nothing_goes_in_doubt() {
     let world = || World::of(vec![running("a", "1")]);
     assert_eq!(swept(world()).len(), 5);
     assert_eq!(swept(World { unreadable: true, ..world() }), [], "a machine cannot be read");
-    assert_eq!(swept(World { vanished: 1, ..world() }), [], "a machine has vanished");
+    let (name, set) = of_pool(true);
+    let vanished = |vanished| {
+        let snapshot = World { sets: vec![set.clone()], vanished, ..world() }.snapshot();
+        let list = dated(&[("1", "a", -90), ("2", &name, -90)]);
+        Process::patient().swept(90, &snapshot, |_| list.clone()).len()
+    };
+    assert_eq!((vanished(0), vanished(1)), (5, 0), "a machine has vanished");
     assert_eq!(swept(World::of(vec![running("a", "7")])), [], "the list lacks a VM");
     let mut dry = Process::new();
     dry.settings.dry_run = true;
@@ -290,7 +407,7 @@ fn an_outage_and_another_version_of_the_class_start_the_time_again() {
 fn a_failed_list_says_so_and_is_repeated_after_a_period() {
     let (mut process, snapshot) = (Process::new(), one_machine());
     let plan = process.plan(15, &snapshot);
-    let Some(Step::Call(call)) = plan.steps().map(|planned| &planned.step).next() else { panic!("{plan}") };
+    let Some(call) = call_of(&plan) else { panic!("{plan}") };
     process.outcomes.begin(call, minutes(15));
     process.outcomes.finish(call, minutes(15), call.timeout_outcome());
     let plan = process.plan(16, &snapshot);

@@ -20,6 +20,7 @@ pub(crate) const USER_DATA: &str = "userData";
 pub(crate) const PENDING: &str = "SecretPending";
 pub(crate) const NOT_READ: &str = "SecretNotRead";
 pub(crate) const NOT_FOUND: &str = "SecretNotFound";
+pub(crate) const USER_DATA_MISSING: &str = "UserDataMissing";
 
 pub(crate) fn scoped_watches(class: &MachineClass) -> Vec<ScopedWatch> {
     let own = class.secret_names().filter(|(of, secret)| *of == namespace(class) && can_exist(secret));
@@ -29,6 +30,15 @@ pub(crate) fn scoped_watches(class: &MachineClass) -> Vec<ScopedWatch> {
 /// A Secret that a class of its namespace names, as far as it is known while a scoped watch requests it.
 pub(crate) fn find(stores: &Stores, secret: &ObjectRef) -> Lookup<Secret> {
     if can_exist(&secret.name) { stores.named(secret, NAMEABLE) } else { Lookup::Missing }
+}
+
+pub(crate) fn has_user_data(secret: &Secret) -> bool {
+    secret.data.as_ref().is_some_and(|data| data.contains_key(USER_DATA))
+}
+
+/// What to do about a class whose Secrets have no user data.
+pub(crate) fn without_user_data() -> String {
+    format!("no secret of the class has the key {USER_DATA:?}: add it; until then no VM is created")
 }
 
 pub(crate) fn not_read(secret: &str, why: &str) -> String {

@@ -24,6 +24,8 @@ const WORDS: u32 = LETTERS * LETTERS * LETTERS;
 const ORDINALS: u32 = WORDS * LETTERS * LETTERS;
 /// Spreads adjacent ordinals. Coprime to 27, so that the multiplication by it is a bijection of the words.
 const SPREAD: u32 = 7_919;
+/// The inverse of [`SPREAD`] modulo the words.
+const GATHER: u32 = 14_354;
 pub(crate) const SUFFIX: usize = 5;
 const LONGEST_NAME: usize = 63;
 
@@ -88,6 +90,26 @@ impl Ledger {
     /// The ordinal in a Machine's annotation, if it matches the Machine's name.
     pub fn ordinal(&self, set: &str, machine: &str, noted: Option<&str>) -> Option<Ordinal> {
         let ordinal = Ordinal(noted?.parse().ok().filter(|number| *number < ORDINALS)?);
+        (self.name(set, ordinal) == machine).then_some(ordinal)
+    }
+
+    /// Whether a Machine's name is that of an ordinal that is used up: a set wanted this Machine to go, or saw its deletion.
+    pub fn has_retired(&self, set: &str, machine: &str) -> bool {
+        self.ordinal_of(set, machine).is_some_and(|ordinal| self.is_retired(ordinal))
+    }
+
+    /// The ordinal from which a name was made.
+    fn ordinal_of(&self, set: &str, machine: &str) -> Option<Ordinal> {
+        let suffix = machine.strip_prefix(base(set))?.strip_prefix('-').filter(|suffix| suffix.len() == SUFFIX)?;
+        let digit = |byte: u8| u32::try_from(ALPHABET.iter().position(|letter| *letter == byte)?).ok();
+        let digits = suffix.bytes().map(digit).collect::<Option<Vec<_>>>()?;
+        let word = (digits[0] * LETTERS + digits[1]) * LETTERS + digits[2];
+        // The fourth letter and the fifth have the page besides.
+        let high = (digits[3] + 2 * LETTERS * LETTERS - digits[0] - 5 * digits[2] - 11) % LETTERS;
+        let low = (digits[4] + 2 * LETTERS * LETTERS - digits[1] - 7 * digits[2] - 3) % LETTERS;
+        let place = (word + WORDS - self.seed) % WORDS * GATHER % WORDS;
+        // The fifth letter depends on the whole page, and its multiples of 27 are nothing there.
+        let ordinal = Ordinal((high * LETTERS + low) * WORDS + place);
         (self.name(set, ordinal) == machine).then_some(ordinal)
     }
 
@@ -271,6 +293,23 @@ mod tests {
             for word in (0..WORDS).step_by(7) {
                 assert!(seen.insert(ledger.name("s", Ordinal(page * WORDS + word))));
             }
+        }
+    }
+
+    #[test]
+    fn a_name_tells_its_ordinal() {
+        let long = "a".repeat(70);
+        for (ledger, set) in [(Ledger::seeded("b"), "s"), (Ledger::seeded("c"), long.as_str())] {
+            for number in (0..ORDINALS).step_by(997).chain([1, WORDS - 1, WORDS, ORDINALS - 1]) {
+                let name = ledger.name(set, Ordinal(number));
+                assert_eq!(ledger.ordinal_of(set, &name), Some(Ordinal(number)), "{name}");
+            }
+        }
+        let ledger = Ledger::seeded("b").retire(ordinals([3]));
+        assert!(ledger.has_retired("s", &ledger.name("s", Ordinal(3))));
+        assert!(!ledger.has_retired("s", &ledger.name("s", Ordinal(4))));
+        for other in ["s", "s-", "s-aaaaa", "s-bbb", "other-bbbbb", "s-99999"] {
+            assert!(!ledger.has_retired("s", other), "{other}");
         }
     }
 

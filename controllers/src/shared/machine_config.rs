@@ -6,17 +6,15 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::Resource;
 use nodewright_api::{
-    machine_config::{
-        GENERATED_BY, GROUP, KubeletConfig, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE, WORKER,
-    },
-    reasons::machine_config_pool::MACHINE_CONFIG_OPERATOR_RUNS,
+    machine_config::{GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE, WORKER},
+    reasons::machine_config_pool::{MACHINE_CONFIG_OPERATOR_RUNS, MACHINE_CONFIG_OPERATOR_UNKNOWN},
     selector,
 };
 use nodewright_render::Input;
 use nodewright_runtime::{
     cache::{Lookup, Stores, Unreadable},
     effect::Effect,
-    object::{ObjectRef, annotation, controller, label, name},
+    object::{ObjectRef, annotation, label, name},
     plan::{Context, Plan},
     scoped_watch::ScopedWatch,
 };
@@ -26,6 +24,9 @@ use crate::shared::TARGET;
 
 /// The value of [`GENERATED_BY`] on what we make.
 pub(crate) const VERSION: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
+
+/// What etcd takes in a request, less what comes with an object.
+pub(crate) const LARGEST: usize = (1536 - 16) << 10;
 
 /// A MachineConfig as the cache has it: of a rendered one, which may have a megabyte, the metadata alone.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -39,7 +40,7 @@ pub(crate) struct CachedConfig {
 
 impl From<MachineConfig> for CachedConfig {
     fn from(object: MachineConfig) -> Self {
-        let is_rendered = is_rendered(&object);
+        let is_rendered = object.is_rendered();
         Self { metadata: object.metadata, spec: (!is_rendered).then_some(object.spec) }
     }
 }
@@ -50,12 +51,6 @@ impl CachedConfig {
         let is_generated = annotation(self, GENERATED_BY).is_some();
         Some(Input { name: name(self), role: label(self, ROLE), is_generated, spec: self.spec.as_ref()? })
     }
-}
-
-/// Whether a MachineConfig is the result of a rendering: a pool controls it.
-fn is_rendered(object: &MachineConfig) -> bool {
-    controller(object)
-        .is_some_and(|owner| owner.kind == "MachineConfigPool" && owner.api_version.split('/').next() == Some(GROUP))
 }
 
 /// The MachineConfigs that a pool selects, in the order of the merge. Rendered ones are none.
@@ -116,33 +111,47 @@ impl Operator {
     }
 
     /// Whether we must not act; then the plan says why, and when to look again.
+    ///
+    /// The plan notes the last renewal in both cases, so that a Lease that stands still holds up but once. A plan with notes of its
+    /// own adds them.
     pub(crate) fn holds_up<E: Effect>(&self, context: &Context<'_, E>, plan: &mut Plan<E>) -> bool {
+        plan.notes = self.renewal().map(|(_, note, _)| vec![note.into()]);
         let Some(obstacle) = self.obstacle(context) else { return false };
-        plan.notes = obstacle.note.map(|note| vec![note.into()]);
-        plan.wait(MACHINE_CONFIG_OPERATOR_RUNS, format!("machine-config-operator runs: {}", obstacle.text));
+        match obstacle.until {
+            Some(_) => {
+                plan.wait(MACHINE_CONFIG_OPERATOR_RUNS, format!("machine-config-operator runs: {}", obstacle.text))
+            }
+            None => plan
+                .wait(MACHINE_CONFIG_OPERATOR_UNKNOWN, format!("machine-config-operator may run: {}", obstacle.text)),
+        };
         plan.wake = obstacle.until;
         true
     }
 
-    /// Why we must not act; with a note for the next plan, and when to look again.
-    ///
-    /// Its Lease counts as renewed until we have seen it unchanged for its own duration: clocks need not agree.
-    fn obstacle<E: Effect>(&self, context: &Context<'_, E>) -> Option<Obstacle> {
-        let lease = match &self.0 {
-            Lookup::Missing => return None,
-            Lookup::Found(lease) => lease,
-            Lookup::Pending => return Some(Obstacle::of("its Lease has yet to be read")),
-            Lookup::Failed(why) => return Some(Obstacle::of(format!("its Lease cannot be read: {why}"))),
-            Lookup::Unreadable(_) => return Some(Obstacle::of("its Lease cannot be read")),
-        };
+    /// Who holds the Lease, a note of its last renewal, and for how long that counts.
+    fn renewal(&self) -> Option<(&str, String, SignedDuration)> {
+        let Lookup::Found(lease) = &self.0 else { return None };
         let spec = lease.spec.as_ref()?;
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
         let renewed = spec.renew_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
-        let note = format!("machine-config-operator renewed {renewed}");
         let duration = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
+        Some((holder, format!("machine-config-operator renewed {renewed}"), duration))
+    }
+
+    /// Why we must not act, and when to look again.
+    ///
+    /// Its Lease counts as renewed until we have seen it unchanged for its own duration: clocks need not agree.
+    fn obstacle<E: Effect>(&self, context: &Context<'_, E>) -> Option<Obstacle> {
+        match &self.0 {
+            Lookup::Missing | Lookup::Found(_) => {}
+            Lookup::Pending => return Some(Obstacle::of("its Lease has yet to be read")),
+            Lookup::Failed(why) => return Some(Obstacle::of(format!("its Lease cannot be read: {why}"))),
+            Lookup::Unreadable(_) => return Some(Obstacle::of("its Lease cannot be read")),
+        }
+        let (holder, note, duration) = self.renewal()?;
         let over = context.noted(&note).unwrap_or(context.now).checked_add(duration).unwrap_or(Timestamp::MAX);
         let text = format!("its Lease is held by {holder}; it has to be scaled down first");
-        (over > context.now).then_some(Obstacle { text, note: Some(note), until: Some(over) })
+        (over > context.now).then_some(Obstacle { text, until: Some(over) })
     }
 }
 
@@ -150,13 +159,12 @@ impl Operator {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Obstacle {
     text: String,
-    note: Option<String>,
     until: Option<Timestamp>,
 }
 
 impl Obstacle {
     fn of(text: impl Into<String>) -> Self {
-        Self { text: text.into(), note: None, until: None }
+        Self { text: text.into(), until: None }
     }
 }
 
@@ -180,6 +188,11 @@ mod tests {
         assert!(own.spec.is_some() && own.input().is_some());
         let rendered: CachedConfig = object("b").owned_by(&pool).with("/spec", spec).build();
         assert!(rendered.spec.is_none() && rendered.input().is_none());
+        // What `kubectl delete --cascade=orphan` of its pool leaves.
+        let name = "rendered-infra-0123456789abcdef0123456789abcdef";
+        let left = object(name).annotation(GENERATED_BY, VERSION).with("/spec", json!({"kernelArguments": ["a"]}));
+        let left: CachedConfig = left.build();
+        assert!(left.spec.is_none() && left.input().is_none());
     }
 
     fn lease(holder: &str, renewed: &str) -> Operator {
@@ -201,8 +214,7 @@ mod tests {
         let held = lease("pod-1", "2020-01-01T00:00:00.000000Z");
         let obstacle = held.obstacle(&fresh).unwrap();
         assert_eq!(obstacle.until, Some("2026-06-01T12:02:17Z".parse().unwrap()));
-        let note =
-            |since: &str| [Note { text: obstacle.note.as_deref().unwrap().into(), since: since.parse().unwrap() }];
+        let note = |since: &str| [Note { text: held.renewal().unwrap().1.into(), since: since.parse().unwrap() }];
         let (recent, old) = (note("2026-06-01T11:58:00Z"), note("2026-06-01T11:57:43Z"));
         assert!(held.obstacle(&Context { notes: &recent, ..Context::new(now, &outcomes) }).is_some());
         assert_eq!(held.obstacle(&Context { notes: &old, ..Context::new(now, &outcomes) }), None);

@@ -3,10 +3,12 @@
 
 pub(crate) mod availability;
 pub(crate) mod class_secrets;
+pub(crate) mod conditions;
 pub(crate) mod drain;
 pub mod fleet;
 pub(crate) mod freeze;
 pub(crate) mod frozen;
+pub(crate) mod generated;
 pub(crate) mod indexes;
 pub mod ledger;
 pub(crate) mod machine_config;
@@ -15,6 +17,7 @@ pub(crate) mod metadata;
 pub(crate) mod node;
 pub(crate) mod ownership;
 pub(crate) mod patch;
+pub(crate) mod preservation;
 pub mod renderer;
 pub mod schema;
 pub(crate) mod status_writer;

@@ -37,6 +37,12 @@ pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
     noted_node(machine).or(machine.node_name())
 }
 
+/// Whether a Node of the Machine may have joined: its status does not say that it is awaited, or that it did not come in time.
+pub(crate) fn may_have_joined(machine: &Machine) -> bool {
+    let noted = machine.condition(conditions::machine::NODE_JOINED);
+    !matches!(noted.and_then(|noted| noted.reason.as_deref()), Some(NODE_AWAITED | JOIN_TIMEOUT))
+}
+
 /// Whether a Machine reports a conflict that forbids actions: several Machines name its VM, or several Nodes do.
 pub(crate) fn is_disputed(machine: &Machine) -> bool {
     let disputes = [reasons::machine::PROVIDER_ID_NOT_UNIQUE, reasons::machine::SEVERAL_NODES];

@@ -9,7 +9,7 @@ use kube::core::object::HasStatus;
 use nodewright_api::{
     ConditionStatus, LastOperation, Machine, MachineClassStatus, MachineDeploymentStatus, MachinePhase, MachineSet,
     MachineSetStatus, MachineSummary, OperationState,
-    machine_config::{KubeletConfigStatus, MachineConfigPoolStatus},
+    machine_config::{ControllerConfigStatus, KubeletConfigStatus, MachineConfigPoolStatus},
 };
 use nodewright_runtime::{
     apply_configuration::{ApplyConfiguration, Subresource},
@@ -96,7 +96,14 @@ macro_rules! status {
     )*};
 }
 
-status!(KubeletConfigStatus, MachineClassStatus, MachineConfigPoolStatus, MachineDeploymentStatus, MachineSetStatus);
+status!(
+    ControllerConfigStatus,
+    KubeletConfigStatus,
+    MachineClassStatus,
+    MachineConfigPoolStatus,
+    MachineDeploymentStatus,
+    MachineSetStatus
+);
 
 #[derive(Clone, PartialEq, Serialize)]
 pub(crate) struct StatusPart<K: HasStatus> {

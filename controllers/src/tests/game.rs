@@ -146,6 +146,9 @@ impl Game {
         let Bounds { most, least_ready } = self.bounds;
         assert!(all <= most, "{all} machines of at most {most}\n{}", self.log);
         assert!(ready >= least_ready, "{ready} of at least {least_ready} are ready\n{}", self.log);
+        // What was reached since the user's last change is not lost again.
+        let now = self.bounds();
+        self.bounds = Bounds { most: most.min(now.most), least_ready: least_ready.max(now.least_ready) };
     }
 
     fn deployment_acts(&mut self) -> bool {

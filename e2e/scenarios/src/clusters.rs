@@ -42,6 +42,12 @@ pub async fn with_mcm_crds() -> TestResult<Arc<Cluster>> {
     WITH_MCM_CRDS.get_or_try_init(|| on_shared_runtime(start)).await.cloned()
 }
 
+/// A control plane for one scenario, with Kubernetes' garbage collector.
+pub async fn with_garbage_collector() -> TestResult<Arc<Cluster>> {
+    let controllers = vec!["garbage-collector-controller".to_owned()];
+    Cluster::start(ControlPlaneOptions { controllers, scheduler: false, ..Cluster::options() }, true).await
+}
+
 /// A control plane for one scenario, which may break it. It has no controller manager, because that would exit together with
 /// the API server. Dropping it stops it.
 pub async fn exclusive() -> TestResult<Arc<Cluster>> {

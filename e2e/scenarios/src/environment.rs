@@ -91,6 +91,7 @@ pub struct EnvironmentBuilder {
     webhooks: bool,
     apart: bool,
     alone: bool,
+    garbage_collector: bool,
     real_nodes: bool,
     mostly_waits: bool,
     cluster: Option<Arc<Cluster>>,
@@ -154,6 +155,12 @@ impl EnvironmentBuilder {
         Self { alone: true, ..self }
     }
 
+    /// Uses a control plane of its own, with Kubernetes' garbage collector.
+    #[must_use]
+    pub fn with_garbage_collector(self) -> Self {
+        Self { alone: true, garbage_collector: true, ..self }
+    }
+
     /// Uses this control plane, which the scenario may break.
     #[must_use]
     pub fn on(self, cluster: &Arc<Cluster>) -> Self {
@@ -174,6 +181,7 @@ impl EnvironmentBuilder {
         let cluster = match (&self.cluster, self.alone, self.webhooks) {
             (Some(given), ..) => Arc::clone(given),
             _ if self.real_nodes => clusters::with_real_nodes().await?,
+            _ if self.garbage_collector => clusters::with_garbage_collector().await?,
             (None, true, _) => clusters::exclusive().await?,
             (None, false, true) => clusters::with_webhooks().await?,
             (None, false, false) => Cluster::shared().await?,
@@ -277,6 +285,7 @@ impl Environment {
             webhooks: false,
             apart: false,
             alone: false,
+            garbage_collector: false,
             real_nodes: false,
             mostly_waits: false,
             cluster: None,

@@ -19,7 +19,8 @@
 //!
 //! By default all scenarios of a test process share one control plane, which ends with the process. With [`EXTERNAL_VARIABLE`],
 //! or `KUBECONFIG` and `NODEWRIGHT_E2E=external`, they run against that cluster; scenarios that need more than an API server
-//! are then skipped, with a message. [`CRDS_VARIABLE`]`=mcm` uses machine-controller-manager's CRDs instead of ours.
+//! are then skipped, with a message. [`CRDS_VARIABLE`]`=mcm` uses machine-controller-manager's CRDs, and OpenShift's of node
+//! configuration, instead of ours.
 //!
 //! # Guarantees
 //! * No check of a transient state relies on a snapshot: [`History`] and the cloud's own log hold every change, in order.
@@ -48,6 +49,7 @@ pub use self::{
 pub use nodewright_e2e_control_plane::{
     history::{self, Change, History},
     testing::{
-        CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster,
+        CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, machine_config_crds,
+        skip_on_external_cluster,
     },
 };

@@ -35,8 +35,11 @@ fn config(folder: &str) -> PathBuf {
 #[tokio::test]
 async fn the_components_render() -> TestResult {
     let kubectl = binaries().await?.join("kubectl");
-    let scratch = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
-    let up = "../".repeat(3);
+    // kustomize takes relative paths alone, and the folder of builds may be anywhere.
+    let target = config("../target");
+    std::fs::create_dir_all(&target)?;
+    let scratch = tempfile::tempdir_in(target)?;
+    let up = "../".repeat(2);
     for (component, expected, times) in [
         ("certmanager", "--webhook-cert-dir=/certificates", 1),
         ("certmanager", "cert-manager.io/inject-ca-from: nodewright-system/nodewright-webhook", 2),
@@ -112,6 +115,8 @@ async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
         ("update leases/machine-controller-manager", NAMESPACE),
         ("update leases/nodewright-machine-config", NAMESPACE),
         ("create events", NAMESPACE),
+        ("create events", "default"),
+        ("patch events", "default"),
         ("list machines", ""),
         ("delete nodes", ""),
         ("patch nodes/n1", ""),
@@ -121,6 +126,8 @@ async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
         ("patch mutatingwebhookconfigurations/nodewright-nodewright-system", ""),
         ("delete machineconfigs.machineconfiguration.openshift.io", ""),
         ("patch machineconfigpools.machineconfiguration.openshift.io --subresource=status", ""),
+        ("patch controllerconfigs.machineconfiguration.openshift.io", ""),
+        ("patch controllerconfigs.machineconfiguration.openshift.io --subresource=status", ""),
         ("watch leases/machine-config-controller", ""),
         ("create tokenreviews", ""),
         ("create subjectaccessreviews", ""),
@@ -133,6 +140,7 @@ async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
         ("delete machinedeployments", NAMESPACE),
         ("delete machineclasses", NAMESPACE),
         ("create machines", "default"),
+        ("create events", "kube-system"),
         ("get machines", "default"),
         ("watch machines", ""),
         ("get secrets", "default"),
@@ -144,7 +152,7 @@ async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
         ("watch leases", ""),
         ("create machineconfigpools.machineconfiguration.openshift.io", ""),
         ("delete kubeletconfigs.machineconfiguration.openshift.io", ""),
-        ("patch controllerconfigs.machineconfiguration.openshift.io", ""),
+        ("delete controllerconfigs.machineconfiguration.openshift.io", ""),
         ("create nodes", ""),
         ("create pods", NAMESPACE),
         ("create pods --subresource=exec", NAMESPACE),
@@ -211,6 +219,7 @@ async fn the_service_account_can_register_the_webhooks(plane: &ControlPlane) -> 
         connection: Connection::new(client, agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(|_| Ok(vec![])),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
+        extensions: None,
         spans: Spans::disabled(),
         clock: boot_clock(),
         limits: Limits::default(),

@@ -179,6 +179,12 @@ async fn only_specs_need_the_webhooks(plane: &ControlPlane) -> TestResult {
     is_missed(merge(&pools, "filled", json!({"spec": {"replicas": 7}})).await);
     is_missed(merge(&classes, "demo-small", json!({"providerSpec": {"cluster": "other"}})).await);
     is_missed(merge(&classes, "demo-small", json!({"provider": null})).await);
+    let annotated = |key: &str| json!({"metadata": {"annotations": {key: "a"}}});
+    is_missed(merge(&pools, "filled", annotated("nodewright.dev/deletion-ordr")).await);
+    is_missed(merge(&pools, "filled", annotated("node.machine.sapcloud.io/trigger-deletion-by-mcm")).await);
+    for key in ["nodewright.dev/sized-for", TRACE, "example.com/a"] {
+        merge(&pools, "filled", annotated(key)).await?;
+    }
 
     let metadata = json!({"metadata": {"finalizers": ["machine.sapcloud.io/machine-controller-manager"]}});
     for (api, name) in [(&pools, "filled"), (&classes, "demo-small"), (&machines, "kept")] {
@@ -242,6 +248,7 @@ fn options(client: Client) -> Options {
         connection: Connection::new(client, agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(cluster_is_given),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
+        extensions: None,
         spans: Spans::disabled(),
         clock: boot_clock(),
         limits: Limits::default(),

@@ -13,6 +13,7 @@ use super::{
     foreign::seed_lost_vms,
     names::{DEPLOYMENTS, DRAIN_WATCHED, MACHINES, MANAGER, POOL, SECOND, SETS, WATCHED, is_foreign, prefix},
     oracles::Oracles,
+    pools,
     process::Slot,
     schedule::Act,
     users,
@@ -99,6 +100,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
         // A schedule holds only fault orders that the cloud accepts.
         Act::Cloud(order) => drop(cluster.cloud().fault(order.clone())),
         Act::Err(mistake, seconds) => users::err(cluster, mistake, *seconds),
+        Act::Pool(change) => pools::change(&server, &cluster.oracles, change),
         Act::KillVm(number) => {
             if let Some(Vm { id, name, .. }) = vm(cluster, *number) {
                 drop(cluster.cloud().kill(&id));

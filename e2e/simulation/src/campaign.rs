@@ -10,6 +10,7 @@ use std::{
 };
 
 use super::{
+    limits::Limits,
     names::DRAIN_WATCHED,
     oracles::Counts,
     run::{Report, Run, Scenario},
@@ -35,6 +36,7 @@ impl Reference {
             quiet: false,
             bookmarks: None,
             calls_at_once: None,
+            limits: Limits::default(),
             workload: None,
             schedule: Schedule::default(),
             ..run.clone()

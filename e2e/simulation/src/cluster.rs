@@ -12,6 +12,7 @@ use super::{
     foreign::{judge_foreign, provider_id, seed_bystander, written_node},
     names::{CLASSES, DEPLOYMENTS, FIRST, LEASES, NAMESPACE, SECOND},
     oracles::Oracles,
+    pools::has_pool,
     process::{Slot, Surroundings},
     schedule::Schedule,
     trace::Trace,
@@ -77,7 +78,7 @@ impl SimulatedCluster {
         let adversary = Adversary::new(schedule, design, clocks, trace.clone());
         adversary.keep_secret(SECRET);
         adversary.keep_secret(SECRET_TEXT);
-        let oracles = Arc::new(Mutex::new(Oracles::default()));
+        let oracles = Arc::new(Mutex::new(Oracles::limited(design.limits)));
         if schedule.only_users_err() {
             oracles.lock().only_users_err();
         }
@@ -109,6 +110,8 @@ impl SimulatedCluster {
             seed: design.seed,
             elects: design.elects,
             calls_at_once: design.calls_at_once,
+            limits: design.limits,
+            has_pool: has_pool(schedule),
         };
         let around_second = Surroundings { clock: second, ..around.clone() };
         let first = Slot::start(FIRST, &around);
@@ -140,6 +143,11 @@ impl SimulatedCluster {
 
     pub(super) fn cloud(&self) -> &LocalCloud {
         &self.around.cloud
+    }
+
+    /// Shows the oracles what has happened in the cloud. Not all of it is followed by a change at the API server.
+    pub(super) fn look_at_cloud(&self) {
+        judge_cloud(&self.around.cloud, &self.around.adversary, &self.oracles, |_, _| {});
     }
 
     /// Ends the cluster. Removes the observers from the servers, because the observers hold the servers in turn.
@@ -185,13 +193,7 @@ fn watch_over(
         note_lease(&adversary, change);
         adversary.note_version(change.version);
         trace.line(format_args!("{} {}", change.path, describe(change)));
-        cloud.with(|cloud, now| {
-            cloud.advance(now);
-            let mut oracles = oracles.lock();
-            oracles.note_youngest(adversary.youngest());
-            oracles.cloud(cloud.memory());
-            oracles.change(change, cloud.memory());
-        });
+        judge_cloud(&cloud, &adversary, &oracles, |oracles, memory| oracles.change(change, memory));
         if KEPT.iter().any(|kind| change.path.contains(kind)) {
             pods_changed.notify_one();
         }
@@ -242,4 +244,20 @@ fn seed(server: &ApiServer, design: &Design) {
         );
     }
     server.seed(DEPLOYMENTS, pool(design));
+}
+
+/// Lets the oracles judge what has happened in the cloud, and then `more`.
+fn judge_cloud(
+    cloud: &LocalCloud,
+    adversary: &Adversary,
+    oracles: &Mutex<Oracles>,
+    more: impl FnOnce(&mut Oracles, &Memory),
+) {
+    cloud.with(|cloud, now| {
+        cloud.advance(now);
+        let mut oracles = oracles.lock();
+        oracles.note_youngest(adversary.youngest());
+        oracles.cloud(cloud.memory());
+        more(&mut oracles, cloud.memory());
+    });
 }

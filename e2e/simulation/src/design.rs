@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{
+    limits::Limits,
     names::{NAMESPACE, node_labels},
     trace::Detail,
     workload::Workload,
@@ -26,6 +27,7 @@ pub(super) struct Design {
     pub(super) bookmarks: Option<u32>,
     /// The limit for concurrent calls to the cloud, if any.
     pub(super) calls_at_once: Option<usize>,
+    pub(super) limits: Limits,
     /// The pods, if there are any.
     pub(super) workload: Option<Workload>,
     /// The detail of the trace.

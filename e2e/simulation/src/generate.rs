@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use super::{
+    limits::Limits,
     names::{DRAIN_WATCHED, GARBLED, WATCHED},
     run::Run,
     schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
@@ -49,6 +50,7 @@ pub fn run(seed: u64) -> Run {
         quiet,
         bookmarks,
         calls_at_once: None,
+        limits: Limits::default(),
         workload: None,
         phases,
         schedule,

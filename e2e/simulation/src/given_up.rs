@@ -58,6 +58,7 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             quiet: false,
             bookmarks: None,
             calls_at_once: None,
+            limits: super::limits::Limits::default(),
             workload: None,
             detail: Detail::Brief,
         };

@@ -13,6 +13,7 @@
 //! | `oracles`, `replacements`, `drains`, `leases` | the invariants, checked at each change; replacements; drains; who may write when |
 //! | `users` | users' mistakes that no controller expects |
 //! | `clock`, `trace` | clocks that jump and sleep; the trace, line by line |
+//! | [`pools`] | a pool of node configuration, and the invariant for what it names |
 //! | [`workload`] | pods with volumes and disruption budgets, and the controllers that keep them |
 //! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
 //! | [`scenarios`] | named runs, written by hand |
@@ -38,9 +39,11 @@ pub mod generate;
 #[cfg(test)]
 mod given_up;
 mod leases;
+mod limits;
 mod lost;
 mod names;
 mod oracles;
+pub mod pools;
 mod process;
 mod quiescence;
 mod replacements;
@@ -53,6 +56,7 @@ mod users;
 pub mod workload;
 
 pub use self::{
+    limits::Limits,
     oracles::Counts,
     run::{Report, Run, Scenario},
     schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},

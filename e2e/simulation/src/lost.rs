@@ -14,6 +14,8 @@ pub(super) fn settings() -> OrphanVmSettings {
         period: Duration::from_mins(5),
         grace: Duration::from_mins(5),
         minimum_age: Duration::from_mins(15),
+        // Less than the age: what one of them holds up must not hide that the other one does not.
+        vanished_pause: Duration::from_mins(10),
         per_pass: 1,
         dry_run: false,
     }
@@ -23,6 +25,10 @@ pub(super) fn settings() -> OrphanVmSettings {
 #[derive(Default)]
 pub(super) struct LostVms {
     made: BTreeMap<String, Instant>,
+    /// The one that was told to go last.
+    last: Option<(String, Instant)>,
+    /// When a list of all VMs was last spoilt.
+    spoilt: Option<Instant>,
 }
 
 impl LostVms {
@@ -30,9 +36,22 @@ impl LostVms {
         self.made.insert(name.to_owned(), Instant::now());
     }
 
+    pub(super) fn list_spoilt(&mut self) {
+        self.spoilt = Some(Instant::now());
+    }
+
     /// Returns the violation, if a manager must not delete the VM yet.
-    pub(super) fn told_to_go(&self, name: &str, youngest: Option<Instant>) -> Option<String> {
+    pub(super) fn told_to_go(&mut self, name: &str, youngest: Option<Instant>) -> Option<String> {
         let settings = settings();
+        let last = self.last.replace((name.to_owned(), Instant::now()));
+        // One for each list, and a list each period. Half of one is left for a deletion that takes long.
+        if let Some((other, at)) = last.filter(|(other, at)| other != name && at.elapsed() < settings.period / 2) {
+            let pause = at.elapsed();
+            return Some(format!("I22: VM {name}, which no machine has, was told to go {pause:?} after VM {other}"));
+        }
+        if self.spoilt.is_some_and(|spoilt| spoilt.elapsed() < settings.grace / 2) {
+            return Some(format!("I22: VM {name}, which no machine has, was told to go after a list that lacks VMs"));
+        }
         let is_early =
             |since: Option<Instant>, wait: Duration| since.is_some_and(|since| since.elapsed() + GRANULARITY < wait);
         if is_early(self.made.get(name).copied(), settings.minimum_age) {

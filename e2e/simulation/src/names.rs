@@ -57,7 +57,10 @@ pub(super) fn is_lost(name: &str) -> bool {
     name.starts_with(LOST)
 }
 
+/// The prefix of the names of Nodes of the pool of node configuration, which no machine has.
+pub(super) const CONFIGURED: &str = "configured-";
+
 /// Whether a VM or a Node of this name belongs to no machine.
 pub(super) fn is_foreign(name: &str) -> bool {
-    [BYSTANDER, BY_HAND].contains(&name)
+    [BYSTANDER, BY_HAND].contains(&name) || name.starts_with(CONFIGURED)
 }

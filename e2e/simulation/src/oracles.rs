@@ -16,8 +16,10 @@ use tokio::time::Instant;
 use super::{
     disputes::Disputes,
     drains::Drains,
+    limits::{Limited, Limits},
     lost::LostVms,
     names::{COPY, MACHINES, is_foreign, is_lost},
+    pools::Pools,
     replacements::Replacements,
     schedule::Act,
 };
@@ -37,6 +39,8 @@ pub(super) struct Oracles {
     machines: BTreeMap<String, Machine>,
     /// Whether users make the only errors, and no machine is removed by force.
     only_users_err: bool,
+    /// Whether there has been a machine without an owner: only those can be too many for a set.
+    some_lost_owners: bool,
     cordoned: BTreeSet<String>,
     /// The names of ready Nodes.
     ready_nodes: BTreeSet<String>,
@@ -54,6 +58,8 @@ pub(super) struct Oracles {
     replacements: Replacements,
     disputes: Disputes,
     lost: LostVms,
+    limited: Limited,
+    pub(super) pools: Pools,
     /// Set in runs with pods.
     drains: Option<Drains>,
     /// When the youngest running manager started.
@@ -89,6 +95,11 @@ struct Wanted {
 }
 
 impl Oracles {
+    /// The oracles of a run with these limits.
+    pub(super) fn limited(limits: Limits) -> Self {
+        Self { limited: Limited::by(limits), ..Self::default() }
+    }
+
     pub(super) fn violations(&self) -> &[String] {
         &self.violations
     }
@@ -177,6 +188,7 @@ impl Oracles {
     /// Notes the death of the VM of the machine with this name.
     pub(super) fn died(&mut self, name: &str) {
         self.replacements.is_dead(name);
+        self.limited.died(name);
         if let Some(deaths) = self.deaths {
             self.replacements.died(name, deaths.saturating_sub(1));
         }
@@ -235,8 +247,9 @@ impl Oracles {
         if let Some(drains) = &mut self.drains {
             self.violations.extend(drains.change(plural, name, change));
         }
+        self.violations.extend(self.pools.change(change));
         let freeze = |state: Option<&Value>| state.is_some_and(|it| it["metadata"]["labels"]["freeze"] == "True");
-        if freeze(new) && !freeze(old) {
+        if freeze(new) && !freeze(old) && !self.some_lost_owners {
             self.violations.push(format!("I23: {plural} {name} is frozen, and has not too many machines"));
         }
         let counted = ["machinedeployments", "machinesets", "machines", "nodes"].contains(&plural);
@@ -250,6 +263,8 @@ impl Oracles {
                 self.machine(name, old, new, cloud);
                 self.disputes.machine(old, new);
                 let wrong = self.replacements.machine(old, new);
+                self.violations.extend(wrong);
+                let wrong = self.limited.machine(name, old, new);
                 self.violations.extend(wrong);
             }
             "machinedeployments" => self.deployment(new),
@@ -290,6 +305,7 @@ impl Oracles {
                     is_owned: !new["metadata"]["ownerReferences"].is_null(),
                     is_deleting: !new["metadata"]["deletionTimestamp"].is_null(),
                 };
+                self.some_lost_owners |= !machine.is_owned;
                 self.look_at_copy(&machine);
                 let had_status = old.is_some_and(|old| !old["status"].is_null());
                 if machine.is_deleting && had_status && new["status"].is_null() {
@@ -362,6 +378,7 @@ impl Oracles {
             match event.kind {
                 EventKind::CreateAccepted => self.vm_made(event, cloud),
                 EventKind::DeleteAccepted => self.vm_told_to_go(event),
+                EventKind::FaultStruck if event.name.is_none() && is_list(event) => self.lost.list_spoilt(),
                 EventKind::VmGone if event.name.as_deref().is_some_and(|name| is_foreign(name) || is_lost(name)) => {}
                 EventKind::VmGone => self.counts.0.entry("vms".to_owned()).or_default().1 += 1,
                 _ => {}
@@ -445,4 +462,9 @@ fn kind_and_name(path: &str) -> Option<(&str, &str)> {
     let mut parts = path.rsplit('/');
     let (name, plural) = (parts.next()?, parts.next()?);
     Some((plural, name))
+}
+
+/// Whether a fault struck a list. One of all VMs names no machine.
+fn is_list(event: &Event) -> bool {
+    event.note.as_deref().is_some_and(|note| note.ends_with("struck List"))
 }

@@ -5,8 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    machine::{BrakeSettings, Settings},
-    machine_config_pool,
+    machine::Settings,
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
@@ -24,10 +23,12 @@ use super::{
     adversary::Adversary,
     calls::Calls,
     clock::JumpingClock,
+    limits::Limits,
     lost,
     names::{LEASES, NAMESPACE, prefix},
+    pools,
 };
-use nodewright_controllers::shared::{CONTROL, TARGET, fleet::FleetSettings};
+use nodewright_controllers::shared::{CONTROL, TARGET};
 use nodewright_e2e_cloud::LocalCloud;
 
 /// The time until an ended process is running again.
@@ -47,6 +48,10 @@ pub(super) struct Surroundings {
     pub(super) elects: bool,
     /// The limit for a manager's concurrent calls to the cloud, if any.
     pub(super) calls_at_once: Option<usize>,
+    /// The limits that protect the fleet.
+    pub(super) limits: Limits,
+    /// Whether managers run the controllers of node configuration.
+    pub(super) has_pool: bool,
 }
 
 /// A manager that is started again each time it ends. Dropping the slot kills it.
@@ -123,7 +128,8 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
         metrics: wiring.metrics.clone(),
         ..options
     });
-    for controller in [SET_CONTROLLERS, MACHINE_CONTROLLERS].concat() {
+    let of_pool: &[&str] = if around.has_pool { &pools::CONTROLLERS } else { &[] };
+    for controller in [&SET_CONTROLLERS[..], &MACHINE_CONTROLLERS, of_pool].concat() {
         if wiring.add(&mut manager, controller).is_err() {
             return;
         }
@@ -153,11 +159,11 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         }
         .into(),
         driver: Arc::new(driver),
-        // With three machines two dead VMs would stop all replacements, which other invariants are about.
-        settings: Settings { brake: BrakeSettings::OFF, ..Settings::default() },
+        settings: Settings { brake: around.limits.brake(), ..Settings::default() },
         orphan_vms: lost::settings(),
-        fleet: FleetSettings::default(),
-        machine_config: machine_config_pool::Settings::default(),
+        fleet: around.limits.fleet(),
+        machine_config: pools::settings(),
+        machine_config_templates: None,
         clock,
         spans: Spans::disabled(),
         metrics: Arc::new(Metrics::new()),

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::finalizers;
+use nodewright_api::{annotations, finalizers};
 use serde_json::Value;
 
 use super::{
     cluster::SimulatedCluster,
-    names::{DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, is_foreign},
+    names::{CLASSES, DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, is_foreign},
 };
 use nodewright_e2e_cloud::VmState;
 
@@ -22,7 +22,20 @@ pub(super) fn difference(cluster: &SimulatedCluster) -> Option<String> {
     let none = BTreeSet::new();
     let (nodes, vms) = (known_nodes(cluster, &none, nodes), known(cluster, &none, vms));
     let counts = [left(DEPLOYMENTS), left(SETS), left(MACHINES), nodes.len(), vms.len()];
-    (counts != [0; 5]).then(|| format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"))
+    if counts != [0; 5] {
+        return Some(format!("deployments, sets, machines, nodes, VMs are left: {counts:?}"));
+    }
+    records_vms(cluster, 0)
+}
+
+/// The class that has VMs on record which no machine has. The next list takes them off, if it is believed: without machines it is
+/// only if it is empty.
+fn records_vms(cluster: &SimulatedCluster, machines: u64) -> Option<String> {
+    let classes = cluster.server().objects(CLASSES);
+    let records = |class: &&Arc<Value>| !class["metadata"]["annotations"][annotations::UNEXPLAINED_VMS].is_null();
+    let is_believed = machines > 0 || cluster.cloud().vms().is_empty();
+    let class = classes.iter().find(records).filter(|_| is_believed)?;
+    Some(format!("class {} has VMs on record that no machine has", name(class)))
 }
 
 /// The names of VMs or Nodes, without those that a machine removed by force left behind: no manager knows them. A machine
@@ -67,6 +80,10 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     if status["observedGeneration"] != pool["metadata"]["generation"] {
         return Some("the deployment has not been observed".to_owned());
     }
+    let is_frozen = |object: &Value| object["metadata"]["labels"]["freeze"] == "True";
+    if is_frozen(pool) || cluster.server().objects(SETS).iter().any(|set| is_frozen(set)) {
+        return Some("the deployment or one of its sets is frozen".to_owned());
+    }
     for count in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
         if status[count].as_u64().unwrap_or(0) != wanted {
             let machines = cluster.server().objects(MACHINES);
@@ -83,6 +100,9 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     };
     if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
         return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));
+    }
+    if let Some(record) = records_vms(cluster, wanted) {
+        return Some(record);
     }
     let (sets, revisions) =
         (cluster.server().objects(SETS).len() as u64, pool["spec"]["revisionHistoryLimit"].as_u64());

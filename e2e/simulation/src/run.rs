@@ -12,6 +12,7 @@ use super::{
     acts,
     cluster::SimulatedCluster,
     design::Design,
+    limits::Limits,
     oracles::Counts,
     quiescence,
     schedule::{Act, Edit, Schedule, Trouble},
@@ -58,6 +59,9 @@ pub struct Run {
     /// The limit for concurrent calls to the cloud; none when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls_at_once: Option<usize>,
+    /// Limits that protect the fleet, if the run is about them.
+    #[serde(default, skip_serializing_if = "Limits::are_default")]
+    pub limits: Limits,
     /// The pods, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
@@ -109,6 +113,7 @@ impl Run {
             quiet: false,
             bookmarks: None,
             calls_at_once: None,
+            limits: Limits::default(),
             workload: None,
             phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
             schedule: Schedule::default(),
@@ -163,6 +168,7 @@ impl Run {
             quiet: self.quiet,
             bookmarks: self.bookmarks,
             calls_at_once: self.calls_at_once,
+            limits: self.limits,
             workload: self.workload.clone(),
             detail,
         };
@@ -265,6 +271,7 @@ impl Stage {
             }
         }
         sleep_until(look).await;
+        self.cluster.look_at_cloud();
         let wrongs = self.cluster.around.adversary.take_wrongs();
         let cloud = self.cluster.cloud();
         let has_vm = |name: &str| cloud.vms().iter().any(|vm| vm.name == name && vm.state == VmState::Running);

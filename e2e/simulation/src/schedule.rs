@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::names::DRAIN_WATCHED;
+use super::{names::DRAIN_WATCHED, pools::PoolChange};
 use nodewright_e2e_cloud::FaultOrder;
 
 /// All faults of a run.
@@ -209,6 +209,8 @@ pub enum Act {
     SilenceKubelet(usize, u32),
     /// A user makes a mistake, and corrects it after this many seconds.
     Err(Mistake, u32),
+    /// The pool of node configuration changes, or its Nodes do.
+    Pool(PoolChange),
     /// A user's change with a single request.
     #[serde(untagged)]
     Edit(Edit),
@@ -244,6 +246,7 @@ impl Act {
             | Self::CloudDown(_) => true,
             Self::Edit(_)
             | Self::Err(..)
+            | Self::Pool(_)
             | Self::OrphanMachines
             | Self::Disturb(_)
             | Self::WipeStatus(_)

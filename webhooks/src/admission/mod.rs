@@ -2,6 +2,8 @@
 
 mod decode;
 mod immutable;
+mod kubelet_config;
+mod machine_config;
 mod mutate;
 mod overlay;
 mod refusal;
@@ -11,7 +13,8 @@ use std::{cell::Cell, sync::Arc};
 
 use jiff::Timestamp;
 use nodewright_api::field::FieldError;
-use nodewright_api::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet};
+use nodewright_api::machine_config::{ControllerConfig, MachineConfigPool};
+use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use nodewright_observability::trace::{SpanRecord, Spans, TraceContext};
 use nodewright_runtime::{clip::clip, leadership::Clock};
 
@@ -58,6 +61,8 @@ fn is_readable(object: &str) -> bool {
 pub(crate) struct Admission {
     pub(crate) provider_specs: ProviderSpecCheck,
     pub(crate) identity: IdentityFields,
+    /// The extensions of the operating system that a MachineConfig may ask for. `None`: any.
+    pub(crate) extensions: Option<Arc<[String]>>,
     pub(crate) spans: Spans,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -79,10 +84,11 @@ impl Admission {
         if !request.sub_resource.is_empty() || !matches!(request.operation.as_str(), "CREATE" | "UPDATE") {
             return Response::default();
         }
-        if request.kind.group != GROUP || request.kind.kind != endpoint.kind.kind() {
+        if request.kind.group != endpoint.kind.group() || request.kind.kind != endpoint.kind.kind() {
             return refused(bad_request(&format!(
-                "this webhook reviews {}.{GROUP}; correct the rules of its configuration",
+                "this webhook reviews {}.{}; correct the rules of its configuration",
                 endpoint.kind.kind(),
+                endpoint.kind.group(),
             )));
         }
         let Some(text) = request.object() else {
@@ -113,7 +119,7 @@ impl Admission {
                 })
             }
             ReviewedKind::MachineClass => mutate::machine_class(request, text),
-            ReviewedKind::MachineSet | ReviewedKind::Machine => Ok(json_patch::Patch::default()),
+            _ => Ok(json_patch::Patch::default()),
         };
         match result {
             Ok(patch) => Response { patch, ..Response::default() },
@@ -123,27 +129,7 @@ impl Admission {
 
     fn validate(&self, kind: ReviewedKind, request: &Request<'_>, text: &str) -> Response {
         let start = self.clock.wall();
-        let (response, trace) = match kind {
-            ReviewedKind::MachineDeployment => {
-                validate::object::<MachineDeployment>(kind, request, text, |_, _| vec![])
-            }
-            ReviewedKind::MachineClass => {
-                let unjudged = Cell::new(None);
-                let rules = |class: &MachineClass, old: Option<&MachineClass>| {
-                    let mut errors = (self.provider_specs)(class).unwrap_or_else(|warning| {
-                        unjudged.set(Some(warning));
-                        vec![]
-                    });
-                    errors.extend(old.into_iter().flat_map(|old| immutable::errors(class, old, &self.identity)));
-                    errors
-                };
-                let (mut response, trace) = validate::object(kind, request, text, rules);
-                response.warnings.extend(unjudged.take().map(clip));
-                (response, trace)
-            }
-            ReviewedKind::MachineSet => validate::object::<MachineSet>(kind, request, text, |_, _| vec![]),
-            ReviewedKind::Machine => validate::object::<Machine>(kind, request, text, |_, _| vec![]),
-        };
+        let (response, trace) = self.check(kind, request, text);
         // The trace began with the mutation.
         if kind == ReviewedKind::MachineDeployment
             && !request.dry_run
@@ -155,6 +141,39 @@ impl Admission {
             self.spans.record(SpanRecord { attributes: attributes(request), error, ..span });
         }
         response
+    }
+
+    /// Validates an object by the rules of its kind. Returns its trace besides.
+    fn check(&self, kind: ReviewedKind, request: &Request<'_>, text: &str) -> (Response, Option<TraceContext>) {
+        match kind {
+            ReviewedKind::MachineDeployment => {
+                validate::object::<MachineDeployment>(kind, request, text, |_, _| vec![])
+            }
+            ReviewedKind::MachineClass => self.check_class(request, text),
+            ReviewedKind::MachineSet => validate::object::<MachineSet>(kind, request, text, |_, _| vec![]),
+            ReviewedKind::Machine => validate::object::<Machine>(kind, request, text, |_, _| vec![]),
+            ReviewedKind::MachineConfig => machine_config::review(request, text, self.extensions.as_deref()),
+            ReviewedKind::MachineConfigPool => {
+                validate::object::<MachineConfigPool>(kind, request, text, |_, _| vec![])
+            }
+            ReviewedKind::KubeletConfig => kubelet_config::review(request, text),
+            ReviewedKind::ControllerConfig => validate::object::<ControllerConfig>(kind, request, text, |_, _| vec![]),
+        }
+    }
+
+    fn check_class(&self, request: &Request<'_>, text: &str) -> (Response, Option<TraceContext>) {
+        let unjudged = Cell::new(None);
+        let rules = |class: &MachineClass, old: Option<&MachineClass>| {
+            let mut errors = (self.provider_specs)(class).unwrap_or_else(|warning| {
+                unjudged.set(Some(warning));
+                vec![]
+            });
+            errors.extend(old.into_iter().flat_map(|old| immutable::errors(class, old, &self.identity)));
+            errors
+        };
+        let (mut response, trace) = validate::object(ReviewedKind::MachineClass, request, text, rules);
+        response.warnings.extend(unjudged.take().map(clip));
+        (response, trace)
     }
 
     /// The span of a change, in the trace that the user chose, or that of the HTTP request, or a new one. An API server without

@@ -2,7 +2,6 @@
 
 use kube::core::Status;
 use kube::core::response::{StatusCause, StatusDetails};
-use nodewright_api::GROUP;
 use nodewright_api::field::{FieldError, summary};
 use nodewright_runtime::clip::{LONGEST, clip};
 
@@ -50,7 +49,7 @@ pub(super) fn undecodable(kind: ReviewedKind, name: &str, error: DecodeError) ->
 }
 
 pub(super) fn too_large(kind: ReviewedKind, name: &str, problem: &str) -> Status {
-    let message = format!("{}.{GROUP} {name:?} is too large: {problem}", kind.kind());
+    let message = format!("{}.{} {name:?} is too large: {problem}", kind.kind(), kind.group());
     Status::failure(&message, "RequestEntityTooLarge").with_code(413)
 }
 
@@ -59,11 +58,11 @@ pub(super) fn bad_request(message: &str) -> Status {
 }
 
 fn status(kind: ReviewedKind, name: &str, text: &str, causes: Vec<StatusCause>) -> Status {
-    let kind = kind.kind();
-    let message = format!("{kind}.{GROUP} {name:?} is invalid: {text}");
+    let (kind, group) = (kind.kind(), kind.group());
+    let message = format!("{kind}.{group} {name:?} is invalid: {text}");
     Status::failure(&message, "Invalid").with_code(422).with_details(StatusDetails {
         name: name.to_owned(),
-        group: GROUP.to_owned(),
+        group: group.to_owned(),
         kind: kind.to_owned(),
         uid: String::new(),
         causes,

@@ -1,5 +1,7 @@
 //! Validation.
 
+use std::collections::HashSet;
+
 use kube::ResourceExt;
 use nodewright_api::annotations;
 use nodewright_api::field::FieldError;
@@ -46,7 +48,8 @@ fn errors<T: Validate>(
     let Some(old) = old else {
         return new.validate().into_iter().chain(further(new, None)).collect();
     };
-    let before = further(old, None);
+    // An Ignition config may have thousands.
+    let before: HashSet<_> = further(old, None).into_iter().collect();
     let fresh = further(new, Some(old)).into_iter().filter(|error| !before.contains(error));
     new.validate_update(old).into_iter().chain(fresh).collect()
 }

@@ -123,7 +123,8 @@ impl CertificateManager {
         // `is_registered` stays true after a failure: the registration still exists.
         self.registrar.ensure(identity.bundle.as_deref()).await?;
         self.publish(|round| round.is_registered = true);
-        Ok(())
+        // Those of machines work also without these.
+        self.registrar.ensure_machine_config(identity.bundle.as_deref()).await
     }
 
     fn publish(&self, change: impl FnOnce(&mut Round)) {

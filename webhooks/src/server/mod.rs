@@ -40,6 +40,8 @@ pub struct Options {
     pub provider_specs: ProviderSpecCheck,
     /// The fields of their classes by which the providers identify VMs.
     pub identity: IdentityFields,
+    /// The extensions of the operating system that a MachineConfig may ask for. `None`: any.
+    pub extensions: Option<Arc<[String]>>,
     /// Records the spans of admissions.
     pub spans: Spans,
     /// The clock for the renewal of certificates.
@@ -151,7 +153,8 @@ impl WebhookServer {
         let certificates = CertificateManager::new(source, registrar, provider, options.clock.clone());
         let state = certificates.state();
         let (clock, provider_specs, identity) = (options.clock.clone(), options.provider_specs, options.identity);
-        let admission = Admission { provider_specs, identity, spans: options.spans, clock };
+        let extensions = options.extensions;
+        let admission = Admission { provider_specs, identity, extensions, spans: options.spans, clock };
         Ok(Self {
             tls: tls_acceptor(state.clone())?,
             readiness: Arc::new(move || state.check(options.clock.wall())),

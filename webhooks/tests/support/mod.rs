@@ -165,6 +165,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
         connection: Connection::new(cluster.client(), agent, Leadership::unlimited(), 10, metrics),
         provider_specs: Arc::new(check),
         identity: Arc::new(|_| vec!["cluster".to_owned()]),
+        extensions: Some(Arc::from(["usbguard".to_owned()])),
         spans: Spans::new(spans.clone(), "test", 1.0),
         clock: boot_clock(),
         limits,

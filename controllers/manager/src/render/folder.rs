@@ -9,11 +9,14 @@ use std::{
 
 use kube::Resource;
 use nodewright_api::{
+    field::FieldError,
     machine_config::{
         API_VERSION, CONTROLLER_CONFIG, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool,
     },
     selector,
+    validation::Validate,
 };
+use nodewright_runtime::object::controller;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -75,6 +78,18 @@ impl Folder {
         self.machine_configs.values()
     }
 
+    /// Leaves out the MachineConfigs that a controller has generated of an object of this kind.
+    pub(super) fn remove_generated_of(&mut self, kind: &str) {
+        self.machine_configs.retain(|_, loaded| {
+            controller(&loaded.object).is_none_or(|owner| owner.kind != kind || !loaded.object.is_generated())
+        });
+    }
+
+    /// A MachineConfig by its name.
+    pub(super) fn machine_config(&self, name: &str) -> Option<&Loaded<MachineConfig>> {
+        self.machine_configs.get(name)
+    }
+
     /// Adds a MachineConfig, or replaces that of its name. Whether that changes anything.
     pub(super) fn replace(&mut self, loaded: Loaded<MachineConfig>) -> bool {
         let known = self.machine_configs.get(&loaded.name).map(|known| &known.object.spec);
@@ -98,14 +113,17 @@ impl Folder {
         Ok(vec![pool])
     }
 
-    /// The ControllerConfig that counts in a cluster.
+    /// The ControllerConfig that counts in a cluster. One that a webhook would refuse counts for nothing.
     pub(super) fn controller_config(&self) -> Checked<Option<&Loaded<ControllerConfig>>> {
-        match self.controller_configs.values().find(|loaded| loaded.name != CONTROLLER_CONFIG) {
-            Some(Loaded { file, name, .. }) => {
-                Err(vec![format!("{file}: ControllerConfig {name}: metadata.name: must be {CONTROLLER_CONFIG}")])
-            }
-            None => Ok(self.controller_configs.get(CONTROLLER_CONFIG)),
+        if let Some(Loaded { file, name, .. }) =
+            self.controller_configs.values().find(|loaded| loaded.name != CONTROLLER_CONFIG)
+        {
+            return Err(vec![format!("{file}: ControllerConfig {name}: metadata.name: must be {CONTROLLER_CONFIG}")]);
         }
+        let Some(loaded) = self.controller_configs.get(CONTROLLER_CONFIG) else { return Ok(None) };
+        let errors = loaded.object.validate();
+        let line = |error: &FieldError| format!("{}: ControllerConfig {}: {error}", loaded.file, loaded.name);
+        if errors.is_empty() { Ok(Some(loaded)) } else { Err(errors.iter().map(line).collect()) }
     }
 
     /// The KubeletConfigs that select a pool.
@@ -192,10 +210,11 @@ fn documents(path: &Path) -> Checked<Vec<(String, Value)>> {
 
 /// The objects of a text: JSON, or YAML as `kubectl` reads it, in which 0644 is octal.
 fn parse(file: &str, text: &str) -> Checked<Vec<(String, Value)>> {
-    let documents = match json(text) {
+    let mut documents = match json(text) {
         Some(documents) => documents,
         None => yaml(text).map_err(|error| vec![format!("{file}: must be YAML or JSON: {error}")])?,
     };
+    documents.iter_mut().for_each(shorten_numbers);
     let objects = documents.into_iter().flat_map(|document| match document.get("items") {
         Some(Value::Array(items)) if document["kind"].as_str().is_some_and(|kind| kind.ends_with("List")) => {
             items.clone()
@@ -215,11 +234,41 @@ fn yaml(text: &str) -> Result<Vec<Value>, serde_saphyr::Error> {
     serde_saphyr::from_multiple_with_options(text, options)
 }
 
+/// Makes `1.0` and `1e3` integers, as they are once they have been sent to an API server: Go writes no fraction that is zero.
+fn shorten_numbers(value: &mut Value) {
+    /// Integers above that have no exact form as a number with a fraction.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() <= EXACT);
+            // Without a fraction, its text is that of an integer.
+            if let Some(whole) = whole.and_then(|number| format!("{number:.0}").parse::<i64>().ok()) {
+                *value = whole.into();
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(shorten_numbers),
+        Value::Object(object) => object.values_mut().for_each(shorten_numbers),
+        _ => {}
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::parse;
+
+    /// An API server has `1` for each of them, and a kubelet's file is made of what it has.
+    #[test]
+    fn whole_numbers_are_integers_in_yaml_and_json() {
+        for text in ["{a: [1.0, 1e0, {b: 1.}]}", r#"{"a": [1.0, 1e0, {"b": 1.0}]}"#] {
+            let documents = parse("file", text).unwrap_or_default();
+            assert_eq!(documents[0].1.to_string(), r#"{"a":[1,1,{"b":1}]}"#, "{text}");
+        }
+        let documents =
+            parse("file", "a: [1.5, 1e300, -0.0, 9007199254740993.0, 12345678901234567890]").unwrap_or_default();
+        assert_eq!(documents[0].1["a"].to_string(), "[1.5,1e+300,0,9007199254740992,12345678901234567890]");
+    }
 
     /// What `kubectl` makes of them, which reads YAML 1.1.
     #[test]
@@ -228,7 +277,7 @@ mod tests {
                     b: [yes, no, on, off, y, n, Y, N, True, FALSE, ~, null, Null, '', 2001-01-01, 1:30, '0644', =]\n";
         let documents = parse("file", text).unwrap_or_default();
         let (_, document) = &documents[0];
-        assert_eq!(document["a"], json!([420, 420, 420, 420, 1000, 8, -10, 12, 1000.0, 1.5, 0.5, 0.0]));
+        assert_eq!(document["a"], json!([420, 420, 420, 420, 1000, 8, -10, 12, 1000, 1.5, 0.5, 0]));
         let (yes, no) = (true, false);
         assert_eq!(
             document["b"],

@@ -1,5 +1,6 @@
 //! The MachineConfigs that a controller would generate of the KubeletConfigs of a folder.
 
+use nodewright_api::field::FieldError;
 use nodewright_api::machine_config::{GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool, ROLE};
 use nodewright_render::{Input, Options, kubelet, render};
 
@@ -58,11 +59,12 @@ fn of_pool(
     let inputs: Vec<_> =
         others.iter().filter(|loaded| loaded.name != name).map(|loaded| Input::from(&loaded.object)).collect();
     let Ok(base) = render(&inputs, &Options { extensions: None, ..Options::default() }) else { return Ok(None) };
+    let line =
+        |error: &FieldError| format!("{}: KubeletConfig {}: pool {}: {error}", config.file, config.name, pool.name);
+    kubelet::check_pool(&pool.name, &pool.object.spec).map_err(|error| vec![line(&error)])?;
+    kubelet::check_order(&pool.name, &inputs, &base).map_err(|error| vec![line(&error)])?;
     let spec = kubelet::generate(&pool.name, &pool.object.spec, &base.spec.config, &config.object.spec);
-    let spec = spec.map_err(|errors| {
-        let line = |error| format!("{}: KubeletConfig {}: pool {}: {error}", config.file, config.name, pool.name);
-        errors.iter().map(line).collect::<Vec<_>>()
-    })?;
+    let spec = spec.map_err(|errors| errors.iter().map(line).collect::<Vec<_>>())?;
     let mut object = MachineConfig::new(&name, spec);
     object.metadata.labels = Some([(ROLE.to_owned(), pool.name.clone())].into());
     object.metadata.annotations = Some([(GENERATED_BY.to_owned(), String::new())].into());

@@ -1,19 +1,22 @@
 //! `nodewright render`: what the pools of a folder would run, without a cluster.
 //!
 //! ```text
-//! files ──▶ folder: objects by kind ──▶ KubeletConfigs ──▶ pools ──▶ nodewright_render ──▶ report: YAML, Ignition, provenance, differences
+//! files ──▶ folder: objects by kind ──▶ templates ──▶ KubeletConfigs ──▶ pools ──▶ nodewright_render ──▶ report
+//!                                                                                    YAML, Ignition, provenance, differences
 //! ```
 
 mod folder;
 mod kubelet;
 mod report;
+mod templates;
 
-use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, fmt, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use nodewright_api::{
     machine_config::{MachineConfig, MachineConfigPool},
     selector,
+    validation::Validate,
 };
 use nodewright_render::{Input, Options, RenderError, Rendered, render};
 
@@ -30,6 +33,9 @@ Examples:
 
   # The same for a cluster
   kubectl get machineconfigs,machineconfigpools,controllerconfigs -o yaml | nodewright render -f - --pool worker
+
+  # With what the controller generates of templates
+  nodewright render -f machine-configs/ --templates templates/
 
   # Who has set this file, and over whom?
   nodewright render -f machine-configs/ --pool worker --explain 'spec.config.storage.files[/etc/chrony.conf]'
@@ -51,6 +57,10 @@ pub(crate) struct RenderFlags {
     /// of machineconfiguration.openshift.io/v1 count.
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
+    /// Folder of the templates of which the manager generates MachineConfigs (`--machine-config-templates`). What a cluster has
+    /// generated before is left out of the files.
+    #[arg(long, value_name = "DIR")]
+    templates: Option<PathBuf>,
     /// Pool to render. [default: all]
     #[arg(long, value_name = "NAME")]
     pool: Option<String>,
@@ -96,6 +106,9 @@ pub(crate) fn run(flags: &RenderFlags) -> ExitCode {
 
 fn output(flags: &RenderFlags) -> Checked<String> {
     let mut folder = Folder::read(&flags.files)?;
+    if let Some(templates) = &flags.templates {
+        templates::generate(&mut folder, templates)?;
+    }
     kubelet::generate(&mut folder)?;
     let pools = folder.pools(flags.pool.as_deref())?;
     let rendered = render_all(&folder, &pools)?;
@@ -160,19 +173,18 @@ fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Ren
 /// The MachineConfigs that a pool selects.
 fn selected<'a>(folder: &'a Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Vec<&'a Loaded<MachineConfig>>> {
     let selector = pool.object.spec.machine_config_selector.as_ref();
-    let fail = |problem: &str| {
-        let path = "spec.machineConfigSelector";
-        Err(vec![format!("{}: MachineConfigPool {}: {path}: {problem}", pool.file, pool.name)])
-    };
-    if selector::is_empty(selector) {
-        return fail(
-            "Required value: an empty selector selects nothing; select by the label machineconfiguration.openshift.io/role",
-        );
+    let line = |problem: &dyn fmt::Display| format!("{}: MachineConfigPool {}: {problem}", pool.file, pool.name);
+    let errors = pool.object.validate();
+    if !errors.is_empty() {
+        return Err(errors.iter().map(|error| line(error)).collect());
     }
-    let matches = |loaded: &&Loaded<MachineConfig>| selector::matches(selector, loaded.object.metadata.labels.as_ref());
+    // A cluster that is read as files has rendered ones as well. They have no role, which a selector may ask for.
+    let matches = |loaded: &&Loaded<MachineConfig>| {
+        !loaded.object.is_rendered() && selector::matches(selector, loaded.object.metadata.labels.as_ref())
+    };
     let machine_configs: Vec<_> = folder.machine_configs().filter(matches).collect();
     if machine_configs.is_empty() {
-        return fail("Invalid value: no MachineConfig has these labels");
+        return Err(vec![line(&"spec.machineConfigSelector: Invalid value: no MachineConfig has these labels")]);
     }
     Ok(machine_configs)
 }

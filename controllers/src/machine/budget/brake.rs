@@ -60,6 +60,11 @@ struct Share {
     all: usize,
 }
 
+/// Half of the way from the percentage of the trickle to all.
+fn stop_percent(percent: u8) -> u8 {
+    percent.saturating_add(100) / 2
+}
+
 impl Share {
     /// Trickle above the percentage, stop above half of the way from there to all.
     fn level(self, percent: u8) -> Level {
@@ -99,10 +104,15 @@ impl Levels {
         let classes = stores.of::<MachineClass>(CONTROL);
         let class = classes.by_name(namespace(set), &set.spec.template.spec.class.name);
         let zone = class.as_deref().and_then(zone_of).unwrap_or_default();
+        let percent = |level: Level, percent: u8| match level {
+            Level::Stop => stop_percent(percent),
+            Level::Off | Level::Trickle => percent,
+        };
         let cause = if level("") >= level(zone) {
-            format!("more than {fleet_percent} % of all machines are unhealthy at once")
+            format!("more than {} % of all machines are unhealthy at once", percent(level(""), fleet_percent))
         } else {
-            format!("more than {zone_percent} % of the machines of zone {zone} are unhealthy at once")
+            let percent = percent(level(zone), zone_percent);
+            format!("more than {percent} % of the machines of zone {zone} are unhealthy at once")
         };
         Brake { level: level(zone).max(level("")), cause }
     }

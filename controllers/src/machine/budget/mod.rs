@@ -11,7 +11,8 @@
 //! # Guarantees
 //! * There is one decision for all Machines of a deployment, made from objects alone. So two Machines that are judged at the
 //!   same time do not both take the last place, and a new leader decides the same.
-//! * A place is held for a limited time ([`Place::held_until`]): no Machine blocks the others for good.
+//! * A place is held for a limited time ([`Place::held_until`]), and a Machine about which nothing is decided comes after those that
+//!   can go: no Machine blocks the others for good.
 //! * A place that becomes free wakes the first of those that wait, not all of them.
 //! * Only the Machines that hold a place and those that wait are read, not the whole deployment.
 //!
@@ -45,6 +46,8 @@ const BRAKE_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 /// How many of the Machines that hold a place a status names.
 const NAMED: usize = 3;
 
+const WITHOUT_SET: &str = "it belongs to no machine set, and of such machines one at a time goes for bad health";
+
 pub(super) struct Held {
     pub(super) message: String,
     /// The message for the status: without counts, which would be written again and again.
@@ -56,14 +59,17 @@ pub(super) struct Held {
 /// Whether the Machine may be replaced now.
 pub(super) fn permit(scope: &Scope<'_>) -> Result<(), Held> {
     match &scope.snapshot.owner {
-        Owner::None | Owner::Gone => Ok(()),
         Owner::Unreadable(text) => {
             let message = format!("{text}; the replacement budget and the other machines are not known until then");
             Err(Held { status: message.clone(), message, until: None })
         }
-        Owner::Set(_) => {
+        owner => {
             let pool = &scope.snapshot.pool;
-            pool.decide(scope.now()).of(uid(scope.machine)).map_err(|held| pool.braked(held, scope.now()))
+            let permit = pool.decide(scope.now()).of(uid(scope.machine));
+            permit.map_err(|held| match owner {
+                Owner::Set(_) => pool.braked(held, scope.now()),
+                _ => Held { message: WITHOUT_SET.to_owned(), status: WITHOUT_SET.to_owned(), ..held },
+            })
         }
     }
 }
@@ -114,31 +120,33 @@ impl Decision<'_> {
     pub(super) fn of(&self, uid: &str) -> Result<(), Held> {
         let place = self.due.iter().position(|candidate| candidate.uid == uid);
         let before = place.unwrap_or(self.due.len());
-        if self.stops && place.is_none() || self.holders.len() + before >= self.limit {
-            return Err(self.held(before));
+        // One that is being created and loses its Node holds a place itself.
+        let holders: Vec<_> = self.holders.iter().copied().filter(|place| place.uid != uid).collect();
+        if self.stops && place.is_none() || holders.len() + before >= self.limit {
+            return Err(self.held(&holders, before));
         }
         let own = self.due.get(before).filter(|own| own.has_lost_node && self.due.len() > 1);
         match own.and_then(|own| own.due.checked_add(SETTLED).ok()).filter(|at| *at > self.now) {
             Some(at) => {
                 let message = "other nodes are being deleted, too".to_owned();
-                Err(Held { status: self.status(), message, until: Some(at) })
+                Err(Held { status: self.status(&holders), message, until: Some(at) })
             }
             None => Ok(()),
         }
     }
 
-    fn held(&self, before: usize) -> Held {
-        let (places, limit) = (self.holders.len(), self.limit);
+    fn held(&self, holders: &[&Place], before: usize) -> Held {
+        let (places, limit) = (holders.len(), self.limit);
         let message = format!(
             "{places} other machines of the deployment are being replaced or not up, {before} are due before this one, \
              and at most {limit} may be replaced for bad health at once (annotation {})",
             annotations::REMEDIATION_MAX_IN_FLIGHT
         );
-        let until = self.holders.iter().filter_map(|place| place.held_until).filter(|at| *at > self.now).min();
-        Held { message, status: self.status(), until: until.filter(|_| limit > 0) }
+        let until = holders.iter().filter_map(|place| place.held_until).filter(|at| *at > self.now).min();
+        Held { message, status: self.status(holders), until: until.filter(|_| limit > 0) }
     }
 
-    fn status(&self) -> String {
+    fn status(&self, holders: &[&Place]) -> String {
         let annotation = annotations::REMEDIATION_MAX_IN_FLIGHT;
         if self.limit == 0 {
             return format!("no machine of its deployment is replaced for bad health (annotation {annotation})");
@@ -146,7 +154,7 @@ impl Decision<'_> {
         let text = format!(
             "it is replaced once fewer machines of its deployment are being replaced or not up (annotation {annotation})"
         );
-        let mut holders: Vec<_> = self.holders.iter().map(|place| (place.name.as_str(), place.held_until)).collect();
+        let mut holders: Vec<_> = holders.iter().map(|place| (place.name.as_str(), place.held_until)).collect();
         holders.sort_unstable();
         let names = holders.iter().take(NAMED).map(|(name, until)| match until.filter(|until| *until > self.now) {
             Some(until) => format!("{name} (until {until:.0} at the latest)"),

@@ -3,7 +3,13 @@
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachinePhase, MachineSet, annotations, conditions};
+use nodewright_api::{
+    Machine, MachinePhase, MachineSet, annotations,
+    conditions::{
+        self,
+        machine::{CONFIGURATION_VALID, INSTANCE_PROVISIONED, NODE_READABLE},
+    },
+};
 use nodewright_runtime::{
     cache::{Index, Store, Stores},
     object::{annotation, controller_uid, is_deleting, name, uid},
@@ -19,7 +25,7 @@ use crate::{
         CONTROL, TARGET,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
         node::Node,
-        ownership::{is_disputed, is_node_of, noted_node, vm_id},
+        ownership::{is_disputed, is_node_of, noted_id, noted_node, vm_id},
     },
 };
 
@@ -41,6 +47,7 @@ pub struct Pool {
 /// A Machine that holds a place.
 #[derive(Clone, Debug)]
 pub struct Place {
+    pub uid: String,
     pub name: String,
     /// When it counts as stuck. A creation has half of its timeout: after all of it the Machine is replaced, and the other half
     /// is for those that wait. A deletion has the time of all of its stages.
@@ -58,11 +65,13 @@ pub struct Candidate {
     pub has_lost_node: bool,
     /// Whether the provider knows no VM of it any more, so that it is certain that the Machine is lost.
     pub has_lost_vm: bool,
+    /// Whether it stays for now although it is due: it comes after the others, which might wait for ever.
+    pub is_stuck: bool,
 }
 
 impl Candidate {
-    pub(super) fn rank(&self) -> (Timestamp, &str) {
-        (self.due, &self.name)
+    pub(super) fn rank(&self) -> (bool, Timestamp, &str) {
+        (self.is_stuck, self.due, &self.name)
     }
 }
 
@@ -122,9 +131,20 @@ impl Pool {
             return Self::take_braked(stores, set, &levels, settings);
         }
         let total = limit.total(&sets, &machines);
-        let without_node = without_node(stores, &sets, &machines);
+        let owners: Vec<_> = sets.iter().map(|set| uid(set.as_ref())).collect();
+        let without_node = without_node(stores, &owners, &machines);
         let mut pool = Self { limit, total, ..Self::default() };
         pool.add(&by(PLACES_BY_SET), &by(WAITING_BY_SET), &without_node, settings);
+        pool
+    }
+
+    /// The pool of a Machine without a set: of those without an owner, or of those of a set that is gone, one is replaced at a time.
+    pub(in super::super) fn take_without_set(stores: &Stores, machine: &Machine, settings: &Settings) -> Self {
+        let machines = stores.of::<Machine>(CONTROL);
+        let owner = controller_uid(machine).unwrap_or_default();
+        let without_node = without_node(stores, &[owner], &machines);
+        let mut pool = Self::default();
+        pool.add(&machines.by(PLACES_BY_SET, owner), &machines.by(WAITING_BY_SET, owner), &without_node, settings);
         pool
     }
 
@@ -137,7 +157,7 @@ impl Pool {
         for other in stores.of::<MachineSet>(CONTROL).all() {
             let by = |index| machines.by(index, uid(other.as_ref()));
             let mut of_set = Self::default();
-            let without_node = without_node(stores, std::slice::from_ref(&other), &machines);
+            let without_node = without_node(stores, &[uid(other.as_ref())], &machines);
             of_set.add(&by(PLACES_BY_SET), &by(WAITING_BY_SET), &without_node, settings);
             let stops = levels.of(stores, &other).level == Level::Stop;
             of_set.candidates.retain(|candidate| candidate.has_lost_vm || !stops);
@@ -158,6 +178,7 @@ impl Pool {
         settings: &Settings,
     ) {
         self.places.extend(places.iter().map(|machine| Place {
+            uid: uid(machine.as_ref()).to_owned(),
             name: name(machine.as_ref()).to_owned(),
             held_until: held_until(machine, settings),
             is_creation: is_creation(machine),
@@ -168,6 +189,7 @@ impl Pool {
             due,
             has_lost_node,
             has_lost_vm: has_lost_vm(machine),
+            is_stuck: is_stuck(machine),
         };
         let lost: HashSet<_> = without_node.iter().map(|(machine, _)| uid(machine.as_ref())).collect();
         let waiting = waiting.iter().filter(|machine| !lost.contains(uid(machine.as_ref())));
@@ -177,16 +199,10 @@ impl Pool {
     }
 }
 
-/// The Machines whose Nodes are being deleted, and since when.
-fn without_node(
-    stores: &Stores,
-    sets: &[Arc<MachineSet>],
-    machines: &Store<Machine>,
-) -> Vec<(Arc<Machine>, Timestamp)> {
-    let is_member = |machine: &Machine| {
-        let owner = controller_uid(machine);
-        !is_deleting(machine) && sets.iter().any(|set| Some(uid(set.as_ref())) == owner)
-    };
+/// The Machines of these owners whose Nodes are being deleted, and since when.
+fn without_node(stores: &Stores, owners: &[&str], machines: &Store<Machine>) -> Vec<(Arc<Machine>, Timestamp)> {
+    let is_member =
+        |machine: &Machine| !is_deleting(machine) && owners.contains(&controller_uid(machine).unwrap_or_default());
     let of_node = |node: Arc<Node>| {
         let since = node.metadata.deletion_timestamp.as_ref()?.0;
         let found = match node.provider_id() {
@@ -238,11 +254,25 @@ fn held_until(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
         let created = machine.metadata.creation_timestamp.as_ref()?.0;
         return created.checked_add(settings.creation_timeout_of(machine) / 2).ok();
     }
-    let is_leaving = matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating);
-    phase_since(machine).filter(|_| is_leaving)?.checked_add(STUCK).ok()
+    // It is about to be deleted, or in a phase of another manager that nobody ends.
+    phase_since(machine)?.checked_add(STUCK).ok()
 }
 
-// These four find Machines by the UID of their set.
+/// Whether a Machine says why nothing is decided about it: somebody keeps it, its Node cannot be read, or it is not settled whose VM
+/// it has. Only the order depends on this: of two Machines that judge themselves at the same time still only one goes.
+pub(super) fn is_stuck(machine: &Machine) -> bool {
+    let is_refuted = |kind| machine.condition(kind).is_some_and(|condition| condition.status == "False");
+    let is_unproven =
+        || noted_id(machine).is_none() && [CONFIGURATION_VALID, INSTANCE_PROVISIONED].into_iter().any(is_refuted);
+    let is_kept = *machine.phase() == MachinePhase::Failed && is_preserved(machine);
+    is_kept || is_disputed(machine) || is_refuted(NODE_READABLE) || is_unproven()
+}
+
+fn is_preserved(machine: &Machine) -> bool {
+    machine.status.as_ref().is_some_and(|status| status.current_status.preserve_expiry_time.is_some())
+}
+
+// These four find Machines by the UID of their set, or by nothing if they have none.
 
 pub(in super::super) const PLACES_BY_SET: Index<Machine> =
     Index { name: "places", key_of: |machine| of_set_if(holds_place(machine), machine) };
@@ -258,7 +288,7 @@ pub(in super::super) const LEAVING_BY_SET: Index<Machine> =
     Index { name: "leaving", key_of: |machine| of_set_if(is_deleting(machine), machine) };
 
 fn of_set_if(is_listed: bool, machine: &Machine) -> Option<String> {
-    controller_uid(machine).filter(|_| is_listed).map(str::to_owned)
+    is_listed.then(|| controller_uid(machine).unwrap_or_default().to_owned())
 }
 
 pub(in super::super) const DELETING_NODES: Index<Node> =
@@ -266,9 +296,8 @@ pub(in super::super) const DELETING_NODES: Index<Node> =
 
 /// Whether a Machine is being created, replaced or deleted, and so holds a place of the replacement budget.
 pub(in super::super) fn holds_place(machine: &Machine) -> bool {
-    let preserved = machine.status.as_ref().is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
     let waiting = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available | MachinePhase::Unknown);
-    !preserved && (!waiting || is_deleting(machine))
+    !is_preserved(machine) && (!waiting || is_deleting(machine))
 }
 
 pub(super) fn is_held(machine: &Machine) -> bool {

@@ -15,6 +15,7 @@ fn minutes(minutes: i64) -> Timestamp {
 /// Places by when they end, in minutes from now; those of creations; Machines that are due since so many minutes.
 fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> Pool {
     let place = |index: usize, end: i64, is_creation| Place {
+        uid: format!("up{index}"),
         name: format!("p{index}"),
         held_until: Some(minutes(end)),
         is_creation,
@@ -27,6 +28,7 @@ fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> Pool {
         due: minutes(-since),
         has_lost_node: false,
         has_lost_vm: false,
+        is_stuck: false,
     };
     Pool {
         limit,
@@ -41,6 +43,16 @@ fn granted(pool: &Pool) -> Vec<&str> {
     let decision = pool.decide(now());
     let may_go = |candidate: &&Candidate| decision.of(&candidate.uid).is_ok();
     pool.candidates.iter().filter(may_go).map(|candidate| candidate.name.as_str()).collect()
+}
+
+#[test]
+fn a_machine_that_is_created_and_loses_its_node_does_not_wait_for_itself() {
+    let mut own = pool(Limit::Count(1), &[], &[5], &[1]);
+    own.places[0].uid = own.candidates[0].uid.clone();
+    assert_eq!(granted(&own), ["m0"]);
+    own.places.push(Place { uid: "other".to_owned(), ..own.places[0].clone() });
+    let held = own.decide(now()).of("u0").unwrap_err();
+    assert!(held.message.starts_with("1 other machines"), "{}", held.message);
 }
 
 #[test]

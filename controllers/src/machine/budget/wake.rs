@@ -8,7 +8,9 @@ use nodewright_runtime::{
     object::{ObjectRef, controller_uid, name, uid},
 };
 
-use super::pool::{HELD_BY_SET, Limit, PLACES_BY_SET, due, holds_place, is_held, may_be_replaced, sibling_sets};
+use super::pool::{
+    HELD_BY_SET, Limit, PLACES_BY_SET, due, holds_place, is_held, is_stuck, may_be_replaced, sibling_sets,
+};
 use crate::{
     machine::settings::Settings,
     shared::{
@@ -30,22 +32,28 @@ pub(in super::super) fn wake_next(
     if weight(change.new.as_deref()) >= weight(change.old.as_deref()) {
         return;
     }
-    let Some(owner) = change.old.as_ref().and_then(|machine| controller_uid(machine.as_ref())) else { return };
-    let Some(set) = stores.of::<MachineSet>(CONTROL).by(SET_BY_UID, owner).into_iter().next() else { return };
+    let Some(owner) = change.old.as_ref().map(|machine| controller_uid(machine.as_ref()).unwrap_or_default()) else {
+        return;
+    };
+    let set = stores.of::<MachineSet>(CONTROL).by(SET_BY_UID, owner).into_iter().next();
     let (machines, nodes) = (stores.of::<Machine>(CONTROL), stores.of::<Node>(TARGET));
-    let sets = sibling_sets(stores, &set);
-    let mut held: Vec<_> = sets.iter().flat_map(|set| machines.by(HELD_BY_SET, uid(set.as_ref()))).collect();
+    let sets = set.as_ref().map(|set| sibling_sets(stores, set)).unwrap_or_default();
+    let mut owners: Vec<_> = sets.iter().map(|set| uid(set.as_ref())).collect();
+    if set.is_none() {
+        owners.push(owner);
+    }
+    let mut held: Vec<_> = owners.iter().flat_map(|owner| machines.by(HELD_BY_SET, owner)).collect();
     if held.is_empty() {
         return;
     }
     held.sort_by_cached_key(|machine| {
         let nodes = vm_id(machine).map(|id| nodes.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
         let deleted = nodes.iter().find_map(|node| node.metadata.deletion_timestamp.as_ref()).map(|at| at.0);
-        (deleted.or_else(|| due(machine, settings)), name(machine.as_ref()).to_owned())
+        (is_stuck(machine), deleted.or_else(|| due(machine, settings)), name(machine.as_ref()).to_owned())
     });
-    let places: usize = sets.iter().map(|set| machines.count(PLACES_BY_SET, uid(set.as_ref()))).sum();
+    let places: usize = owners.iter().map(|owner| machines.count(PLACES_BY_SET, owner)).sum();
     // At least one: a stuck deletion is among the places and holds none.
-    let limit = Limit::of(&set);
+    let limit = set.as_deref().map(Limit::of).unwrap_or_default();
     let free = limit.count(limit.total(&sets, &machines)).saturating_sub(places).max(1);
     wake_all(held.into_iter().take(free), wake);
 }
@@ -54,7 +62,7 @@ pub(in super::super) fn wake_next(
 fn weight(machine: Option<&Machine>) -> u8 {
     match machine {
         Some(machine) if holds_place(machine) => 2,
-        Some(machine) if may_be_replaced(machine) || is_held(machine) => 1,
+        Some(machine) if (may_be_replaced(machine) || is_held(machine)) && !is_stuck(machine) => 1,
         _ => 0,
     }
 }

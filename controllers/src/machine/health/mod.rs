@@ -6,7 +6,8 @@
 //! # Guarantees
 //! * A Machine is Failed at the time that its condition `HealthTimeout` and its last operation name: the end of its health
 //!   timeout, but, unless its Node was reported on since, no earlier than six minutes after this process began to lead or was
-//!   connected again. A Running Machine becomes Unknown at most that much late.
+//!   connected again. A Running Machine becomes Unknown at most that much late, and once its Node has been unhealthy for
+//!   [ten seconds](PATIENCE).
 //! * Before that the Node is read from the API server. If it has changed, the Machine is judged again.
 //!
 //! # Caveats
@@ -54,6 +55,10 @@ use crate::shared::{
 
 /// How often the conditions of a Node that is still starting are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
+/// How long a Node may be unhealthy before the Machine says so: most troubles pass, and each would cost two writes of the
+/// Machine. Less if the health timeout is short.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+const UNHEALTHY_NOTE: &str = "the node is unhealthy";
 const FAILURE_REPORTED: &str = "the machine says which request fails";
 const HELD_BACK: &str = "ReplacementHeld";
 
@@ -136,7 +141,7 @@ fn healthy(scope: &Scope<'_>, node: &Node) -> (Stage, Option<Step<Call>>) {
             // When the provider shows all that it has created.
             let latest = scope.context.outcomes.latest();
             let consistent = latest.and_then(|latest| scope.pause_end(latest, scope.driver.consistency()));
-            let mut stage = Stage::default().waking_at(consistent);
+            let mut stage = Stage::default().forgetting_notes().waking_at(consistent);
             // Drop the outcomes of the calls that created thousands of Running machines, to bound memory.
             stage.plan.forgets_outcomes = consistent.is_none();
             return (stage, draft.step());
@@ -182,7 +187,8 @@ fn unhealthy(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Optio
     match scope.machine.phase() {
         // A Machine of another manager, or of one without a target cluster, was in use as well.
         MachinePhase::Running | MachinePhase::Available | MachinePhase::Terminating => doubted(scope, node, why),
-        MachinePhase::Unknown => unknown(scope, node, why),
+        // The in-place update of another manager: nobody goes on with it.
+        MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed => unknown(scope, node, why),
         MachinePhase::Pending => pending(scope, node, ("Joining", why)),
         _ => (Stage::default(), unhealthy_status(scope, node).not_held().step()),
     }
@@ -201,7 +207,10 @@ fn doubted(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
             "{why}, but that was reported before this manager led, or while an API server was away; it counts from \
              {until:.0}, or with a new report"
         );
-        return (Stage::waiting_until(until, "ReportAwaited", text), draft.step());
+        return (Stage::waiting_until(until, "ReportAwaited", text).noting(UNHEALTHY_NOTE), draft.step());
+    }
+    if let Some(until) = patience(scope, node) {
+        return (Stage::waiting_until(until, "Unhealthy", why).noting(UNHEALTHY_NOTE), None);
     }
     let deadline = Deadline::of(scope, node, now, None);
     let text = deadline.map_or(why.to_owned(), |deadline| deadline.text(why));
@@ -209,6 +218,15 @@ fn doubted(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
     let draft = deadline.into_iter().fold(draft, StatusDraft::health_deadline);
     let draft = checking(draft.phase(MachinePhase::Unknown).timeout_active(true), text);
     (Stage::default().telling(scope.warning(reasons::machine::UNHEALTHY, why)), draft.step())
+}
+
+/// Until when the trouble of a Node may pass without a word. A process that starts has forgotten when it began, and waits anew.
+fn patience(scope: &Scope<'_>, node: Option<&Node>) -> Option<Timestamp> {
+    let (now, machine) = (scope.now(), scope.machine);
+    let begun = node.map(|_| scope.context.noted(UNHEALTHY_NOTE).unwrap_or(now))?;
+    let timeout = scope.settings.health_deadline(machine, now).map(|end| end.duration_since(now));
+    let patience = timeout.map_or(PATIENCE, |timeout| PATIENCE.min(timeout / 10));
+    begun.checked_add(patience).ok().filter(|until| *until > now)
 }
 
 /// A Pending Machine waits for its Node until its creation timeout is over; then it becomes Failed.

@@ -6,7 +6,7 @@ use nodewright_api::{
     Code, Machine, conditions, operations,
     reasons::{self, unreadable},
 };
-use nodewright_runtime::{object::is_deleting, plan::Step};
+use nodewright_runtime::{cache::Lookup, object::is_deleting, plan::Step, scoped_watch::ScopedWatch};
 
 use super::{
     super::{
@@ -15,16 +15,17 @@ use super::{
         health, node_sync,
         provider::Provider,
         settings::Settings,
+        snapshot::node_named,
     },
     DRAINING, Progress as Shown,
     instance::is_deletion_begun,
-    node::{LISTING_NODES, NODES_UNLISTED, ends_without_target, listing_deadline},
+    node::{LISTING_NODES, LOOKING_FOR_NODE, NODES_UNLISTED, ends_without_target, listing_deadline},
 };
 use crate::shared::{
     TARGET,
     drain::{self, Blocker, Drain, End, FORCED_LIMIT, Progress, Rules},
     node::Node,
-    ownership::{NODE_AWAITED, vm_id},
+    ownership::{NODE_AWAITED, may_have_joined, node_name, vm_id},
 };
 
 const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
@@ -39,9 +40,31 @@ pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
         }
     }
     let text = scope.snapshot.unreadable_node.as_ref().filter(|_| !scope.machine.is_force_deletion());
-    let Some(message) = text else { return Stage::over() };
+    let Some(message) = text else { return node_shown(scope) };
     let event = scope.warning(unreadable::NODE, message.as_str());
     Stage::blocked(scope, DRAINING, unreadable::NODE, message).telling(event)
+}
+
+/// The cache of a manager that takes over may be older than what the one before it has noted: a Node that has joined, and that the
+/// cache lacks, is asked for, because without a Node there is nothing to drain. If the target cluster is away, it is waited for as long
+/// as for its first list.
+fn node_shown(scope: &Scope<'_>) -> Stage {
+    let (machine, snapshot) = (scope.machine, scope.snapshot);
+    let is_given_up = is_given_up(scope.settings, machine, scope.now());
+    let is_known = snapshot.node.is_some() || !snapshot.nodes_listed || !snapshot.claim.is_settled();
+    if is_known || !scope.settings.has_target || machine.is_force_deletion() || is_given_up || is_deletion_begun(scope)
+    {
+        return Stage::over();
+    }
+    let Some(name) = node_name(machine).filter(|_| may_have_joined(machine)) else { return Stage::over() };
+    let stage = match &snapshot.unseen_node {
+        Lookup::Missing => Stage::over(),
+        Lookup::Found(_) => Stage::waiting(LOOKING_FOR_NODE, format!("node {name} is yet to show in the cache")),
+        _ => Stage::waiting(LOOKING_FOR_NODE, format!("the API server is asked whether there is a node {name}")),
+    };
+    stage
+        .scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
+        .waking_at(given_up_at(scope.settings, machine))
 }
 
 /// Whether the drain timeout was over so long ago that the deletion goes on without the target cluster, which may be away.
@@ -79,10 +102,12 @@ pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
     stage(scope, node, of(scope, node).detachment(), DETACHING)
 }
 
-/// After a forced deletion, which drains nothing, the volumes of the VM that is gone: Kubernetes would wait six minutes before it
-/// attaches them to other Nodes.
+/// The volumes that are still attached to the VM, which is gone: after a forced deletion, which drains nothing, or if there was no VM
+/// to drain. Kubernetes would wait six minutes before it attaches them to other Nodes.
 pub(in super::super) fn volumes_released(scope: &Scope<'_>) -> Stage {
-    let node = scope.snapshot.node.as_deref().filter(|_| scope.machine.is_force_deletion());
+    let has_volumes = |node: &&Node| node.status.volumes_attached.as_ref().is_some_and(|attached| !attached.is_empty());
+    let node = scope.snapshot.node.as_deref();
+    let node = node.filter(|node| scope.machine.is_force_deletion() || has_volumes(node));
     let Some(node) = node.filter(|_| !ends_without_target(scope)) else { return Stage::over() };
     stage(scope, node, of(scope, node).release(), DETACHING)
 }
@@ -136,23 +161,45 @@ fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -
         stage = stage.beside(removal.why, removal.step());
     }
     stage = progress.watches.into_iter().fold(stage, Stage::scoped_watch).waking_at(progress.wake);
+    if let Some(forced) = progress.forced {
+        stage = stage.telling(scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
+    }
     if stage.is_over {
         return stage;
     }
-    let limits = [scope.settings.drain_deadline(scope.machine), not_ready_deadline(scope, node)];
-    stage = limits.into_iter().flatten().filter(|limit| *limit > scope.now()).fold(stage, Stage::waking_at);
+    let forced_at = forced_at(scope, node);
+    stage = stage.waking_at(forced_at);
     let message = drain::describe(&progress.blockers);
     let reason = match progress.blockers.first() {
         None => return stage.and_wait("Listing", "the pods of the node and their volumes are being listed"),
         Some(Blocker::Unreadable(_)) => unreadable::POD,
         Some(refused @ Blocker::Refused { .. }) => {
-            stage = stage.telling(scope.warning(reasons::machine::EVICTION_REFUSED, refused.to_string()));
+            stage = refusal_told(scope, stage, &refused.to_string());
             "EvictionRefused"
         }
         Some(_) if shown == DETACHING => "Attached",
         Some(_) => "PodsLeft",
     };
+    let message = match forced_at.filter(|_| shown == DRAINING) {
+        Some(at) => format!("{message}; pods that are left are deleted without grace at {at:.0}"),
+        None => message,
+    };
     stage.showing_news(scope, shown, (reason, &message)).and_wait(reason, message)
+}
+
+/// Tells of a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
+/// one that says that it is forced.
+fn refusal_told(scope: &Scope<'_>, stage: Stage, text: &str) -> Stage {
+    let is_told = scope.context.noted(text).is_some();
+    let stage = stage.noting(text);
+    if is_told { stage } else { stage.telling(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
+}
+
+/// When the drain will be forced, unless it is. The time changes only with the Node's health, so it costs no write of its own.
+fn forced_at(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
+    let limits = [scope.settings.drain_deadline(scope.machine), not_ready_deadline(scope, node)];
+    let is_forced = force(scope, node).is_some();
+    limits.into_iter().flatten().min().filter(|_| !is_forced)
 }
 
 /// If a Node that is not ready has no VM any more, nothing could end its Pods: the stage is over.

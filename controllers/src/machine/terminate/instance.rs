@@ -1,9 +1,9 @@
 //! The stage in which the VM is deleted, and confirmed to be gone.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, operations, reasons};
+use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, labels, operations, reasons};
 use nodewright_driver::{DriverError, Mismatch};
-use nodewright_runtime::effect::Known;
+use nodewright_runtime::{effect::Known, events::Event, object::name};
 
 use super::super::{
     calls::{Outcome, Verb},
@@ -30,8 +30,12 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         }
     };
     let provider = Provider::of(scope, class);
-    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete]) {
+    let calls = [Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete, Verb::DeleteOthers];
+    if let Some(message) = provider.awaited(&calls) {
         return lasting(scope, CALLING, &message).and_wait(CALLING, message);
+    }
+    if scope.snapshot.claim.keeper.is_some() {
+        return others_deleted(&provider);
     }
     if scope.snapshot.claim.vm == Vm::None {
         let identified = identified(&provider);
@@ -46,11 +50,41 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         asked.provider_id.as_deref() == id && asked.is_proven == is_proven
     };
     let Some(deleted) = provider.newest(&[Verb::Delete]).filter(is_of_this_vm) else {
-        return provider.ask("the VM has to go", Verb::Delete);
+        let stage = provider.ask("the VM has to go", Verb::Delete);
+        return undrained(scope).into_iter().fold(stage, Stage::telling);
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
         Some(error) => try_again(&provider, (&deleted, error), Verb::Delete),
         None => noted(&provider, &deleted).unwrap_or_else(|| confirmed(&provider, deleted.known)),
+    }
+}
+
+/// Says of a Node that is not drained, because the deletion is forced, that its Pods end with the VM: with the first call that
+/// deletes the VM.
+fn undrained(scope: &Scope<'_>) -> Option<Event> {
+    let node =
+        scope.snapshot.node.as_deref().filter(|_| scope.machine.is_force_deletion() && !is_deletion_begun(scope))?;
+    let text = format!(
+        "label {} is set: node {} is not drained, and its pods end with the VM, whatever disruption budgets say",
+        labels::FORCE_DELETION,
+        name(node)
+    );
+    Some(scope.warning(reasons::machine::DRAIN_FORCED, text))
+}
+
+/// The VM stays with another Machine. The driver is not asked to delete or to find this one's VM, since it has taken the other's for
+/// it. What the provider lists for this Machine goes.
+fn others_deleted(provider: &Provider<'_>) -> Stage {
+    let Some(answer) = provider.newest(&[Verb::DeleteOthers]) else {
+        return provider.ask("another machine keeps the VM: has this one others?", Verb::DeleteOthers);
+    };
+    match answer.outcome.error() {
+        Some(_) if answer.outcome.says_none() => none_on_its_way(provider, answer.ended, Verb::DeleteOthers),
+        Some(error) => try_again(provider, (&answer, error), Verb::DeleteOthers),
+        None => match provider.scope.pause_end(answer.ended, provider.scope.driver.poll()) {
+            Some(due) => Stage::waiting("Removing", "the other VMs of the machine are being removed").waking_at(due),
+            None => provider.ask("are its other VMs gone?", Verb::DeleteOthers),
+        },
     }
 }
 
@@ -101,7 +135,7 @@ fn identified(provider: &Provider<'_>) -> Stage {
         return provider.ask("has the machine a VM?", Verb::Status);
     };
     match status.outcome.error() {
-        Some(error) if error.code == Code::NotFound => none_on_its_way(provider, status.ended),
+        Some(error) if error.code == Code::NotFound => none_on_its_way(provider, status.ended, Verb::Status),
         Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
             try_again(provider, (&status, error), Verb::Status)
         }
@@ -110,7 +144,7 @@ fn identified(provider: &Provider<'_>) -> Stage {
 }
 
 /// No VM may still appear that the provider did not know at `told`: it would have no owner once the Machine is gone.
-fn none_on_its_way(provider: &Provider<'_>, told: Timestamp) -> Stage {
+fn none_on_its_way(provider: &Provider<'_>, told: Timestamp, next: Verb) -> Stage {
     let scope = &provider.scope;
     match uncertain_until(provider).filter(|until| *until > told) {
         None => Stage::over(),
@@ -118,7 +152,7 @@ fn none_on_its_way(provider: &Provider<'_>, told: Timestamp) -> Stage {
             let message = format!("a VM that was asked for may still appear until {until}");
             lasting(scope, "Confirming", &message).and_wait("Confirming", message).waking_at(until)
         }
-        Some(_) => provider.ask("is there a late VM?", Verb::Status),
+        Some(_) => provider.ask("is there a late VM?", next),
     }
 }
 
@@ -152,7 +186,7 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
     let Some(answer) = answer else { return ask() };
     match answer.outcome {
         outcome if outcome.says_none() || outcome.error().is_some_and(|error| is_left(scope, error)) => {
-            return none_on_its_way(provider, answer.ended);
+            return none_on_its_way(provider, answer.ended, Verb::Status);
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
             return try_again(provider, (&answer, error), Verb::Status);

@@ -33,6 +33,7 @@ const TARGET_LISTED: SignedDuration = SignedDuration::from_secs(30);
 /// silent after 40 to 50 s by default.
 const KUBELET_SILENT: SignedDuration = SignedDuration::from_mins(2);
 pub(in super::super) const LISTING_NODES: &str = "ListingNodes";
+pub(in super::super) const LOOKING_FOR_NODE: &str = "LookingForNode";
 pub(in super::super) const NODES_UNLISTED: &str =
     "the target cluster has yet to list its nodes: is its API server reachable?";
 /// How often in a row a forced deletion may fail to delete the Node before it ends without.
@@ -108,7 +109,7 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
         return unlisted(scope);
     }
     let asks = scope.settings.has_target && !machine.is_force_deletion();
-    let is_ours = snapshot.claim.vm == Vm::Proven;
+    let is_ours = snapshot.claim.is_settled();
     let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return Stage::over() };
     // The VM was gone before its Node: no other Node of it can have come since.
     if scope.context.noted(SEEN).is_some() {
@@ -117,7 +118,7 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
     let stage = match &snapshot.unseen_node {
         Lookup::Missing => Stage::over(),
         Lookup::Found(node) => delete(scope, node),
-        _ => Stage::waiting("LookingForNode", "the API server is asked whether there is a node of the machine"),
+        _ => Stage::waiting(LOOKING_FOR_NODE, "the API server is asked whether there is a node of the machine"),
     };
     stage.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }

@@ -258,6 +258,47 @@ fn what_two_machines_name_is_touched_by_neither() {
     assert_eq!(ended.steps(), ["status Terminating"], "the copy goes whatever the other one does");
 }
 
+#[test]
+fn what_another_machine_keeps_is_left_and_what_is_listed_besides_goes() {
+    let shares = || {
+        let mut scene = dying(scene(proven("")));
+        scene.snapshot.claim = shared();
+        let mut machine: Value = serde_json::to_value(scene.snapshot.machine.as_ref()).unwrap();
+        // What is told at first.
+        machine["status"] = status_of(&scene.plan());
+        scene.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        // The Node of the other one's VM has the name that the driver gave, and shows late.
+        scene.snapshot.unseen_node = Lookup::Found(Arc::new(serde_json::from_value(synced(READY)).unwrap()));
+        scene.since = at("2026-06-01T11:59:55Z");
+        scene
+    };
+    assert_eq!(shares().steps(), ["call DeleteOthers"], "and nothing that could meet the other one's VM or Node");
+    let begun = shares().answered(Verb::DeleteOthers, 1, Outcome::Done);
+    assert_eq!((begun.steps(), begun.plan().waits.last().unwrap().reason), (vec![], "Removing"));
+    assert_eq!(
+        shares().answered(Verb::DeleteOthers, 3, Outcome::Done).steps(),
+        ["call DeleteOthers"],
+        "are they gone?"
+    );
+    let mut refused = shares().answered(Verb::DeleteOthers, 1, failed(Code::Internal));
+    assert_eq!(refused.plan().waits.last().unwrap().reason, "Internal");
+    refused.now += SignedDuration::from_secs(10);
+    assert_eq!(refused.steps(), ["call DeleteOthers"]);
+    for code in [Code::NotFound, Code::Unimplemented] {
+        let mut none = shares().answered(Verb::DeleteOthers, 1, failed(code));
+        assert_eq!(none.plan().waits.last().unwrap().reason, "Confirming", "one may not show yet");
+        none.now += SignedDuration::from_secs(20);
+        assert_eq!(none.steps(), ["call DeleteOthers"]);
+        let over = none.answered(Verb::DeleteOthers, 1, failed(code));
+        assert_eq!(over.steps(), ["edit Machine default/m"], "only the finalizer is left");
+    }
+}
+
+/// Of a VM that another Machine had before.
+fn shared() -> Claim {
+    Claim { vm: Vm::Proven, rivals: vec!["first".into()], keeper: Some("first".into()), ..Claim::default() }
+}
+
 fn dying_of(scene: &Scene) -> Scene {
     let snapshot = scene.snapshot.clone();
     dying(Scene {

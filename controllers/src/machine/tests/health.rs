@@ -173,9 +173,40 @@ fn conditions_may_have_health_timeouts_of_their_own() {
     assert_eq!(scene(off).node(full()).plan().waits[0].reason, "Unhealthy");
 }
 
+/// The same, if its Node has been unhealthy for ten seconds.
+fn lasting(mut scene: Scene) -> Scene {
+    let since = scene.now - SignedDuration::from_secs(10);
+    scene.notes.push(Note { text: "the node is unhealthy".into(), since });
+    scene
+}
+
+#[test]
+fn a_trouble_of_less_than_ten_seconds_costs_no_write() {
+    let sick = |noted: Option<i64>, health_timeout: &str| {
+        let machine = linked("Running").with("/spec/healthTimeout", json!(health_timeout));
+        let mut scene = scene(machine).node(synced("False"));
+        let since = |seconds| scene.now - SignedDuration::from_secs(seconds);
+        scene.notes =
+            noted.map(|ago| Note { text: "the node is unhealthy".into(), since: since(ago) }).into_iter().collect();
+        scene
+    };
+    let fresh = sick(None, "10m").plan();
+    assert!(fresh.is_idle() && fresh.events.is_empty(), "{fresh}");
+    assert_eq!((fresh.wake, fresh.waits[0].reason), (Some(at("2026-06-01T12:00:10Z")), "Unhealthy"));
+    assert_eq!(fresh.notes, Some(vec!["the node is unhealthy".into()]));
+    let later = sick(Some(4), "10m").plan();
+    assert_eq!((later.is_idle(), later.wake), (true, Some(at("2026-06-01T12:00:06Z"))));
+    assert_eq!(sick(Some(10), "10m").steps(), ["status Unknown"]);
+    assert_eq!(sick(Some(10), "10m").plan().notes, None, "it is not forgotten if the write fails");
+    assert_eq!(sick(Some(4), "40s").steps(), ["status Unknown"], "at most a tenth of the health timeout");
+    let well = Scene { notes: sick(Some(4), "10m").notes, ..scene(linked("Running")).node(synced(READY)) };
+    assert_eq!(well.plan().notes, Some(vec![]), "the next trouble is another one");
+}
+
 #[test]
 fn a_sick_node_makes_the_machine_unknown_and_in_time_failed() {
-    assert_eq!(scene(linked("Running")).node(synced("Unknown")).steps(), ["status Unknown"]);
+    let sick = lasting(scene(linked("Running")).node(synced("Unknown")));
+    assert_eq!(sick.steps(), ["status Unknown"]);
     assert_eq!(scene(linked("Running")).steps(), ["status Unknown"], "a missing node is a sick one");
     let since = |time: &str| linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(time));
     let young = scene(since("2026-06-01T11:55:00Z"));
@@ -211,13 +242,13 @@ fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
         );
         assert!(held.plan().events.is_empty());
         // A live kubelet has reported by then.
-        assert_eq!(at_time("2026-06-01T09:06:00Z", old(ready)).steps(), ["status Unknown"]);
+        assert_eq!(lasting(at_time("2026-06-01T09:06:00Z", old(ready))).steps(), ["status Unknown"]);
     }
     // Reports since this process leads count at once: those of the kubelet, and those of the controller that misses it.
     let beats = heard_at("False", "2026-06-01T09:00:01Z", LONG_AGO);
-    assert_eq!(at_time("2026-06-01T09:00:02Z", beats).steps(), ["status Unknown"]);
+    assert_eq!(lasting(at_time("2026-06-01T09:00:02Z", beats)).steps(), ["status Unknown"]);
     let missed = heard_at("Unknown", LONG_AGO, "2026-06-01T09:00:01Z");
-    assert_eq!(at_time("2026-06-01T09:00:02Z", missed).steps(), ["status Unknown"]);
+    assert_eq!(lasting(at_time("2026-06-01T09:00:02Z", missed)).steps(), ["status Unknown"]);
     let same_moment = heard_at("Unknown", LONG_AGO, "2026-06-01T09:00:00Z");
     assert_eq!(at_time("2026-06-01T09:00:02Z", same_moment).plan().waits[0].reason, "ReportAwaited");
     let gone = Scene { now: at("2026-06-01T09:00:02Z"), ..scene(linked("Running")) };
@@ -239,12 +270,12 @@ fn mcm_defect_25_an_outage_of_an_api_server_holds_nothing_up_for_longer_than_kub
         ("2026-06-01T12:06:01Z", "2026-06-01T12:12:00Z", "2026-06-01T12:12:01Z"),
     ] {
         assert_eq!(at_time(held, connected, silent()).plan().waits[0].reason, "ReportAwaited");
-        assert_eq!(at_time(judged, connected, silent()).steps(), ["status Unknown"]);
+        assert_eq!(lasting(at_time(judged, connected, silent())).steps(), ["status Unknown"]);
     }
     // What was reported since then counts at once, and other work goes on.
     let (connected, moment) = ("2026-06-01T12:00:00Z", "2026-06-01T12:00:01Z");
     let fresh = heard_at("False", "2026-06-01T12:00:01Z", LONG_AGO);
-    assert_eq!(at_time(moment, connected, fresh).steps(), ["status Unknown"]);
+    assert_eq!(lasting(at_time(moment, connected, fresh)).steps(), ["status Unknown"]);
     let others = |machine| Scene { now: at(moment), connected_since: Some(at(connected)), ..scene(machine) };
     assert_eq!(others(machine("m")).steps(), ["call Status"]);
     assert_eq!(others(linked("Unknown")).node(synced(READY)).steps()[0], "status Running");
@@ -293,7 +324,7 @@ fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time
 fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_again_only_when_it_moves() {
     let description = |plan: &Plan<Call>| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
     let unwell = |machine: MachineBuilder| scene(machine).node(synced("Unknown"));
-    let becomes = unwell(linked("Running")).plan();
+    let becomes = lasting(unwell(linked("Running"))).plan();
     let text = description(&becomes);
     assert!(text.ends_with("; it is given up at 2026-06-01T12:10:00Z"), "{text}");
     // What is known of the time does not hang on that text.
@@ -349,7 +380,7 @@ fn a_machine_without_a_node_is_given_up_once_the_api_server_has_shown_none() {
 fn a_listed_condition_that_is_not_false_is_a_sickness() {
     let mut node = synced(READY);
     node["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "DiskPressure", "status": "Unknown"}));
-    assert_eq!(scene(linked("Running")).node(node.clone()).steps(), ["status Unknown"]);
+    assert_eq!(lasting(scene(linked("Running")).node(node.clone())).steps(), ["status Unknown"]);
     let own = linked("Pending").with("/spec/nodeConditions", json!("Other"));
     assert_eq!(scene(own).node(node).steps(), ["status Running"]);
 }
@@ -521,7 +552,10 @@ fn who_deletes_a_node_deletes_its_machine_once_the_server_has_confirmed_it() {
 #[test]
 fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
     let set = || machine_set("set", 3, Some("k7f;"));
-    let other = |name: &str| machine(name).phase("Running").with("/spec/providerID", json!(format!("p:///{name}")));
+    let other = |name: &str| {
+        let other = machine(name).phase("Running").with("/metadata/uid", json!(format!("uid-{name}")));
+        other.with("/spec/providerID", json!(format!("p:///{name}")))
+    };
     let deleted = |seconds_ago: i64, other_ago: i64, name: &str| {
         let mut scene = scene(linked("Running")).set(set()).node(deleted_node(seconds_ago)).beside([]);
         let without_node = vec![(Arc::new(other(name).build()), at(NOW) - SignedDuration::from_secs(other_ago))];
@@ -558,6 +592,28 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
     assert_eq!(beside(other("a").phase("Failed")), ["status Running"]);
     assert_eq!(beside(other("a").deleting()), ["status Running"]);
     assert_eq!(beside(other("a").deleting().with("/metadata/deletionTimestamp", "2026-06-01T09:00:00Z")), goes);
+    // Nor for ever beside one that another manager was about to update in place.
+    for phase in ["InPlaceUpdating", "InPlaceUpdateSuccessful", "of-another"] {
+        let left = |since: &str| other("a").phase(phase).with("/status/currentStatus/lastUpdateTime", json!(since));
+        assert_eq!(beside(left("2026-06-01T11:50:00Z")), ["status Running"], "{phase}");
+        assert_eq!(beside(left(LONG_AGO)), goes, "{phase}");
+    }
+}
+
+#[test]
+fn one_whose_update_in_place_failed_is_given_up_as_an_unknown_one_is() {
+    let failed = |since: &str| {
+        let machine = linked("InPlaceUpdateFailed").with("/status/currentStatus/lastUpdateTime", json!(since));
+        scene(machine).node(heard_at("Unknown", LONG_AGO, "2026-06-01T11:00:00Z"))
+    };
+    let announced = failed("2026-06-01T11:58:00Z");
+    assert!(announced.plan().waits[0].message.contains("it is given up at"), "{:?}", announced.plan().waits);
+    assert!(announced.plan().wake.is_some());
+    assert_eq!(failed(LONG_AGO).steps(), ["confirm Node n", "status Failed"]);
+    let mut without_node =
+        scene(linked("InPlaceUpdateFailed").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
+    without_node.snapshot.unseen_node = Lookup::Missing;
+    assert_eq!(without_node.steps(), ["status Failed"]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod claims;
 mod health;
+mod kept;
 mod limits;
 mod observed;
 mod provision;
@@ -20,6 +21,7 @@ use nodewright_runtime::{
     cache::Lookup,
     controller::Controller,
     effect::Outcomes,
+    events::EventKind,
     object::{Cluster, ObjectRef},
     plan::{Context, Failure, FailureClass, Note, Plan, Refusal, Step, StepVerb, Waiting},
 };

@@ -5,10 +5,11 @@ use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::{Change, Index, Store, Stores},
     object::{Kind, ObjectRef, name},
+    scoped_watch::ScopedWatch,
 };
 
 use super::super::budget::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
-use super::{super::budget, *};
+use super::{super::budget, super::snapshot::node_named, *};
 use crate::shared::{
     CONTROL, TARGET,
     indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID},
@@ -84,6 +85,17 @@ fn a_class_is_held_only_with_all_its_secrets() {
     let mut loose = class_of(1, &[]);
     loose.metadata.finalizers = None;
     assert!(!is_held(loose, vec![]));
+}
+
+#[test]
+fn a_machine_that_may_be_given_up_looks_for_its_node() {
+    for (phase, looks) in [("Unknown", true), ("InPlaceUpdateFailed", true), ("Running", false)] {
+        let cache = Cache::default().with([linked(phase).build()]).with([class_of(1, &[])]);
+        let nodes = Arc::new(Store::<Node>::new(TARGET, ""));
+        cache.0.add_scoped(&ScopedWatch::at::<Node>(TARGET, node_named("n")), nodes.clone());
+        answer(&nodes, None);
+        assert_eq!(matches!(cache.see("m").unseen_node, Lookup::Missing), looks, "{phase}");
+    }
 }
 
 #[test]
@@ -165,8 +177,8 @@ fn a_machine_that_runs_looks_at_no_secret() {
         machine("m").phase(phase).with("/spec/providerID", json!("p:///m")).with("/status/conditions", json!([proof]))
     };
     assert!(selectors(proven("Running")).is_empty());
-    for needing in [proven("Pending"), proven("Unknown"), proven("Running").deleting(), machine("m"), linked("Running")]
-    {
+    let unwell = [proven("Pending"), proven("Unknown"), proven("InPlaceUpdateFailed")];
+    for needing in unwell.into_iter().chain([proven("Running").deleting(), machine("m"), linked("Running")]) {
         assert_eq!(selectors(needing).len(), 2);
     }
     let selector = selectors(machine("m")).remove(0);
@@ -265,18 +277,76 @@ fn a_change_wakes_as_many_of_those_that_wait_as_there_are_free_places() {
     assert_eq!(woken(&stuck, &deleting(), None), ["h000"], "a place may be held by a deletion that is stuck");
 }
 
+fn node(name: &str, deleted: &Value) -> Node {
+    parse(json!({"metadata": {"name": name, "uid": name, "resourceVersion": "9", "deletionTimestamp": deleted},
+        "spec": {"providerID": format!("p:///{name}")}, "status": {}}))
+}
+
+#[test]
+fn of_machines_without_a_set_whose_nodes_were_deleted_one_goes_at_a_time() {
+    let loose = |name: &str| {
+        let running = machine(name).phase("Running").with("/spec/providerID", json!(format!("p:///{name}")));
+        running.with("/status/conditions", json!([provisioned(name)]))
+    };
+    let gone = |name: &str| member("gone", name, "Running");
+    let names = ["a", "b", "c", "x", "y"];
+    let all = vec![loose("a"), loose("b"), loose("c"), gone("x"), gone("y")];
+    let nodes = names.map(|name| node(name, &json!(NOW))).into();
+    let cache = fleet("1", all.into_iter().map(MachineBuilder::build).collect(), nodes);
+    let later = at(NOW) + SignedDuration::from_secs(10);
+    let goes = |name: &str| cache.see(name).pool.decide(later).of(&format!("uid-{name}")).is_ok();
+    assert_eq!(
+        names.map(goes),
+        [true, false, false, true, false],
+        "one of each set that is gone, and one of those without"
+    );
+    let held = |name: &str| {
+        let held = json!({"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"});
+        loose(name).with("/status/conditions", json!([provisioned(name), held])).build()
+    };
+    let leaving = loose("a").deleting();
+    let cache = fleet("1", vec![leaving.clone().build(), held("b"), held("c")], vec![]);
+    assert_eq!(woken(&cache, &leaving, None), ["b"], "it wakes the next one");
+}
+
+#[test]
+fn one_about_which_nothing_is_decided_keeps_no_other_waiting() {
+    let preserved = member("old", "a", "Failed").with("/status/currentStatus/preserveExpiryTime", json!(NOW));
+    let dispute = json!({"type": "ConfigurationValid", "status": "False", "reason": "ProviderIDNotUnique"});
+    let disputed = member("old", "b", "Running").with("/status/conditions", json!([provisioned("b"), dispute]));
+    let foreign = json!({"type": "InstanceProvisioned", "status": "False", "reason": "ProviderIDMismatch"});
+    let unread = json!({"type": "NodeReadable", "status": "False", "reason": "Unreadable"});
+    let unknown = |name: &str, conditions: Value| {
+        let machine = member("new", name, "Unknown").with("/status/conditions", conditions);
+        machine.with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T09:00:00Z"))
+    };
+    let all = [
+        preserved,
+        disputed,
+        member("old", "c", "Running"),
+        unknown("d", json!([foreign])),
+        unknown("e", json!([provisioned("e"), unread])),
+        unknown("f", json!([provisioned("f")])),
+    ];
+    let all: Vec<_> = all.into_iter().map(MachineBuilder::build).collect();
+    let cache = fleet("2", all, ["a", "b", "c"].map(|name| node(name, &json!(NOW))).into());
+    let (pool, later) = (cache.see("c").pool, at(NOW) + SignedDuration::from_secs(10));
+    let goes: Vec<_> = ["a", "b", "c", "d", "e", "f"]
+        .into_iter()
+        .map(|name| pool.decide(later).of(&format!("uid-{name}")).is_ok())
+        .collect();
+    assert_eq!(goes, [false, false, true, false, false, true]);
+    let (well, stuck) = (unknown("x", json!([provisioned("x")])), unknown("x", json!([provisioned("x"), unread])));
+    let cache = fleet("1", vec![stuck.clone().build(), held("old", "h", 1)], vec![]);
+    assert_eq!(woken(&cache, &well, Some(stuck)), ["h"], "it no longer comes before the others");
+}
+
 #[test]
 fn a_machine_sees_of_a_large_deployment_only_those_that_count_for_the_budget() {
     let running = (0..1_000).map(|index| member("old", &format!("r{index:04}"), "Running").build());
     let mut all: Vec<_> = running.collect();
     all.extend([held("old", "h1", 1), held("new", "h2", 2), member("new", "p", "Pending").build()]);
-    let node = |name: &str, deleted: Value| {
-        parse::<Node>(
-            json!({"metadata": {"name": name, "uid": name, "resourceVersion": "9", "deletionTimestamp": deleted},
-            "spec": {"providerID": format!("p:///{name}")}, "status": {}}),
-        )
-    };
-    let nodes = vec![node("r0000", json!(NOW)), node("r0001", json!(NOW)), node("r0002", Value::Null)];
+    let nodes = vec![node("r0000", &json!(NOW)), node("r0001", &json!(NOW)), node("r0002", &Value::Null)];
     let cache = fleet("1%", all, nodes);
     let sees = |name: &str| {
         let pool = cache.see(name).pool;

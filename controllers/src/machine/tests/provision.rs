@@ -48,6 +48,22 @@ fn the_link_is_written_first_then_the_vm_is_set_up_then_the_phase_moves() {
 }
 
 #[test]
+fn what_a_driver_notes_in_a_creation_is_kept_before_the_vm_is_set_up() {
+    let noting = || {
+        let Outcome::Instance(instance) = vm() else { unreachable!() };
+        Outcome::Instance(Instance { last_known_state: Some("disk-1".to_owned()), ..instance })
+    };
+    let made = |machine: MachineBuilder| {
+        scene(machine).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, noting())
+    };
+    let kept = made(linked(""));
+    assert_eq!(status_of(&kept.plan())["lastKnownState"], "disk-1");
+    assert!(!kept.steps().iter().any(|step| step.starts_with("call")), "{:?}", kept.steps());
+    let written = made(linked("").with("/status/lastKnownState", json!("disk-1")));
+    assert_eq!(written.steps(), ["call Initialize"]);
+}
+
+#[test]
 fn after_a_restart_the_provider_says_whether_the_vm_is_set_up() {
     let lost = scene(linked(""));
     assert_eq!(lost.steps(), ["call Status"]);
@@ -172,7 +188,7 @@ fn a_class_that_could_vanish_gets_no_vm() {
 fn a_class_whose_identity_was_changed_makes_no_vm() {
     let mut unborn = scene(machine("m"));
     unborn.snapshot.changed_identity = Some(changed_identity());
-    assert_eq!(unborn.steps(), ["status of Machine default/m"]);
+    assert_eq!(unborn.steps(), ["status CrashLoopBackOff"]);
     let condition = &status_of(&unborn.plan())["conditions"][0];
     assert_eq!(
         (&condition["type"], &condition["reason"]),
@@ -186,7 +202,7 @@ fn a_secret_without_user_data_makes_no_vm() {
     bare.snapshot.class = Ok(Class { secret: without_user_data(), ..class() });
     assert_eq!(bare.plan().waits[0].reason, "UserDataMissing");
     assert_eq!(status_of(&bare.plan())["conditions"][0]["reason"], "UserDataMissing");
-    assert_eq!(bare.steps(), ["status of Machine default/m"]);
+    assert_eq!(bare.steps(), ["status CrashLoopBackOff"]);
 }
 
 #[test]
@@ -212,6 +228,34 @@ fn a_provider_without_capacity_says_where_and_for_how_long() {
     assert_eq!(refused(zone(None)).plan().wake, Some(at("2026-06-01T12:09:58Z")), "--resource-exhausted-retry");
     let forever = refused(zone(Some(Duration::MAX))).plan().wake;
     assert!(forever.is_some_and(|wake| wake <= at("2026-06-01T12:59:58Z")), "{forever:?}");
+}
+
+#[test]
+fn a_machine_without_capacity_says_when_the_next_attempt_is_and_writes_it_once_for_each() {
+    let attempt = |machine: MachineBuilder, code, seconds_ago| {
+        scene(machine).answered(Verb::Status, 700, failed(Code::NotFound)).answered(
+            Verb::Create,
+            seconds_ago,
+            failed(code),
+        )
+    };
+    let fresh = || machine("m").created("2026-06-01T11:55:00Z");
+    let first = attempt(fresh(), Code::ResourceExhausted, 2).plan();
+    let told = status_of(&first);
+    let message = |status: &Value| status["conditions"][0]["message"].as_str().unwrap().to_owned();
+    assert_eq!(message(&told), "no; next attempt at 2026-06-01T12:09:58Z");
+    assert!(!told["lastOperation"].to_string().contains("attempt"), "consumers compare it: {told}");
+    let again =
+        |seconds_ago| attempt(fresh().with("/status", told.clone()), Code::ResourceExhausted, seconds_ago).plan();
+    assert!(again(2).is_idle(), "the same pause is told once");
+    let second = again(1);
+    assert_eq!(message(&status_of(&second)), "no; next attempt at 2026-06-01T12:09:59Z");
+    assert_eq!((first.events.len(), second.events.len()), (1, 0), "the same refusal is no news");
+    let old = attempt(machine("m").created("2026-06-01T11:45:00Z"), Code::ResourceExhausted, 2).plan();
+    assert_eq!(message(&status_of(&old)), "no; without a VM it is given up at 2026-06-01T12:05:00Z");
+    let overdue = attempt(machine("m").created("2026-06-01T11:30:00Z"), Code::ResourceExhausted, 2).plan();
+    assert_eq!(message(&status_of(&overdue)), "no", "it has failed: there is no next attempt");
+    assert_eq!(message(&status_of(&attempt(fresh(), Code::Unavailable, 2).plan())), "no", "it is soon");
 }
 
 #[test]

@@ -66,7 +66,42 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
     assert_eq!(plan.wake, Some(held.now + SignedDuration::from_secs(20)));
     let drained = status_of(&plan)["conditions"][1].clone();
     assert_eq!((drained["type"].as_str(), drained["status"].as_str()), (Some("Drained"), Some("False")));
-    assert!(drained["message"].as_str().unwrap().contains("needs 2"));
+    let message = "pod default/p is not evicted since 2026-06-01T12:00:00Z: needs 2; pods that are left are deleted without grace \
+                   at 2026-06-01T13:59:00Z";
+    assert_eq!(drained["message"], message);
+    assert_eq!(plan.events[0].reason, "EvictionRefused");
+    held.notes = plan.notes.unwrap().into_iter().map(|text| Note { text, since: held.now }).collect();
+    assert!(held.plan().events.is_empty(), "the same refusal is told once");
+    held.now = at("2026-06-01T13:59:00Z");
+    assert_eq!(held.steps()[0], "delete now Pod default/p", "it does what it has said");
+    assert!(!status_of(&held.plan()).to_string().contains("without grace"), "it is no more to come");
+}
+
+#[test]
+fn a_drain_that_is_forced_says_so_once() {
+    let pod = |name: &str| json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")}});
+    let pods = ["a", "b", "c", "d", "e"].map(pod);
+    let mut overdue = scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&pods);
+    let plan = overdue.plan();
+    assert_eq!((plan.events[0].reason, plan.events[0].kind, plan.events.len()), ("DrainForced", EventKind::Warning, 1));
+    let message = "the drain timeout is over: deleting without grace, whatever disruption budgets say, 5 pods: default/a, \
+                   default/b, default/c, and 2 more";
+    assert_eq!(plan.events[0].message, message);
+    overdue.notes = plan.notes.unwrap().into_iter().map(|text| Note { text, since: overdue.now }).collect();
+    assert_eq!(overdue.steps().len(), 5, "they are asked for until they are gone");
+    assert!(overdue.plan().events.is_empty());
+}
+
+#[test]
+fn a_deletion_that_is_forced_by_its_label_says_once_that_nothing_is_drained() {
+    let forced = || scene(dying().label("force-deletion", "true"));
+    let plan = forced().node(cordoned()).plan();
+    assert_eq!((plan.events[0].reason, plan.events.len()), ("DrainForced", 1));
+    assert!(plan.events[0].message.starts_with("label force-deletion is set: node n is not drained"));
+    assert!(forced().plan().events.is_empty(), "there is no node");
+    assert!(scene(dying()).node(cordoned()).pods(&[]).plan().events.is_empty(), "it is drained");
+    let refused = forced().node(cordoned()).answered(Verb::Delete, 700, failed(Code::Internal));
+    assert_eq!((refused.steps(), refused.plan().events.len()), (vec!["call Delete".to_owned()], 0), "it was told");
 }
 
 #[test]
@@ -219,6 +254,24 @@ fn a_forced_deletion_frees_the_volumes_once_the_vm_is_gone_and_waits_a_minute_fo
     let mut late = with(json!([attachment]));
     late.notes = vec![Note { text: "the drain is forced".into(), since: at("2026-06-01T11:59:00Z") }];
     assert_eq!(late.steps(), ["delete Node n"]);
+}
+
+#[test]
+fn the_volumes_of_a_vm_that_was_gone_before_are_freed() {
+    let mut dead = cordoned();
+    dead["status"]["conditions"][0]["status"] = "Unknown".into();
+    let gone = |node: Value| {
+        let scene = scene(dying()).node(node).answered(Verb::Delete, 2, Outcome::Done);
+        scene.answered(Verb::Status, 1, failed(Code::NotFound))
+    };
+    assert_eq!(gone(dead.clone()).steps(), ["delete Node n"], "without volumes nothing is watched");
+    dead["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
+    let mut scene = gone(dead);
+    assert_eq!((scene.steps(), scene.plan().scoped_watches.len()), (vec![], 2), "the volumes are watched");
+    let here = json!([{"metadata": {"name": "a"}, "spec": {"nodeName": "n"}}]);
+    let here = serde_json::from_value(here).unwrap();
+    scene.snapshot.drain.volumes = Volumes::Known(Attached { here, ..Attached::default() });
+    assert_eq!(scene.steps(), ["delete VolumeAttachment a"]);
 }
 
 #[test]
@@ -402,6 +455,34 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     let mut ahead = gone(made("2026-06-02T12:00:00Z"));
     ahead.snapshot.unseen_node = Lookup::Missing;
     assert_eq!(ahead.steps(), ["edit Machine default/m"], "a time in the future is not waited for");
+}
+
+#[test]
+fn before_a_vm_goes_without_a_drain_its_node_is_asked_for() {
+    let seen = |machine: MachineBuilder, seen: Lookup<Node>| {
+        let mut scene = scene(machine);
+        scene.snapshot.unseen_node = seen;
+        scene
+    };
+    let node = json!({"metadata": {"name": "n", "uid": "uid-n"}, "spec": {"providerID": "p:///1"}});
+    let node = || Lookup::Found(Arc::new(serde_json::from_value(node.clone()).unwrap()));
+    let asking = seen(dying(), Lookup::Pending);
+    assert_eq!((asking.steps(), asking.plan().scoped_watches[0].selector()), (vec![], "metadata.name=n"));
+    assert_eq!(asking.plan().waits[0].reason, "LookingForNode");
+    assert_eq!(seen(dying(), node()).plan().waits[0].message, "node n is yet to show in the cache");
+    assert_eq!(seen(dying(), Lookup::Missing).steps(), ["call Delete"], "it was deleted by somebody");
+
+    let awaited = json!([{"type": "NodeJoined", "status": "False", "reason": "NodeAwaited", "message": "n",
+        "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
+    let awaited = unseen().with("/status/conditions", awaited);
+    assert_eq!(seen(awaited, Lookup::Pending).steps(), ["call Delete"], "there was never anything to drain");
+    let forced = dying().label("force-deletion", "true");
+    assert_eq!(seen(forced, node()).steps(), ["call Delete"]);
+    let overdue = dying().with("/spec/drainTimeout", json!("1s"));
+    let mut overdue = seen(overdue, Lookup::Pending);
+    assert_eq!(overdue.plan().waits[0].reason, "LookingForNode");
+    overdue.now += SignedDuration::from_mins(10);
+    assert_eq!(overdue.steps(), ["call Delete"], "the target cluster is not waited for without end");
 }
 
 #[test]

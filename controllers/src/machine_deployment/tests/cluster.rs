@@ -61,6 +61,8 @@ pub(crate) struct Cluster {
     pub(crate) unreadable_sets: Vec<Arc<Unreadable>>,
     /// How many Machines of each set cannot be read.
     pub(crate) unreadable_machines: usize,
+    /// Whether the API server of the target cluster answers.
+    pub(crate) target: Option<bool>,
     /// A set that deletes no machine.
     pub(crate) stuck_set: Option<String>,
 }
@@ -90,6 +92,7 @@ impl Cluster {
             fleet: FleetSettings::default(),
             unreadable_sets: vec![],
             unreadable_machines: 0,
+            target: None,
             stuck_set: None,
         };
         cluster.add::<MachineDeployment>(deployment);
@@ -196,6 +199,7 @@ impl Cluster {
         stores.add(Arc::new(machines));
         let mut snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "pool")).unwrap();
         snapshot.unreadable.clone_from(&self.unreadable_sets);
+        snapshot.target = self.target;
         for view in &mut snapshot.sets {
             view.unreadable = self.unreadable_machines;
         }

@@ -206,7 +206,10 @@ fn a_rollback_restores_the_template_and_clears_the_wish() {
     cluster.edit(|live| live["spec"]["rollbackTo"] = json!({"revision": 7}));
     cluster.act();
     assert!(cluster.live()["spec"].get("rollbackTo").is_none());
-    assert!(cluster.events.last().unwrap().starts_with("Unable to find"));
+    assert_eq!(
+        cluster.events.last().unwrap(),
+        "Unable to find the revision to rollback to. Wanted: 7; there are: 2, 1"
+    );
 }
 
 #[test]
@@ -304,21 +307,29 @@ fn mcm_defect_23_a_rollout_waits_for_min_ready_seconds_only_if_told_to() {
 }
 
 #[test]
-fn a_list_of_very_many_names_is_read_as_fast_as_a_short_one_for_each_name() {
+fn a_list_of_very_many_names_is_read_once_and_not_for_each_machine() {
     let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
-    let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
-    let set: nodewright_api::MachineSet = serde_json::from_value((*cluster.only_set().1).clone()).unwrap();
-    for index in 0..2_000 {
-        let machine = machine(&format!("pool-{index}")).owned_by(&set).label("name", "pool").phase("Running");
-        cluster.add::<Machine>(serde_json::to_value(machine.build()).unwrap());
-    }
     let time = "2026-06-01T11:00:00Z";
-    let names = (0..100_000).map(|index| format!("gone-{index}~{time}")).chain([format!("pool-1234~{time}")]);
-    cluster.annotate(key, &names.collect::<Vec<_>>().join(","));
-    let begun = std::time::Instant::now();
-    assert_eq!(kinds(&cluster.plan()), ["edit Machine", "edit MachineDeployment"]);
-    // The comparison of each name with each machine takes ten times as long.
-    assert!(begun.elapsed() < std::time::Duration::from_secs(3), "{:?}", begun.elapsed());
+    let names = (0..100_000).map(|index| format!("gone-{index}~{time}")).chain([format!("pool-12~{time}")]);
+    let names = names.collect::<Vec<_>>().join(",");
+    // The shortest of some times: others use the processor as well.
+    let cost = |machines: usize| {
+        let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
+        let set: nodewright_api::MachineSet = serde_json::from_value((*cluster.only_set().1).clone()).unwrap();
+        for index in 0..machines {
+            let machine = machine(&format!("pool-{index}")).owned_by(&set).label("name", "pool").phase("Running");
+            cluster.add::<Machine>(serde_json::to_value(machine.build()).unwrap());
+        }
+        cluster.annotate(key, &names);
+        let times = (0..3).map(|_| {
+            let begun = std::time::Instant::now();
+            assert_eq!(kinds(&cluster.plan()), ["edit Machine", "edit MachineDeployment"]);
+            begun.elapsed()
+        });
+        times.min().unwrap()
+    };
+    let (few, many) = (cost(20), cost(2_000));
+    assert!(many < few * 20, "a hundred times the machines take {many:?}, and {few:?} without");
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use nodewright_api::MachineSet;
+use nodewright_api::{Machine, MachineSet};
 use nodewright_runtime::{
     apply_configuration::Subresource,
     cache::Unreadable,
-    plan::{FailureClass, Step},
+    object::{Kind, ObjectRef},
+    plan::{Failure, FailureClass, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
@@ -14,7 +15,10 @@ use super::{
     super::{snapshot::may_adopt, template},
     cluster::{Cluster, failed_creation, kinds},
 };
-use crate::testing::{machine_deployment, rolling};
+use crate::{
+    shared::CONTROL,
+    testing::{machine_deployment, rolling},
+};
 
 #[test]
 fn a_new_deployment_gets_one_set_and_comes_to_rest() {
@@ -380,6 +384,78 @@ fn a_ledger_that_cannot_be_read_says_so_on_the_deployment_that_waits_for_it() {
     assert!(event.message.contains(&set) && event.message.contains("nodewright.dev/ledger"), "{}", event.message);
     cluster.act();
     assert_eq!(cluster.reason("Stalled"), "InvalidLedger");
+}
+
+/// What is planned after the API server has refused to change an object.
+fn planned_after_refusal<K: Kind>(cluster: &mut Cluster, verb: StepVerb, name: &str) -> Vec<String> {
+    let key = ObjectRef::new(CONTROL, "default", name);
+    cluster.failure = Some(Failure::of::<K>(verb, key, FailureClass::Forbidden, "denied by a policy"));
+    kinds(&cluster.plan())
+}
+
+#[test]
+fn a_set_that_may_not_be_released_does_not_hold_up_the_rollout_and_keeps_its_machines() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let (former, _) = cluster.only_set();
+    cluster.edit(|live| {
+        let labels = json!({"name": "pool", "tier": "b"});
+        live["spec"]["selector"]["matchLabels"] = labels.clone();
+        live["spec"]["template"]["metadata"]["labels"] = labels;
+    });
+    assert_eq!(kinds(&cluster.plan()), ["edit MachineSet"]);
+    let after = planned_after_refusal::<MachineSet>(&mut cluster, StepVerb::Patch, &former);
+    assert!(after.iter().any(|step| step.starts_with("create ")), "{after:?}");
+    assert_eq!(after.iter().filter(|step| step.ends_with("MachineSet")).collect::<Vec<_>>(), ["edit MachineSet"]);
+    assert_eq!(after.last().map(String::as_str), Some("edit MachineSet"), "it is tried again after the others");
+}
+
+#[test]
+fn a_set_that_may_not_be_released_is_not_sized_although_it_has_the_template() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let (strayed, _) = cluster.only_set();
+    cluster.edit_sets(|set| set["metadata"]["labels"] = json!({"name": "another"}));
+    cluster.edit(|live| live["spec"]["replicas"] = 5.into());
+    let after = planned_after_refusal::<MachineSet>(&mut cluster, StepVerb::Patch, &strayed);
+    assert!(!after.contains(&"apply MachineSet".to_owned()), "it is no longer the deployment's: {after:?}");
+    assert_eq!(after.last().map(String::as_str), Some("edit MachineSet"));
+}
+
+#[test]
+fn a_set_that_may_not_be_adopted_holds_up_only_the_creation_of_one_beside_it() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let (own, _) = cluster.only_set();
+    cluster.add::<MachineSet>(
+        json!({"metadata": {"name": "stray", "labels": {"name": "pool", "machine-template-hash": "1"}},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"machine-template-hash": "1"}},
+            "template": {"metadata": {"labels": {"name": "pool", "machine-template-hash": "1"}},
+                "spec": {"class": {"name": "v0"}}}}}),
+    );
+    cluster.edit(|live| live["spec"]["replicas"] = 5.into());
+    assert_eq!(kinds(&cluster.plan()), ["confirm MachineDeployment", "apply MachineSet"]);
+    let after = planned_after_refusal::<MachineSet>(&mut cluster, StepVerb::Apply, "stray");
+    assert_eq!(after[0], "apply MachineSet", "the other one is sized: {after:?}");
+    assert_eq!(after[after.len() - 2..], ["confirm MachineDeployment", "apply MachineSet"]);
+    // Without it, a second fleet would be made beside that of a set which may merely not be adopted yet.
+    cluster.delete("machinesets", &own);
+    let after = planned_after_refusal::<MachineSet>(&mut cluster, StepVerb::Apply, "stray");
+    assert_eq!(after, ["confirm MachineDeployment", "apply MachineSet"]);
+}
+
+#[test]
+fn a_machine_that_may_not_be_marked_does_not_hold_up_a_scale_out() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let machine = cluster.machines().keys().next().unwrap().clone();
+    cluster.edit(|live| {
+        live["metadata"]["annotations"]["node.machine.sapcloud.io/trigger-deletion-by-mcm"] = machine.clone().into();
+        live["spec"]["replicas"] = 5.into();
+    });
+    assert!(!kinds(&cluster.plan()).contains(&"apply MachineSet".to_owned()), "the mark comes first");
+    let after = planned_after_refusal::<Machine>(&mut cluster, StepVerb::Patch, &machine);
+    assert_eq!(after[0], "apply MachineSet", "{after:?}");
+    assert!(after.contains(&"edit Machine".to_owned()), "{after:?}");
+    cluster.edit(|live| live["spec"]["replicas"] = 1.into());
+    let after = planned_after_refusal::<Machine>(&mut cluster, StepVerb::Patch, &machine);
+    assert!(!after.contains(&"apply MachineSet".to_owned()), "another machine would go: {after:?}");
 }
 
 #[test]

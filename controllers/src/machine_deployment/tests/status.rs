@@ -223,6 +223,22 @@ fn a_machine_that_fails_is_said_at_once() {
 }
 
 #[test]
+fn a_deployment_that_is_deleted_says_what_its_deletion_waits_for() {
+    let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
+    let name = cluster.machines().into_keys().next().unwrap();
+    cluster.delete("machinedeployments", "pool");
+    cluster.delete("machines", &name);
+    cluster.edit_machine(&name, |machine| {
+        machine["status"]["conditions"] =
+            json!([{"type": "Drained", "status": "False", "message": "web-none refuses"}]);
+    });
+    while cluster.act() {}
+    let said = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
+    let expected = format!("1 machines are not yet gone; machine {name} (without a node): web-none refuses");
+    assert!(said.ends_with(&expected), "{said}");
+}
+
+#[test]
 fn messages_alone_are_written_twice_a_minute_at_most() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
@@ -240,4 +256,32 @@ fn messages_alone_are_written_twice_a_minute_at_most() {
     assert!((3..=5).contains(&writes), "{writes} writes in two minutes");
     let said = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
     assert!(said.contains(&format!("; machine {name} (without a node): pods are evicted, ")), "{said}");
+}
+
+#[test]
+fn only_what_changes_says_that_the_target_cluster_is_out_of_reach() {
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
+    cluster.target = Some(false);
+    let plan = cluster.plan();
+    assert!(
+        plan.is_idle() && plan.waits.is_empty(),
+        "an outage costs no write for a deployment that is complete: {plan}"
+    );
+
+    cluster.change("/spec/replicas", json!(4));
+    while cluster.act() {}
+    let said = |cluster: &Cluster| cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(said(&cluster).contains("the API server of the target cluster is out of reach"), "{}", said(&cluster));
+    // It looks again by itself, and writes as seldom as for any message.
+    for (target, expected) in [(Some(true), false), (Some(false), true), (Some(true), false)] {
+        // Nothing else happens: no change, and no write that has to wait.
+        let wake = cluster.plan().wake.expect("it looks again");
+        assert!(wake <= cluster.now() + SignedDuration::from_mins(1), "{wake}");
+        cluster.target = target;
+        cluster.set_now(cluster.now() + SignedDuration::from_mins(1));
+        while cluster.act() {}
+        assert_eq!(said(&cluster).contains("out of reach"), expected, "{}", said(&cluster));
+    }
+    cluster.target = None;
+    assert!(cluster.plan().waits.iter().all(|wait| wait.until.is_none()), "a process that asks the target nothing");
 }

@@ -47,6 +47,30 @@ fn a_failed_machine_goes_all_the_same() {
 }
 
 #[test]
+fn the_status_comes_between_the_writes_of_a_large_removal() {
+    let now: Timestamp = NOW.parse().unwrap();
+    let set = machine_set("set", 0, Some(LEDGER));
+    let snapshot = snapshot_at(1, 0, &[member(&set, 0), member(&set, 1)]);
+    let is_status = |plan: &Plan<Never>| {
+        plan.steps()
+            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
+    };
+    let first = plan_at(&snapshot, now, &[]);
+    assert_eq!((steps(&first).len(), is_status(&first)), (2, false), "the names are retired, and the machines deleted");
+    let notes = |seconds| {
+        let since = now - SignedDuration::from_secs(seconds);
+        first.notes.iter().flatten().map(|text| Note { text: text.clone(), since }).collect::<Vec<_>>()
+    };
+    assert!(!is_status(&plan_at(&snapshot, now, &notes(4))));
+    let due = plan_at(&snapshot, now, &notes(5));
+    assert_eq!(
+        (steps(&due).len(), is_status(&due), due.notes),
+        (0, true, Some(vec![])),
+        "it alone, and then the rest again"
+    );
+}
+
+#[test]
 fn it_waits_no_longer_than_ten_seconds_for_each_generation() {
     let now: Timestamp = NOW.parse().unwrap();
     let snapshot = snapshot_at(2, 3, &[]);

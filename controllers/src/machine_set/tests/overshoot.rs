@@ -20,7 +20,9 @@ fn beside(other_sets: usize, replicas: i32, set: MachineSet, machines: Vec<Machi
         serde_json::from_value(machine_deployment(replicas, &rolling(1, 0))).unwrap();
     let observed = deployment.metadata.generation.unwrap_or_default();
     deployment.status.get_or_insert_default().observed_generation = observed;
-    let population = Population { other_sets, ..Population::default() };
+    // Of the others, as many count as their sizes allow.
+    let sizes = usize::try_from(replicas).unwrap() + other_sets;
+    let population = Population { other_sets, sizes, ..Population::default() };
     Snapshot { deployment: Some(Arc::new(deployment)), population, ..snapshot(set, machines) }
 }
 
@@ -58,11 +60,11 @@ fn a_set_is_frozen_when_there_are_two_machines_more_than_replicas_and_surge() {
         orphans: orphans(by_hand),
         ..beside(others, 2, set.clone(), vec![member(&set, 0).build()])
     };
-    for (others, by_hand) in [(3, 0), (1, 2), (0, 3)] {
+    for (others, by_hand) in [(9, 0), (1, 2), (0, 3)] {
         let plan = planned(&of(others, by_hand));
         assert_eq!(edits(&plan), None, "{others} {by_hand}: {:?}", plan.stages);
     }
-    for (others, by_hand) in [(4, 0), (2, 2), (0, 4)] {
+    for (others, by_hand) in [(1, 3), (0, 4)] {
         let plan = planned(&of(others, by_hand));
         assert_eq!(
             edits(&plan),
@@ -97,14 +99,21 @@ fn a_scale_down_freezes_nothing() {
 
 #[test]
 fn a_frozen_set_creates_nothing_and_says_so_until_there_are_fewer() {
-    let of = |others| beside(others, 2, frozen(2), vec![member(&frozen(2), 0).build()]);
-    let plan = planned(&of(4));
+    let of = |by_hand| {
+        let beside = beside(0, 2, frozen(2), (0..2).map(|n| member(&frozen(2), n).build()).collect());
+        Snapshot { orphans: orphans(by_hand), ..beside }
+    };
+    let mut unexplained = beside(4, 2, frozen(2), vec![member(&frozen(2), 0).build()]);
+    unexplained.population.sizes = 0;
+    let plan = planned(&unexplained);
     assert!(!creates(&plan) && edits(&plan).is_none(), "{:?}", plan.stages);
     assert_eq!(plan.waits[0].reason, "Frozen");
+    let plan = planned(&of(3));
+    assert!(!creates(&plan) && edits(&plan).is_none(), "{:?}", plan.stages);
     assert_eq!(plan.wake, Some("2026-06-01T12:01:00Z".parse().unwrap()), "other sets may shrink");
     let told = condition(&plan, "Frozen").unwrap_or_default();
     assert_eq!((told["reason"].as_str(), told["status"].as_str()), (Some("OverShootingReplicaCount"), Some("True")));
-    let plan = planned(&of(3));
+    let plan = planned(&of(2));
     assert_eq!(edits(&plan), Some(vec!["remove /metadata/labels/freeze".to_owned()]), "{:?}", plan.stages);
     assert_eq!(plan.events[0].reason, "UnfrozeMachineSet");
 }
@@ -126,8 +135,9 @@ fn sets_that_have_their_sizes_are_not_frozen() {
 #[test]
 fn mcm_defect_16_a_set_of_a_deployment_that_recreates_is_judged_like_others() {
     let set = machine_set("set", 2, Some(LEDGER));
-    let judged = |others| {
-        let mut beside = beside(others, 2, set.clone(), vec![member(&set, 0).build()]);
+    let judged = |by_hand| {
+        let mut beside = beside(0, 2, set.clone(), vec![member(&set, 0).build()]);
+        beside.orphans = orphans(by_hand);
         let deployment = Arc::make_mut(beside.deployment.as_mut().unwrap());
         deployment.spec.strategy = serde_json::from_value(json!({"type": "Recreate"})).unwrap();
         edits(&planned(&beside)).is_some()
@@ -142,15 +152,16 @@ fn the_thresholds_are_flags() {
         ..FleetSettings::default()
     };
     let controller = MachineSetController { fleet, ..controller() };
-    let judged = |set: MachineSet, others| {
+    let judged = |set: MachineSet, by_hand| {
         let outcomes = Outcomes::default();
         let context = Context::new(NOW.parse().unwrap(), &outcomes);
         let one = member(&set, 0).build();
-        edits(&plan(&context, &beside(others, 2, set, vec![one]), &controller)).is_some()
+        let beside = Snapshot { orphans: orphans(by_hand), ..beside(0, 2, set, vec![one]) };
+        edits(&plan(&context, &beside, &controller)).is_some()
     };
     let set = || machine_set("set", 2, Some(LEDGER));
-    assert_eq!([6, 7].map(|others| judged(set(), others)), [false, true], "at eight");
-    assert_eq!([4, 5].map(|others| judged(frozen(2), others)), [true, false], "until there are five");
+    assert_eq!([6, 7].map(|by_hand| judged(set(), by_hand)), [false, true], "at eight");
+    assert_eq!([4, 5].map(|by_hand| judged(frozen(2), by_hand)), [true, false], "until there are five");
 }
 
 #[test]

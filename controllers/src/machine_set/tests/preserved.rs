@@ -39,3 +39,20 @@ fn the_time_of_the_machine_and_an_expiry_in_its_status_come_first() {
     let expiry = |at: &str| failed_for(500, "now").with("/status/currentStatus/preserveExpiryTime", at);
     assert!(!goes(expiry("2026-06-01T12:00:01Z")) && goes(expiry("2026-06-01T11:59:59Z")));
 }
+
+#[test]
+fn a_scale_down_takes_a_machine_that_runs_before_a_failed_one_that_users_keep() {
+    let set = machine_set("set", 1, Some(LEDGER));
+    let deleted = |asks: &str| {
+        let machines = vec![failed_for(1, asks).build(), member(&set, 1).phase("Running").build()];
+        let mut deleted = planned(&snapshot(set.clone(), machines)).steps().cloned().collect::<Vec<_>>();
+        deleted.retain(|planned| matches!(planned.step, Step::Delete(_)));
+        deleted.iter().map(|planned| planned.step.to_string()).collect::<Vec<_>>()
+    };
+    let (failed, running) = (member(&set, 0).build(), member(&set, 1).build());
+    let is_of = |deleted: &[String], machine: &Machine| deleted.len() == 1 && deleted[0].contains(name(machine));
+    for asks in ["now", "when-failed", "auto-preserved"] {
+        assert!(is_of(&deleted(asks), &running), "{asks}: {:?}", deleted(asks));
+    }
+    assert!(is_of(&deleted("false"), &failed), "{:?}", deleted("false"));
+}

@@ -43,6 +43,58 @@ fn a_machine_that_may_not_be_released_does_not_hold_up_its_siblings() {
 }
 
 #[test]
+fn a_machine_that_may_not_be_adopted_does_not_hold_up_its_siblings() {
+    let set = machine_set("set", 2, Some(LEDGER));
+    let name = |index| index_name(LEDGER, index);
+    // One has the name of an ordinal that the set would use.
+    let orphan = |name: &str| Arc::new(crate::testing::machine(name).label("name", "set").build());
+    for (orphan, expected) in [
+        (orphan("stray"), vec![[0, 1].map(|index| format!("create {}", name(index))).to_vec()]),
+        (orphan(&name(0)), vec![vec![ledger_apply("k7f;0")]]),
+    ] {
+        let adoption = machine_of(&orphan);
+        let snapshot = Snapshot { orphans: vec![orphan], ..snapshot(set.clone(), vec![]) };
+        let first = steps(&planned(&snapshot));
+        assert_eq!((first.len(), first[0][0].starts_with("Confirm")), (2, true), "{first:?}");
+        let denied = failure(StepVerb::Apply, FailureClass::Forbidden, &adoption);
+        let after = steps(&plan_after(&snapshot, &denied, 1));
+        let adopts = after.iter().position(|stage| stage[0].starts_with("Confirm")).unwrap();
+        let before: Vec<_> = after[..adopts].iter().filter(|stage| !stage[0].contains("status")).cloned().collect();
+        assert_eq!(before, expected, "the denied adoption comes last: {after:?}");
+        assert_eq!(after[adopts..].len(), 2);
+        let conflict = failure(StepVerb::Apply, FailureClass::Conflict, &adoption);
+        assert_eq!(
+            steps(&plan_after(&snapshot, &conflict, 1)).len(),
+            2,
+            "another writer was faster: it is tried first"
+        );
+    }
+}
+
+fn machine_of(machine: &Machine) -> String {
+    nodewright_runtime::object::name(machine).to_owned()
+}
+
+#[test]
+fn refused_deletions_and_releases_together_do_not_hold_up_creations() {
+    let set = machine_set("set", 3, Some("k7f;0"));
+    let failed = member(&set, 0).phase("Failed").build();
+    let strayed = member(&set, 1).label("name", "another").build();
+    let snapshot = snapshot(set.clone(), vec![failed, strayed, member(&set, 2).build()]);
+    let name = |index| index_name(LEDGER, index);
+    for (verb, machine) in [(StepVerb::Delete, 0), (StepVerb::Patch, 1)] {
+        let denied = failure(verb, FailureClass::Forbidden, &name(machine));
+        let expected = [
+            format!("create {}", name(3)),
+            format!("create {}", name(4)),
+            format!("delete {}", name(0)),
+            format!("edit {}", name(1)),
+        ];
+        assert_eq!(steps(&plan_after(&snapshot, &denied, 1)), [expected], "after {verb:?}");
+    }
+}
+
+#[test]
 fn a_machine_that_may_not_be_changed_does_not_keep_others_from_being_created() {
     let mut set = machine_set("set", 2, Some(LEDGER));
     set.spec.template.spec.drain_timeout = Some("1h".parse().unwrap());

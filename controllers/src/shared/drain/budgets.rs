@@ -22,6 +22,8 @@ pub(super) enum Verdict<'a> {
     Never(&'a BudgetView),
     /// The budget allows no disruption now.
     Full(&'a BudgetView),
+    /// The same, and the Pod is not ready, so that its going would disrupt nothing; but the budget has not said that it may.
+    Unready(&'a BudgetView),
 }
 
 impl Drain<'_> {
@@ -34,14 +36,14 @@ impl Drain<'_> {
         let found: Vec<&BudgetView> = budgets.filter(|budget| selects(budget)).collect();
         match found[..] {
             [] => Verdict::Unknown,
-            [budget] => Verdict::of(budget),
+            [budget] => Verdict::of(budget, pod),
             _ => Verdict::Several(found.into_iter().map(name).collect()),
         }
     }
 }
 
 impl<'a> Verdict<'a> {
-    fn of(budget: &'a BudgetView) -> Self {
+    fn of(budget: &'a BudgetView, pod: &PodView) -> Self {
         let BudgetStatusView { observed_generation, disruptions_allowed, current_healthy, expected_pods, .. } =
             budget.status;
         if budget.metadata.generation.is_some_and(|generation| observed_generation < generation) {
@@ -50,6 +52,8 @@ impl<'a> Verdict<'a> {
             Self::Room
         } else if expected_pods > 0 && current_healthy >= expected_pods && budget.status.disrupted_pods.is_empty() {
             Self::Never(budget)
+        } else if !pod.is_ready() && budget.spec.unhealthy_pod_eviction_policy.as_deref() != Some("AlwaysAllow") {
+            Self::Unready(budget)
         } else {
             Self::Full(budget)
         }
@@ -58,7 +62,7 @@ impl<'a> Verdict<'a> {
     /// Why the eviction is refused, and what to do about it. `said` is what the API server said.
     pub(super) fn why(&self, said: &str) -> String {
         match self {
-            Self::Unknown | Self::Room => said.to_owned(),
+            Self::Unknown | Self::Room => said.trim_end_matches('.').to_owned(),
             Self::Several(names) => format!(
                 "the disruption budgets {} select it, and the API server evicts no pod that several select: narrow a selector",
                 names.join(" and ")
@@ -70,17 +74,21 @@ impl<'a> Verdict<'a> {
                 name(*budget),
                 budget.status.expected_pods
             ),
-            Self::Full(budget) if budget.status.expected_pods == 0 => format!(
+            Self::Full(budget) | Self::Unready(budget) if budget.status.expected_pods == 0 => format!(
                 "disruption budget {} allows no disruption: no controller says how many pods there should be; give it a number as \
                  minAvailable",
                 name(*budget)
             ),
-            Self::Full(budget) => format!(
-                "disruption budget {} wants {} healthy pods and has {}",
-                name(*budget),
-                budget.status.desired_healthy,
-                budget.status.current_healthy
+            Self::Full(budget) => lacking(budget),
+            Self::Unready(budget) => format!(
+                "{}; this one is not ready, and goes if the budget's unhealthyPodEvictionPolicy is AlwaysAllow",
+                lacking(budget)
             ),
         }
     }
+}
+
+fn lacking(budget: &BudgetView) -> String {
+    let BudgetStatusView { desired_healthy, current_healthy, .. } = budget.status;
+    format!("disruption budget {} wants {desired_healthy} healthy pods and has {current_healthy}", name(budget))
 }

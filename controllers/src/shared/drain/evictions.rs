@@ -3,14 +3,16 @@
 use jiff::SignedDuration;
 use nodewright_runtime::{
     object::{Target, name, namespace, uid},
-    plan::{FailureClass, Refusal},
+    plan::{FailureClass, Note, Refusal},
 };
 
-use super::{Blocker, Drain, End, FORCED, How, PodView, Progress, Removal, budgets::Verdict};
+use super::{Blocker, Drain, End, FORCED, Forced, How, PodView, Progress, Removal, budgets::Verdict};
 
 /// The pause after a refused eviction if the disruption budget has room again: several Nodes may want the same place.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
-const REFUSED_TOO_LONG: &str = "its eviction was refused for too long";
+const REFUSED_TOO_LONG: &str = "evictions were refused for too long";
+/// Begins the note of a Pod of which was told that it is deleted.
+const TOLD: &str = "deleting pod ";
 
 impl Drain<'_> {
     /// Empties the Node of Pods.
@@ -33,7 +35,7 @@ impl Drain<'_> {
         match (self.rules.force, &self.view.unreadable) {
             (None, Some(message)) if left.is_empty() => progress.blockers.push(Blocker::Unreadable(message.clone())),
             _ if left.is_empty() => progress.end = Some(End::Done),
-            (Some(why), _) => self.delete(&left, why, &mut progress),
+            (Some(why), _) => self.delete_all(&left, why, &mut progress),
             (None, _) => self.evict(&left, &mut progress),
         }
         progress.blockers.sort_unstable();
@@ -56,11 +58,22 @@ impl Drain<'_> {
         self.node.conditions().iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
     }
 
-    fn delete(&self, left: &[&PodView], why: &'static str, progress: &mut Progress) {
+    fn delete_all(&self, left: &[&PodView], why: &'static str, progress: &mut Progress) {
         for pod in left {
-            progress.removals.push(self.removal(pod, How::DeleteNow, why));
+            self.delete(pod, why, progress);
             progress.blockers.push(Blocker::Leaving { pod: title(pod) });
         }
+    }
+
+    /// Deletes a Pod that was not evicted in time. It is asked for until it is gone, and told once.
+    fn delete(&self, pod: &PodView, why: &'static str, progress: &mut Progress) {
+        progress.removals.push(self.removal(pod, How::DeleteNow, why));
+        let note = format!("{TOLD}{}", uid(pod));
+        if Note::since(self.notes, &note).is_none() {
+            let forced = progress.forced.get_or_insert_with(|| Forced { why, pods: vec![] });
+            forced.pods.push(title(pod));
+        }
+        progress.notes.push(note.into());
     }
 
     fn evict(&self, left: &[&PodView], progress: &mut Progress) {
@@ -92,13 +105,13 @@ impl Drain<'_> {
     /// Asks for a Pod to be evicted, unless the time for that has yet to come. Returns whether the Pod is asked for.
     fn ask(&self, pod: &PodView, progress: &mut Progress) -> bool {
         if let Some(ends_at) = pod.ends_at() {
-            let pod = title(pod);
-            let is_overdue = ends_at <= self.now;
-            if !is_overdue {
+            if ends_at > self.now {
                 progress.wake_at(ends_at);
+                progress.blockers.push(Blocker::Leaving { pod: title(pod) });
+            } else {
+                let finalizers = pod.metadata.finalizers.clone().unwrap_or_default();
+                progress.blockers.push(Blocker::Overdue { pod: title(pod), since: ends_at, finalizers });
             }
-            let overdue = |pod| Blocker::Overdue { pod, since: ends_at };
-            progress.blockers.push(if is_overdue { overdue(pod) } else { Blocker::Leaving { pod } });
             return false;
         }
         let Some(refusal) = Refusal::of(self.refusals, uid(pod)) else {
@@ -111,7 +124,7 @@ impl Drain<'_> {
         progress.blockers.push(Blocker::Refused { pod: title(pod), since: refusal.since, why });
         let is_over = refusal.at.duration_since(refusal.since) >= self.rules.patience;
         if is_over && !matches!(verdict, Verdict::Never(_) | Verdict::Room) {
-            progress.removals.push(self.removal(pod, How::DeleteNow, REFUSED_TOO_LONG));
+            self.delete(pod, REFUSED_TOO_LONG, progress);
             // If that is refused as well, the other Pods go on.
             return false;
         }

@@ -32,7 +32,7 @@ use std::{fmt, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_runtime::{
-    clip::clip_to,
+    clip::clip_list,
     object::Target,
     plan::{Note, Refusal, Step},
     scoped_watch::ScopedWatch,
@@ -83,6 +83,8 @@ pub(crate) struct Rules {
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     pub(crate) removals: Vec<Removal>,
+    /// The Pods that are deleted now instead of evicted, each named once.
+    pub(crate) forced: Option<Forced>,
     /// What has to be watched until the next plan.
     pub(crate) watches: Vec<ScopedWatch>,
     /// To be given to the next plan.
@@ -107,6 +109,21 @@ pub(crate) struct Removal {
     pub(crate) why: &'static str,
     pub(crate) how: How,
     pub(crate) target: Target,
+}
+
+/// Pods that did not leave, and that are deleted whatever their disruption budgets say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Forced {
+    pub(crate) why: &'static str,
+    pub(crate) pods: Vec<String>,
+}
+
+impl fmt::Display for Forced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (why, count, names) = (self.why, self.pods.len(), first(self.pods.iter().cloned(), ", "));
+        let noun = if count == 1 { "pod" } else { "pods" };
+        write!(f, "{why}: deleting without grace, whatever disruption budgets say, {count} {noun}: {names}")
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,8 +152,8 @@ pub(crate) enum Blocker {
     Unreadable(String),
     /// The API server does not list volumes: what it said. The drain goes on.
     VolumesUnknown(Arc<str>),
-    /// A Pod is being deleted, and should be gone since then.
-    Overdue { pod: String, since: Timestamp },
+    /// A Pod is being deleted, and should be gone since then; its finalizers may keep it.
+    Overdue { pod: String, since: Timestamp, finalizers: Vec<String> },
     /// A volume is being detached since then.
     Detaching { volume: String, since: Timestamp },
     /// A volume is being attached to another Node since then.
@@ -152,7 +169,14 @@ impl fmt::Display for Blocker {
         match self {
             Self::Refused { pod, since, why } => write!(f, "pod {pod} is not evicted since {since:.0}: {why}"),
             Self::Unreadable(text) => f.write_str(text),
-            Self::Overdue { pod, since } => write!(f, "pod {pod} should have ended at {since:.0}"),
+            Self::Overdue { pod, since, finalizers } => {
+                write!(f, "pod {pod} should have ended at {since:.0}")?;
+                if !finalizers.is_empty() {
+                    let names = first(finalizers.iter().cloned(), ", ");
+                    write!(f, ", and stays until its finalizers are removed: {names}")?;
+                }
+                Ok(())
+            }
             Self::Detaching { volume, since } => write!(f, "volume {volume} is being detached since {since:.0}"),
             Self::Attaching { volume, since } => {
                 write!(f, "volume {volume} has yet to be attached to another node since {since:.0}")
@@ -171,12 +195,12 @@ impl fmt::Display for Blocker {
 
 /// Names the first blockers and counts the others.
 pub(crate) fn describe(blockers: &[Blocker]) -> String {
-    let named = blockers.iter().take(NAMED).map(|blocker| clip_to(LONGEST_BLOCKER, blocker.to_string()));
-    let text = named.collect::<Vec<_>>().join("; ");
-    match blockers.len().saturating_sub(NAMED) {
-        0 => text,
-        more => format!("{text}; and {more} more"),
-    }
+    first(blockers.iter().map(Blocker::to_string), "; ")
+}
+
+/// The first texts, and the number of the others.
+fn first(texts: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
+    clip_list(NAMED, LONGEST_BLOCKER, texts, separator)
 }
 
 impl Progress {

@@ -27,6 +27,15 @@ pub(crate) struct PodSpecView {
 #[serde(default)]
 pub(crate) struct PodStatusView {
     pub phase: String,
+    pub conditions: Vec<PodConditionView>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct PodConditionView {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -70,6 +79,11 @@ impl PodView {
     /// Whether its containers have ended for good.
     pub(super) fn is_finished(&self) -> bool {
         matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// As the disruption controller counts it.
+    pub(super) fn is_ready(&self) -> bool {
+        self.status.conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True")
     }
 
     /// The names of its `PersistentVolumeClaim`s.

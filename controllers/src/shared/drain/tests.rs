@@ -195,7 +195,7 @@ fn a_pod_on_a_silent_node_is_not_waited_for_once_its_time_is_up() {
     let progress = silent(10).evictions();
     assert_eq!((progress.end, progress.wake), (None, Some(after(10))));
     let answers = scene(&[leaving(pod("p"), after(-10))]).evictions();
-    assert_eq!(answers.blockers, [Blocker::Overdue { pod: "default/p".into(), since: after(-10) }]);
+    assert_eq!(answers.blockers, [Blocker::Overdue { pod: "default/p".into(), since: after(-10), finalizers: vec![] }]);
 }
 
 #[test]
@@ -210,6 +210,30 @@ fn a_refused_pod_is_asked_again_after_the_pause_and_deleted_in_the_end() {
     let mut asked = held(-5, -5);
     asked.refusals[0].retry_after = Some(Duration::from_mins(1));
     assert_eq!(asked.evictions().wake, Some(after(55)), "Retry-After counts");
+}
+
+#[test]
+fn a_pod_that_its_finalizers_keep_says_which() {
+    let held = |finalizers: Value| {
+        let pod = merged(leaving(pod("p"), after(-10)), json!({"metadata": {"finalizers": finalizers}}));
+        describe(&scene(&[pod]).evictions().blockers)
+    };
+    let text = "pod default/p should have ended at 2026-06-01T11:59:50Z";
+    assert_eq!(held(json!(["a.com/b"])), format!("{text}, and stays until its finalizers are removed: a.com/b"));
+    assert_eq!(held(json!(null)), text);
+    let many: Vec<_> = (0..50).map(|index| format!("{index}.com/{}", "x".repeat(60))).collect();
+    assert!(held(json!(many)).ends_with(", and 47 more") && held(json!(many)).len() <= LONGEST_BLOCKER);
+}
+
+#[test]
+fn a_pod_whose_eviction_was_refused_for_too_long_is_told_once_though_it_is_asked_for_again() {
+    let held = scene(&[pod("p")]).refused("p", -7_205, -5);
+    let forced = held.evictions().forced.unwrap().to_string();
+    let text = "evictions were refused for too long: deleting without grace, whatever disruption budgets say, 1 pod: default/p";
+    assert_eq!(forced, text);
+    let again = held.noted("deleting pod uid-p", -1);
+    assert_eq!((again.told(), again.evictions().forced), (vec!["DeleteNow p".to_owned()], None));
+    assert_eq!(scene(&[pod("p")]).evictions().forced, None);
 }
 
 #[test]
@@ -228,6 +252,12 @@ fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
     let full = held(json!({}));
     assert_eq!(full.told(), ["DeleteNow p"]);
     assert!(text(&full).contains("budget b wants 2 healthy pods and has 2"), "{}", text(&full));
+    assert!(text(&full).contains("not ready, and goes if the budget's unhealthyPodEvictionPolicy"), "{}", text(&full));
+    let mut ready = held(json!({}));
+    ready.pods = vec![merged(pod("p"), json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}))];
+    let mut allowed = held(json!({}));
+    allowed.budgets[0]["spec"]["unhealthyPodEvictionPolicy"] = json!("AlwaysAllow");
+    assert!([ready, allowed].iter().all(|scene| !text(scene).contains("not ready")));
     let stale = held(json!({"observedGeneration": 0, "currentHealthy": 3}));
     assert!(text(&stale).contains("older than its spec"), "{}", text(&stale));
     let mut two = held(json!({}));

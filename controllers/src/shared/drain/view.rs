@@ -74,9 +74,10 @@ pub(crate) struct BudgetView {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct BudgetSpecView {
     pub selector: Option<LabelSelector>,
+    pub unhealthy_pod_eviction_policy: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`handover`] | one of them is killed at each stage of its work, and the other continues |
 //! | [`half_swap`] | one of the two processes of each, together |
+//! | [`picture`] | what users read of conditions and events is the same under both |
 //! | [`suite`] | machine-controller-manager's own integration tests, run against Nodewright |
 //! | [`controllers`] | the processes |
 //! | [`objects`] | what users apply |
@@ -19,4 +20,5 @@ mod half_swap;
 mod handover;
 mod moments;
 mod objects;
+mod picture;
 mod suite;

@@ -4,15 +4,23 @@
 //! its calls are repeated: it reads from caches that watches fill, and writes whole typed objects with the version of the cached
 //! one, again every five seconds for a minute if that is refused.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeSpec, NodeStatus, Taint},
+    apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
+};
 use kube::{Api, Resource, ResourceExt, api::PostParams};
 use nodewright_api::{
-    ConditionStatus, Machine, MachineDeployment, MachinePhase, MachineSet, OperationState, OperationType, annotations,
+    ConditionStatus, Machine, MachineClass, MachineDeployment, MachinePhase, MachineSet, OperationState, OperationType,
+    annotations,
 };
-use nodewright_e2e_scenarios::{Environment, Failure, History, Pool, TestResult, ensure};
+use nodewright_e2e_scenarios::{Environment, Failure, History, Pool, TestResult, ensure, objects::Manifest};
 use serde_json::json;
 
 /// The provider's pause before it repeats a refused write, and how often it tries in its minute.
@@ -79,10 +87,13 @@ impl<'a> NodeGroup<'a> {
         Err(Failure::new(format!("refused {TRIES} times; the last time: {last:?}")))
     }
 
-    /// `NodeGroup.IncreaseSize`.
+    /// `NodeGroup.IncreaseSize`, and the wait for the next loop of the autoscaler, ten seconds later, whose cache has the new
+    /// size: the size is computed once, so that an increase over an older cached one would take the last increase back.
     async fn increase_size(&self, delta: i32) -> TestResult<usize> {
         let size = self.cached()?.spec.replicas + delta;
-        self.update(|deployment| deployment.spec.replicas = size).await
+        let tries = self.update(|deployment| deployment.spec.replicas = size).await?;
+        self.env.wait_for("the new size in the cache", async || Ok(self.cached()?.spec.replicas == size)).await?;
+        Ok(tries)
     }
 
     /// `CloudProvider.NodeGroupForNode`: the machine of the node, if its owners lead to this group.
@@ -122,12 +133,39 @@ impl<'a> NodeGroup<'a> {
         self.cordon(nodes.iter().map(|node| node.name_any()).collect()).await
     }
 
-    /// `NodeGroup.Refresh`, before each loop of the autoscaler: cordons the nodes of the chosen machines again.
+    /// `CloudProvider.Refresh`, before each loop of the autoscaler: cordons the nodes of the chosen machines again. It suspends
+    /// itself besides while the Deployment of the controller manager has no available replica, which is not repeated here.
     async fn refresh(&self) -> TestResult {
         let marked = names_marked(&self.cached()?);
         let machines = self.machines();
         let nodes = machines.iter().filter(|machine| marked.contains(&machine.name_any()));
         self.cordon(nodes.filter_map(|machine| machine.labels().get("node").cloned()).collect()).await
+    }
+
+    /// `NodeGroup.TemplateNodeInfo`: what a node of the group would be, by its class and its template. A group without nodes is
+    /// scaled up by this alone.
+    async fn template_node(&self) -> TestResult<Node> {
+        let deployment = self.cached()?;
+        let template = &deployment.spec.template.spec;
+        let classes: Api<MachineClass> = Api::namespaced(self.env.client(), self.env.namespace());
+        let class = classes.get(&template.class.name).await?;
+        let of_class = class.node_template.ok_or_else(|| Failure::new("the class has no nodeTemplate"))?;
+        let mut capacity: BTreeMap<String, Quantity> = serde_json::from_value(json!(of_class.capacity))?;
+        capacity.insert("pods".to_owned(), Quantity("110".to_owned()));
+        let known = [
+            ("node.kubernetes.io/instance-type", &of_class.instance_type),
+            ("topology.kubernetes.io/region", &of_class.region),
+            ("topology.kubernetes.io/zone", &of_class.zone),
+        ];
+        let mut labels: BTreeMap<_, _> =
+            known.into_iter().map(|(key, value)| (key.to_owned(), value.clone())).collect();
+        let own = &template.node_template;
+        labels.extend(own.metadata.labels.clone().unwrap_or_default());
+        let taints: Option<Vec<Taint>> = serde_json::from_value(json!(own.spec.taints))?;
+        let status =
+            NodeStatus { allocatable: Some(capacity.clone()), capacity: Some(capacity), ..NodeStatus::default() };
+        let metadata = ObjectMeta { labels: Some(labels), ..ObjectMeta::default() };
+        Ok(Node { metadata, spec: Some(NodeSpec { taints, ..NodeSpec::default() }), status: Some(status) })
     }
 
     /// As far as it goes: the provider only logs failures.
@@ -215,11 +253,15 @@ async fn the_autoscaler_gets_what_it_asks_for() -> TestResult {
     let group = NodeGroup::new(&env, &pool).await?;
     env.wait_for_running(3).await?;
 
-    // Up, twice: the second time while the first machines come up and the status changes.
+    // Up, and seven times more while the machines come up and the status changes.
     group.increase_size(100).await?;
-    env.wait_for("the first of the new machines", async || Ok(env.nodes().current().len() > 3)).await?;
-    let tries = group.increase_size(7).await?;
-    ensure(tries <= 3, || format!("its write was refused {} times", tries - 1))?;
+    for more in 1..=7 {
+        let joined = 3 + 12 * more;
+        env.wait_for("more of the new machines", async || Ok(env.nodes().current().len() >= joined)).await?;
+        let tries = group.increase_size(1).await?;
+        ensure(tries <= 3, || format!("write {more} was refused {} times", tries - 1))?;
+        group.refresh().await?;
+    }
     env.wait_for_running(110).await?;
     assert_eq!(group.instances().iter().filter(|instance| matches!(instance, Instance::Node(_))).count(), 110);
 
@@ -238,6 +280,38 @@ async fn the_autoscaler_gets_what_it_asks_for() -> TestResult {
     env.wait_for("the list of chosen machines to be empty", async || Ok(names_marked(&group.cached()?).is_empty()))
         .await?;
     assert_eq!(group.cached()?.spec.replicas, 102);
+    env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_without_nodes_comes_up_as_the_autoscaler_expects_it() -> TestResult {
+    let env = Environment::start("from-zero").await?;
+    let capacity =
+        json!({"cpu": "4", "memory": "8Gi", "gpu": "0", "ephemeral-storage": "50Gi", "example.com/gpu": "2"});
+    let of_class = json!({"capacity": capacity, "instanceType": "big", "region": "here", "zone": "here-a"});
+    let mut class: serde_json::Value = serde_json::from_str(&env.class("small").manifest())?;
+    class["nodeTemplate"] = of_class;
+    env.apply(&class).await?;
+    let taint = json!({"key": "team", "value": "blue", "effect": "NoSchedule"});
+    let node_template = json!({"metadata": {"labels": {"team": "blue"}}, "spec": {"taints": [taint]}});
+    let pool = pool(&env, 0).machine("nodeTemplate", node_template);
+    env.apply(&pool).await?;
+    let group = NodeGroup::new(&env, &pool).await?;
+    env.wait_for("the deployment", async || Ok(group.cached().is_ok())).await?;
+    let expected = group.template_node().await?;
+    let allocatable = expected.status.as_ref().and_then(|status| status.allocatable.clone()).unwrap_or_default();
+    let amounts =
+        ["cpu", "memory", "ephemeral-storage", "example.com/gpu", "pods"].map(|of| allocatable[of].0.as_str());
+    assert_eq!(amounts, ["4", "8Gi", "50Gi", "2", "110"], "kept as it was written");
+
+    group.increase_size(1).await?;
+    env.wait_for_running(1).await?;
+    let node = env.nodes().current().into_values().next().ok_or_else(|| Failure::new("there is no node"))?;
+    ensure(node.labels().get("team") == expected.labels().get("team"), || format!("{:?}", node.labels()))?;
+    let taints = |node: &Node| node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let is_there = |taint: &Taint| taints(&node).iter().any(|it| (&it.key, &it.effect) == (&taint.key, &taint.effect));
+    ensure(taints(&expected).iter().all(is_there), || format!("{:?}", taints(&node)))?;
+    assert_eq!(group.machine_of(&node)?.node_name(), node.metadata.name.as_deref());
     env.end().await
 }
 
@@ -262,9 +336,9 @@ async fn the_autoscaler_sees_that_there_is_no_capacity() -> TestResult {
     let without_node = without_node.ok_or_else(|| Failure::new("no machine is without node"))?;
     assert_ne!(*without_node.phase(), MachinePhase::Running);
     let requested = Node {
-        spec: Some(k8s_openapi::api::core::v1::NodeSpec {
+        spec: Some(NodeSpec {
             provider_id: Some(format!("requested://{}", without_node.name_any())),
-            ..Default::default()
+            ..NodeSpec::default()
         }),
         ..Node::default()
     };

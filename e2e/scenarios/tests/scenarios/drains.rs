@@ -1,18 +1,32 @@
 //! Many nodes that are drained at once: disruption budgets, the limit of evictions, and drains that cannot end.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 use futures::future::try_join_all;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::{
+    core::v1::{Event, Namespace, Pod, ServiceAccount},
+    policy::v1::PodDisruptionBudget,
+};
 use kube::{
     Api, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{ListParams, Patch, PatchParams, PostParams},
 };
 use nodewright_api::{Machine, conditions};
 use nodewright_e2e_cloud::disks::Disks;
-use nodewright_e2e_control_plane::audit::{Entry, most_at_once};
-use nodewright_e2e_scenarios::{Environment, History, TestResult, ensure, history::State, objects::ENVIRONMENT_LABEL};
+use nodewright_e2e_control_plane::{
+    Component,
+    audit::{Entry, most_at_once},
+    testing::skip_on_external_cluster,
+};
+use nodewright_e2e_scenarios::{
+    Environment, History, TestResult, clusters, ensure, history::State, objects::ENVIRONMENT_LABEL,
+};
 use serde_json::{Value, json};
+
+use crate::selfhealing::forget_node;
 
 const APP_LABEL: &str = "app";
 /// The label of nodes with the name of their pool.
@@ -40,7 +54,7 @@ const STORE: App = App { name: "store", replicas: 6, unavailable: 2 };
 #[tokio::test(flavor = "multi_thread")]
 async fn nodes_that_are_drained_at_once_keep_within_budgets_and_the_limit_of_evictions() -> TestResult {
     let env = Environment::builder("drains").manager_flags([EVICTIONS_FLAG]).start().await?;
-    let disks = Disks::start(env.target_client(), env.namespace(), std::time::Duration::from_millis(500));
+    let disks = Disks::start(env.target_client(), env.namespace(), Duration::from_millis(500));
     env.apply_class("small").await?;
     env.apply(&env.pool("a", u32::try_from(NODES)?)).await?;
     env.wait_for_running(NODES).await?;
@@ -112,7 +126,9 @@ async fn drains_that_cannot_end_say_why_delay_no_other_machine_and_end_at_their_
     let beside = Others { env: &env, pods: &pods, app: &free, beside: STUCK }.come_and_go().await?;
     assert_eq!(env.machines().gone_since(mark)?, OTHERS, "only the others have gone");
     assert_eq!(stuck.available(&pods.current()), STUCK, "no pod has left");
-    println!("{alone} writes for {OTHERS} machines alone, {beside} beside {STUCK} drains that cannot end");
+    let ((alone, alone_took), (beside, beside_took)) = (alone, beside);
+    println!("{OTHERS} machines alone: {alone} writes in {alone_took:.1?}");
+    println!("beside {STUCK} drains that cannot end: {beside} writes in {beside_took:.1?}");
     ensure(beside <= alone + 2 * OTHERS, || format!("{beside} writes beside drains that cannot end, {alone} without"))?;
 
     let machines: Api<Machine> = Api::namespaced(env.client(), env.namespace());
@@ -120,7 +136,97 @@ async fn drains_that_cannot_end_say_why_delay_no_other_machine_and_end_at_their_
     let names: BTreeSet<_> = env.machines().current().into_keys().collect();
     try_join_all(names.iter().map(|name| machines.patch(name, &parameters, &over))).await?;
     env.wait_for_nothing().await?;
+    env.wait_for("an event for each drain that was forced", async || Ok(forced_drains(&env).await? == STUCK)).await?;
     env.end().await
+}
+
+/// How many events say that a drain is forced by its timeout: each once, and of one Pod.
+async fn forced_drains(env: &Environment) -> TestResult<usize> {
+    let events: Api<Event> = Api::namespaced(env.client(), env.namespace());
+    let events = events.list(&ListParams::default().fields("reason=DrainForced")).await?.items;
+    for event in &events {
+        let message = event.message.as_deref().unwrap_or_default();
+        let text = "the drain timeout is over: deleting without grace, whatever disruption budgets say, 1 pod: ";
+        let is_one = message.starts_with(text) && event.count.is_none_or(|count| count == 1);
+        ensure(is_one, || format!("{message}: {:?} times", event.count))?;
+    }
+    Ok(events.len())
+}
+
+/// With the label, a deletion waits for nothing of the target cluster; at the drain timeout, not for long.
+#[tokio::test(flavor = "multi_thread")]
+async fn drains_that_have_begun_end_by_label_or_timeout_while_the_target_cluster_is_away() -> TestResult {
+    const BY_LABEL: usize = 6;
+    const ALL: usize = 10;
+    if skip_on_external_cluster("begun", "there is no second control plane to break") {
+        return Ok(());
+    }
+    let target = clusters::exclusive().await?;
+    let Some(plane) = target.control_plane() else { return Ok(()) };
+    let env = Environment::builder("begun").cloud_flags(["--delete-seconds=0"]).with_target(&target);
+    let env = env.mostly_waiting().start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", u32::try_from(ALL)?).machine("drainTimeout", "1h")).await?;
+    let before = env.wait_for_running(ALL).await?;
+    held_by_a_budget(&env, &before).await?;
+    env.scale("a", 0).await?;
+    let is_draining = |machine: &Machine| {
+        let drained = machine.condition(conditions::machine::DRAINED).and_then(|drained| drained.message.as_deref());
+        drained.is_some_and(|message| message.contains("disruption budget stuck"))
+    };
+    env.wait_for_machines("all drains to name what they wait for", |machines| {
+        machines.values().filter(|machine| is_draining(machine)).count() == ALL
+    })
+    .await?;
+
+    plane.stop(Component::ApiServer)?;
+    let machines: Api<Machine> = Api::namespaced(env.client(), env.namespace());
+    let labelled: BTreeSet<_> = before.keys().take(BY_LABEL).cloned().collect();
+    let (label, over) =
+        (json!({"metadata": {"labels": {"force-deletion": "true"}}}), json!({"spec": {"drainTimeout": "1s"}}));
+    for name in before.keys() {
+        let patch = if labelled.contains(name) { &label } else { &over };
+        machines.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    }
+    env.wait_for_machines("the machines with the label to go", |machines| {
+        labelled.iter().all(|name| !machines.contains_key(name))
+    })
+    .await?;
+    env.wait_for("all VMs to go", async || Ok(env.vms().await?.is_empty())).await?;
+
+    plane.start_again(Component::ApiServer).await?;
+    env.wait_for_machines("the other machines to go", BTreeMap::is_empty).await?;
+    for machine in labelled.iter().filter_map(|name| before.get(name)) {
+        forget_node(&env, machine).await?;
+    }
+    env.wait_for_nothing().await?;
+    env.end().await
+}
+
+/// Pods on the machines' Nodes that no eviction may take: no controller says how many of them the budget can do without.
+async fn held_by_a_budget(env: &Environment, machines: &State<Machine>) -> TestResult {
+    let client = env.target_client();
+    // The controllers that would make them are not there either.
+    let apply = PatchParams::apply("e2e");
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": env.namespace()}});
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}});
+    Api::<Namespace>::all(client.clone()).patch(env.namespace(), &apply, &Patch::Apply(namespace)).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), env.namespace());
+    accounts.patch("default", &apply, &Patch::Apply(account)).await?;
+    let budget = App { name: "stuck", replicas: 0, unavailable: 0 };
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), env.namespace());
+    budgets.create(&PostParams::default(), &serde_json::from_value(budget.budget())?).await?;
+    let pods: Api<Pod> = Api::namespaced(client, env.namespace());
+    for node in machines.values().filter_map(|machine| machine.node_name()) {
+        let pod = json!({
+            "metadata": {"name": node, "labels": {APP_LABEL: budget.name}},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "image": "none"}]},
+        });
+        pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+    }
+    // The budget does not protect a Pod that is yet to run.
+    let runs = |pod: &Pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running");
+    env.wait_for("all pods to run", async || Ok(pods.list(&ListParams::default()).await?.iter().all(runs))).await
 }
 
 /// Machines that come and go while others stay.
@@ -132,9 +238,10 @@ struct Others<'a> {
 }
 
 impl Others<'_> {
-    /// Creates the machines, waits for their pods, and deletes them. Returns how many writes that took.
-    async fn come_and_go(&self) -> TestResult<usize> {
+    /// Creates the machines, waits for their pods, and deletes them. Returns how many writes and how much time that took.
+    async fn come_and_go(&self) -> TestResult<(usize, Duration)> {
         let Self { env, pods, app, beside } = *self;
+        let begun = Instant::now();
         let has_log = env.cluster().control_plane().is_some();
         let before = if has_log { env.requests().await?.entries().len() } else { 0 };
         let prefix = env.pool("b", 0).name().to_owned();
@@ -151,11 +258,13 @@ impl Others<'_> {
         env.scale("b", 0).await?;
         env.wait_for_machines("the other machines to go", |machines| others(machines).is_empty()).await?;
         ensure(env.machines().current().len() == beside, || "a machine of the first pool has gone".to_owned())?;
+        let took = begun.elapsed();
         if !has_log {
-            return Ok(0);
+            return Ok((0, took));
         }
         let requests = env.requests_since(before).await?;
-        Ok(requests.writes_for_machines().iter().filter(|entry| entry.name.starts_with(&prefix)).count())
+        let writes = requests.writes_for_machines().iter().filter(|entry| entry.name.starts_with(&prefix)).count();
+        Ok((writes, took))
     }
 }
 
@@ -164,6 +273,7 @@ fn names_its_blocker(machine: &Machine) -> bool {
     let condition = machine.condition(conditions::machine::DRAINED).filter(|condition| condition.status == "False");
     let message = condition.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
     message.contains("disruption budget stuck allows no disruption")
+        && message.contains("; pods that are left are deleted without grace at 20")
 }
 
 fn is_eviction(entry: &Entry) -> bool {

@@ -1,7 +1,8 @@
 //! What users of machine-controller-manager reported, on a real control plane. `docs/reference/mcm-defects.md` lists all of it.
 
-use nodewright_api::{Machine, labels};
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure, waits};
+use kube::ResourceExt;
+use nodewright_api::{Machine, annotations, labels};
+use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, waits};
 use serde_json::json;
 
 /// It deleted 39 machines of 40 and made one again (81), and froze a set that was merely scaled down (82).
@@ -108,6 +109,49 @@ async fn mcm_issue_1087_no_node_stays_unschedulable_after_a_scale_down_that_is_t
         env.wait_for("all nodes to be open to pods", async || Ok(!closed())).await?;
     }
     env.wait_for("no VM to be too many", async || Ok(env.vms().await?.len() == 6)).await?;
+    env.end().await
+}
+
+/// Each pass opened the nodes of running machines, also those that users and the autoscaler had closed.
+#[tokio::test(flavor = "multi_thread")]
+async fn mcm_issues_1107_1108_and_1119_a_node_that_a_user_closed_stays_closed() -> TestResult {
+    let env = Environment::start("closed").await?;
+    env.apply_class("small").await?;
+    let pool = env.pool("a", 3);
+    env.apply(&pool).await?;
+    let machines = env.wait_for_running(3).await?;
+    let (machine, node) = machines
+        .iter()
+        .find_map(|(name, machine)| Some((name.clone(), machine.node_name()?.to_owned())))
+        .ok_or_else(|| Failure::new("no machine has a node"))?;
+    env.kubectl(&format!("cordon {node}")).await?;
+    let is_closed = async || {
+        let nodes = env.nodes().current();
+        Ok(nodes.get(&node).and_then(|node| node.spec.as_ref()?.unschedulable) == Some(true))
+    };
+    env.wait_for("the node to be closed", is_closed).await?;
+    let mark = env.nodes().mark();
+    // Whatever makes a manager look at the machine and its node.
+    let keep = annotations::PRESERVE;
+    env.kubectl(&format!("annotate machine {machine} {keep}={}", annotations::PRESERVE_NOW)).await?;
+    env.kubectl(&format!("annotate machine {machine} {keep}-")).await?;
+    let template = json!({"metadata": {"labels": {"team": "blue"}}});
+    env.apply(&pool.machine("nodeTemplate", template)).await?;
+    env.manager().await?.terminate().await?;
+    env.manager().await?.start_again().await?;
+    env.scale("a", 4).await?;
+    env.wait_for_running(4).await?;
+    env.wait_for("the node to have the new label", async || {
+        let nodes = env.nodes().current();
+        Ok(nodes.get(&node).is_some_and(|node| node.labels().get("team").is_some_and(|team| team == "blue")))
+    })
+    .await?;
+    env.nodes().states(mark, |at, nodes| {
+        let closed = nodes.get(&node).and_then(|node| node.spec.as_ref()?.unschedulable);
+        ensure(closed == Some(true), || format!("at {at} the node was open to pods"))
+    })?;
+    let nodes = env.nodes().current();
+    ensure(!nodes[&node].annotations().contains_key(annotations::CORDONED), || "it counts as ours".to_owned())?;
     env.end().await
 }
 

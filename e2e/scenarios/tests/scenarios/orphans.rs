@@ -2,16 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
+use nodewright_api::API_VERSION;
 use nodewright_e2e_cloud::{Code, CreateVm, Effect, EventKind, FaultOperation, FaultOrder, Vm, VmState};
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
+use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure};
+use serde_json::json;
 
 /// A pass each second, and one VM in each.
-const FLAGS: [&str; 4] = [
+pub(crate) const FLAGS: [&str; 5] = [
     "--machine-safety-orphan-vms-period=1s",
     "--orphan-vms-grace=2s",
     "--orphan-vms-minimum-age=4s",
     "--orphan-vms-per-pass=1",
+    "--orphan-vms-vanished-pause=4s",
 ];
 /// So many lists are more than the time of an orphan needs.
 const LISTS: u64 = 12;
@@ -30,7 +34,7 @@ async fn lists(env: &Environment) -> TestResult<u64> {
 }
 
 /// Waits for as many lists as an orphan needs to be deleted.
-async fn wait_for_lists(env: &Environment) -> TestResult {
+pub(crate) async fn wait_for_lists(env: &Environment) -> TestResult {
     let before = lists(env).await?;
     env.wait_for("many lists of VMs", async || Ok(lists(env).await? >= before + LISTS)).await
 }
@@ -111,8 +115,9 @@ async fn one_at_a_time(env: &Environment) -> TestResult {
 /// A Machine that was removed by force while no manager ran leaves an orphan; a dry run only says so.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_reports_orphans_and_keeps_them() -> TestResult {
-    let [period, grace, age, _] = FLAGS;
-    let env = Environment::builder("dry").manager_flags([period, grace, age, "--orphan-vms-dry-run"]).start().await?;
+    let [period, grace, age, _, pause] = FLAGS;
+    let flags = [period, grace, age, pause, "--orphan-vms-dry-run"];
+    let env = Environment::builder("dry").manager_flags(flags).start().await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for_running(1).await?;
@@ -123,5 +128,57 @@ async fn a_dry_run_reports_orphans_and_keeps_them() -> TestResult {
     let text = env.kubectl("get events -o jsonpath={.items[*].message}").await?;
     ensure(text.contains("--orphan-vms-dry-run"), || text)?;
     ensure(env.vms().await?.len() == 2 && deletions(&env).await? == 0, || "a VM was deleted".to_owned())?;
+    env.end_unjudged().await
+}
+
+/// Machines without a set, whose finalizers are removed: nobody could tell that from a restored backup.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_that_vanish_while_no_manager_runs_keep_their_vms_for_a_pause_that_restarts_do_not_reset() -> TestResult
+{
+    const PAUSE: SignedDuration = SignedDuration::from_secs(30);
+    let [period, grace, age, ..] = FLAGS;
+    let flags = [period, grace, age, "--orphan-vms-vanished-pause=30s"];
+    let env = Environment::builder("vanish").manager_flags(flags).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1)).await?;
+    let names = ["lost-1", "lost-2"].map(|name| format!("{}-{name}", env.namespace()));
+    for name in &names {
+        let class = json!({"kind": "MachineClass", "name": "small"});
+        let metadata = json!({"name": name});
+        env.apply(
+            &json!({"apiVersion": API_VERSION, "kind": "Machine", "metadata": metadata, "spec": {"class": class}}),
+        )
+        .await?;
+    }
+    env.wait_for_running(3).await?;
+    let mut manager = env.manager().await?;
+    manager.terminate().await?;
+    let vanished = Timestamp::now();
+    for name in &names {
+        env.kubectl(&format!("patch machine {name} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+        env.kubectl(&format!("delete machine {name}")).await?;
+    }
+    for _ in 0..2 {
+        manager.start_again().await?;
+        wait_for_lists(&env).await?;
+        ensure(deletions(&env).await? == 0, || "a VM was deleted whose machine may have vanished".to_owned())?;
+        manager.terminate().await?;
+    }
+    let record = env.kubectl("get machineclass small -o jsonpath={.metadata.annotations}").await?;
+    let vms = env.vms().await?;
+    let lost: Vec<_> = vms.iter().filter(|vm| names.contains(&vm.name)).collect();
+    ensure(lost.len() == 2 && lost.iter().all(|vm| record.contains(&vm.provider_id)), || record.clone())?;
+    manager.start_again().await?;
+    drop(manager);
+    env.wait_for("the VMs to go", async || Ok(env.vms().await?.len() == 1)).await?;
+    let events = env.cloud().events(0).await?;
+    let first = events.iter().find(|event| event.kind == EventKind::DeleteAccepted).map(|event| event.at);
+    let kept = first.ok_or_else(|| Failure::new("no VM was deleted"))?.duration_since(vanished);
+    ensure(kept >= PAUSE, || format!("they were kept for {kept:#} only"))?;
+    env.wait_for("the record to be empty", async || {
+        let record = env.kubectl("get machineclass small -o jsonpath={.metadata.annotations}").await?;
+        Ok(!record.contains("unexplained-vms"))
+    })
+    .await?;
     env.end_unjudged().await
 }

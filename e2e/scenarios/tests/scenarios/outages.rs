@@ -296,7 +296,9 @@ async fn harmless(name: &str, times: u32, lasts: Duration) -> TestResult {
     if skip_on_external_cluster(name, WHY) {
         return Ok(());
     }
-    let env = Environment::builder(name).mostly_waiting().with_own_plane().start().await?;
+    // Orphaned VMs are looked for all the time, also at once after a restart.
+    let flags = crate::orphans::FLAGS;
+    let env = Environment::builder(name).mostly_waiting().with_own_plane().manager_flags(flags).start().await?;
     let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 5).machine("healthTimeout", "30s")).await?;
@@ -316,6 +318,18 @@ async fn harmless(name: &str, times: u32, lasts: Duration) -> TestResult {
         })
         .await?;
     }
+    // A manager that starts while the API server is away knows no machine: it must not take all VMs for orphans.
+    plane.stop(Component::ApiServer)?;
+    let mut manager = env.manager().await?;
+    manager.kill_9();
+    manager.spawn_again()?;
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    plane.start_again(Component::ApiServer).await?;
+    if !manager.is_running() {
+        manager.spawn_again()?;
+    }
+    drop(manager);
+    crate::orphans::wait_for_lists(&env).await?;
     env.wait_for_running(5).await?;
     // It works, and has judged the machines since.
     env.scale("a", 6).await?;
@@ -352,6 +366,13 @@ async fn while_the_target_is_away_nothing_is_judged_and_machines_are_made() -> T
     env.wait_for("the metric to say so", async || Ok(env.metric(FROZEN).await? == Some(1.0))).await?;
     let is_told = async || Ok(std::fs::read_to_string(env.log("manager"))?.contains("the API server is out of reach"));
     env.wait_for("the log to say so", is_told).await?;
+    let message = async || {
+        let only =
+            "get machinedeployments -o jsonpath={.items[*].status.conditions[?(@.type==\"Reconciling\")].message}";
+        env.kubectl(only).await
+    };
+    let away = "the API server of the target cluster is out of reach";
+    env.wait_for("the deployment that waits for it to say so", async || Ok(message().await?.contains(away))).await?;
     // The creation timeout of the new machine ends, and so would the health timeouts.
     tokio::time::sleep_until(made + TIMEOUT + Duration::from_secs(5)).await;
     let now = env.machines().current();
@@ -361,6 +382,7 @@ async fn while_the_target_is_away_nothing_is_judged_and_machines_are_made() -> T
     plane.start_again(Component::ApiServer).await?;
     env.wait_for("the metric to say that it is back", async || Ok(env.metric(FROZEN).await? == Some(0.0))).await?;
     let after = env.wait_for_running(3).await?;
+    env.wait_for("the deployment to say no more", async || Ok(message().await?.trim().is_empty())).await?;
     ensure(first.keys().all(|name| after.contains_key(name)), || "a machine was replaced".to_owned())?;
     ensure(env.cloud().stats().await?.created == 3, || "a VM was made twice".to_owned())?;
     env.end().await

@@ -64,6 +64,7 @@ fn can_be_played(run: &Run) -> bool {
         | Act::KillVm(_)
         | Act::LoseVms(_)
         | Act::SilenceKubelet(..)
+        | Act::Pool(_)
         | Act::Err(..) => false,
         Act::Edit(_) | Act::OrphanMachines | Act::Disturb(_) | Act::DropManagedFields | Act::Crash | Act::Cloud(_) => {
             true

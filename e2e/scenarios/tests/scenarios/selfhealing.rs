@@ -150,14 +150,19 @@ async fn a_forced_deletion_ends_while_the_target_cluster_is_away() -> TestResult
     env.wait_for_machines("the machine to go", is_gone).await?;
 
     plane.start_again(Component::ApiServer).await?;
-    // Its Node has stayed behind.
+    forget_node(&env, &machine).await?;
+    env.wait_for_running(1).await?;
+    env.end().await
+}
+
+/// Deletes the Node that a machine left behind whose deletion was forced.
+pub(crate) async fn forget_node(env: &Environment, machine: &Machine) -> TestResult {
     let nodes: Api<Node> = Api::all(env.target_client());
     let name = machine.node_name().unwrap_or_default();
     let free = json!({"metadata": {"finalizers": null}});
     nodes.patch(name, &PatchParams::default(), &Patch::Merge(free)).await?;
     nodes.delete(name, &DeleteParams::default()).await?;
-    env.wait_for_running(1).await?;
-    env.end().await
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]

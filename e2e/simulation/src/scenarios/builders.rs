@@ -65,8 +65,13 @@ pub(super) fn fails() -> Effect {
 
 /// A cloud fault for all calls of a minute.
 pub(super) fn lasting(operation: FaultOperation, effect: Effect) -> Act {
+    for_seconds(60.0, operation, effect)
+}
+
+/// A cloud fault for this long.
+pub(super) fn for_seconds(seconds: f64, operation: FaultOperation, effect: Effect) -> Act {
     let matching = FaultMatch::default();
-    Act::Cloud(FaultOrder { operation, matching, count: None, for_seconds: Some(60.0), probability: None, effect })
+    Act::Cloud(FaultOrder { operation, matching, count: None, for_seconds: Some(seconds), probability: None, effect })
 }
 
 /// A cloud fault for the next three calls within a minute.

@@ -2,7 +2,7 @@
 
 use nodewright_e2e_cloud::{Effect, FaultOperation};
 
-use super::builders::{at, cloud, delete, fails, lasting, late_by, named, one, run, scale, struck};
+use super::builders::{at, cloud, delete, fails, for_seconds, lasting, late_by, named, one, run, scale, struck};
 use crate::{
     run::{Run, Scenario},
     schedule::{Act, Trouble},
@@ -71,6 +71,17 @@ pub(super) fn lost_vms() -> Vec<Scenario> {
         named(
             "three VMs that no machine has, and a manager that starts when they are nearly old enough",
             run([], vec![lost(), at(940_000, Act::Crash)]),
+        ),
+        // The list shows the lost VMs and that of one machine.
+        named(
+            "three VMs that no machine has, and lists that lack the VMs of most machines",
+            run(
+                [],
+                vec![
+                    at(0, Act::LoseVms(3)),
+                    at(1, for_seconds(3_000.0, FaultOperation::List, Effect::ListTruncated { items: 4 })),
+                ],
+            ),
         ),
     ]
 }

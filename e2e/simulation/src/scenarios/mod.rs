@@ -3,11 +3,13 @@
 //! The end-to-end tests also play those on a real control plane that need no control of the API server.
 
 mod api_server;
+mod brakes;
 mod builders;
 mod claims;
 mod cloud;
 mod managers;
 mod pods;
+mod pools;
 mod users;
 
 pub use self::pods::ten_pods;
@@ -19,6 +21,7 @@ pub fn all() -> Vec<Scenario> {
         cloud::clouds(),
         cloud::late_vms(),
         cloud::lost_vms(),
+        brakes::brakes(),
         managers::caches(),
         managers::managers(),
         managers::rivals(),
@@ -29,6 +32,7 @@ pub fn all() -> Vec<Scenario> {
         claims::claims(),
         users::tampered(),
         pods::pods(),
+        pools::pools(),
     ]
     .concat()
 }

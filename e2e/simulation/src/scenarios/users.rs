@@ -28,6 +28,11 @@ pub(super) fn users() -> Vec<Scenario> {
                 vec![at(100, Act::TakeOwners(50)), at(19_000, roll("small")), at(19_500, Act::TakeOwners(100))],
             ),
         ),
+        // So many without an owner are an overshoot: the set is frozen for a moment.
+        named(
+            "somebody who takes machines and sets from their owners, while the deployment is scaled to zero",
+            run([], vec![at(20_000, Act::TakeOwners(100)), at(20_000, scale(0))]),
+        ),
         named(
             "a machine that is removed by force while its VM is being made, and made again",
             Run {

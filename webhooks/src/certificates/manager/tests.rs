@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::configurations::{ClientConfig, DEFAULT_NAMESPACE, configurations};
+use crate::configurations::{ClientConfig, DEFAULT_NAMESPACE, configurations, machine_config_configuration};
 use crate::registration::Registration;
 
 const SECRETS: &str = "/api/v1/namespaces/nodewright-system/secrets";
@@ -201,6 +201,26 @@ async fn a_missing_configuration_says_what_to_do() {
         "failed to find the MutatingWebhookConfiguration nodewright-nodewright-system: apply config/webhook"
     );
     assert!(world.check(&manager).unwrap_err().contains("apply config/webhook"));
+}
+
+/// That of node configuration may be missing: most clusters do not serve its kinds.
+#[tokio::test]
+async fn the_configuration_of_node_configuration_gets_the_bundle_where_it_is_installed() {
+    let world = World::installed();
+    let mut manager = world.replica(Registration::Bundle);
+    manager.round().await.unwrap();
+    assert_eq!(world.check(&manager), Ok(()));
+    world.writes();
+    let wanted = machine_config_configuration(DEFAULT_NAMESPACE, &ClientConfig::Service, None);
+    let collection = format!("{REGISTRATIONS}/validatingwebhookconfigurations");
+    world.server.seed(&collection, serde_json::to_value(wanted).unwrap());
+    manager.round().await.unwrap();
+    let path = format!("{collection}/nodewright-machine-config-nodewright-system");
+    let live = world.server.object(&path).unwrap();
+    let webhooks = live["webhooks"].as_array().unwrap();
+    assert_eq!(webhooks.len(), 4);
+    assert!(webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == world.shared_bundle()));
+    assert_eq!(world.writes().len(), 1);
 }
 
 #[tokio::test]

@@ -1,0 +1,159 @@
+//! Reading the templates and rendering them: a call outside Kubernetes, as files are.
+
+use std::{
+    fmt,
+    hash::{Hash, Hasher},
+    path::Path,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use nodewright_api::machine_config::ControllerConfig;
+use nodewright_render::templates::{Generated, TemplateError, Templates, generate};
+use nodewright_runtime::{
+    clip::{LONGEST, clip_list},
+    effect::Effect,
+    object::uid,
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::folder;
+
+/// A folder may be on a network.
+const DEADLINE: Duration = Duration::from_secs(30);
+/// How many errors are shown, which share the room of a condition.
+const SHOWN: usize = 5;
+
+/// Makes MachineConfigs of the templates in a folder. All calls for a folder are the same call.
+#[derive(Clone)]
+pub struct Generate {
+    pub(super) folder: Arc<Path>,
+    pub(super) object: Arc<ControllerConfig>,
+}
+
+/// Which state of a ControllerConfig an outcome is of: UID and generation.
+pub(super) type Revision = (String, Option<i64>);
+
+pub(super) fn revision(object: &ControllerConfig) -> Revision {
+    (uid(object).to_owned(), object.metadata.generation)
+}
+
+/// What was made of a state of a ControllerConfig, or what is wrong with the templates.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub(super) revision: Revision,
+    pub(super) result: Result<Arc<[Generated]>, String>,
+}
+
+impl fmt::Debug for Generate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Generate").field(&self.folder).finish()
+    }
+}
+
+impl PartialEq for Generate {
+    fn eq(&self, other: &Self) -> bool {
+        self.folder == other.folder
+    }
+}
+
+impl Eq for Generate {}
+
+impl Hash for Generate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.folder.hash(state);
+    }
+}
+
+impl Effect for Generate {
+    type Outcome = Outcome;
+
+    fn serialization_key(&self) -> Arc<str> {
+        self.folder.to_string_lossy().into()
+    }
+
+    fn name(&self) -> &'static str {
+        "generate_machine_configs"
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn timeout_outcome(&self) -> Outcome {
+        self.failed(format!("the templates were neither read nor rendered within {DEADLINE:?}"))
+    }
+
+    fn succeeded(outcome: &Outcome) -> bool {
+        outcome.result.is_ok()
+    }
+}
+
+impl Generate {
+    fn failed(&self, text: String) -> Outcome {
+        Outcome { revision: revision(&self.object), result: Err(text) }
+    }
+
+    /// An error; one that is about no file, with the folder and the flag that names it.
+    fn describe(&self, error: &TemplateError) -> String {
+        let folder = self.folder.display();
+        if error.file.is_empty() { format!("--machine-config-templates={folder}: {error}") } else { error.to_string() }
+    }
+}
+
+/// Makes the calls. It remembers the last one: the same files of the same ControllerConfig are not rendered again.
+#[derive(Default)]
+pub(crate) struct Generator {
+    last: Mutex<Option<(Templates, Outcome)>>,
+    /// Held while the folder is read.
+    turn: Mutex<()>,
+}
+
+impl Generator {
+    /// Reads in a thread of its own: a folder that hangs must hold up neither others that wait for a blocking thread, nor the end
+    /// of the process. While it hangs, further calls fail at once.
+    pub(crate) async fn perform(self: Arc<Self>, call: Generate) -> Outcome {
+        let lost = call.failed("the rendering of the templates ended without a result".to_owned());
+        let (done, finished) = oneshot::channel();
+        let work = move || {
+            let outcome = match self.turn.try_lock() {
+                Some(_turn) => self.generate(&call),
+                None => call.timeout_outcome(),
+            };
+            // The receiver is gone after the deadline.
+            let _ = done.send(outcome);
+        };
+        match thread::Builder::new().name("templates".to_owned()).spawn(work) {
+            Ok(_) => finished.await.unwrap_or(lost),
+            Err(_) => lost,
+        }
+    }
+
+    pub(super) fn generate(&self, call: &Generate) -> Outcome {
+        let templates = match folder::read(&call.folder) {
+            Ok(templates) => templates,
+            Err(error) => return call.failed(call.describe(&error)),
+        };
+        let revision = revision(&call.object);
+        if let Some((known, outcome)) = &*self.last.lock()
+            && *known == templates
+            && outcome.revision == revision
+        {
+            return outcome.clone();
+        }
+        let result = generate(&templates, &call.object.spec);
+        let result = result
+            .map(Arc::from)
+            .map_err(|errors| clip_list(SHOWN, LONGEST / SHOWN, errors.iter().map(|error| call.describe(error)), "; "));
+        let outcome = Outcome { revision, result };
+        *self.last.lock() = Some((templates, outcome.clone()));
+        outcome
+    }
+
+    #[cfg(test)]
+    pub(super) fn hold(&self) -> parking_lot::MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+}

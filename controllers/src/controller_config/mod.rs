@@ -1,0 +1,89 @@
+//! `ControllerConfig`: what a cluster says to templates. This controller makes MachineConfigs of a folder of them.
+//!
+//! ```text
+//! folder of --machine-config-templates ──┐
+//! ControllerConfig ──────────────────────┴─ call ─▶ nodewright_render::templates ─▶ MachineConfigs, or what is wrong where
+//! ```
+//!
+//! # Guarantees
+//! * While the templates of a MachineConfig and the ControllerConfig are the same, it is, in any release. What users change in it is
+//!   undone.
+//! * What cannot be made leaves all MachineConfigs as they are, and the status says why, with file and line. A folder that is
+//!   missing or empty is such a failure: nothing is deleted. So is a ControllerConfig that a webhook would refuse: the status has
+//!   path and rule, and its pools hold their targets.
+//! * What has been made stays while a pool selects it: a finalizer keeps the ControllerConfig, which owns it.
+//! * It writes to no MachineConfig that another owner controls.
+//! * While machine-config-operator runs, nothing is written.
+//!
+//! # Caveats
+//! * Of several ControllerConfigs only `machine-config-controller` counts.
+//! * The folder is read every ten seconds. Another file counts that much later.
+
+mod call;
+mod certificates;
+mod folder;
+mod reconcile;
+mod snapshot;
+mod status;
+#[cfg(test)]
+mod tests;
+
+use std::{path::Path, sync::Arc};
+
+use nodewright_api::machine_config::{ControllerConfig, MachineConfigPool};
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    object::{ObjectRef, is_deleting},
+    plan::{Context, Plan},
+};
+
+pub(crate) use self::call::Generator;
+pub use self::folder::read as read_templates;
+use self::{call::Generate, snapshot::Snapshot};
+use crate::shared::{TARGET, machine_config::CachedConfig};
+
+/// The controller of the ControllerConfig.
+#[derive(Debug)]
+pub struct ControllerConfigController {
+    /// The folder of the templates. Without one nothing is generated.
+    pub templates: Option<Arc<Path>>,
+}
+
+impl Controller for ControllerConfigController {
+    const NAME: &'static str = "controller-config";
+    type Primary = ControllerConfig;
+    type Snapshot = Snapshot;
+    type Effect = Generate;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        on.primary::<ControllerConfig>(TARGET, "");
+        // One that is to be generated may have an owner, or be unreadable, and then be gone.
+        on.kind::<CachedConfig>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
+            |change, stores, wake| {
+                if change.sides().any(|config| config.spec.is_some()) {
+                    all(stores, wake);
+                }
+            },
+        );
+        on.kind::<MachineConfigPool>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
+            |change, stores, wake| {
+                if change.differs_in(|pool| (pool.spec.machine_config_selector.clone(), is_deleting(pool))) {
+                    all(stores, wake);
+                }
+            },
+        );
+    }
+
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key)
+    }
+
+    fn plan(&self, context: &Context<'_, Generate>, snapshot: &Snapshot) -> Plan<Generate> {
+        reconcile::plan(self.templates.as_ref(), context, snapshot)
+    }
+}
+
+fn all(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    stores.of::<ControllerConfig>(TARGET).keys().into_iter().for_each(wake);
+}

@@ -1,0 +1,478 @@
+use std::{fs, sync::Arc};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::coordination::v1::Lease;
+use nodewright_api::machine_config::{ControllerConfig, MachineConfig, MachineConfigPool};
+use nodewright_runtime::{
+    apply_configuration::Subresource,
+    cache::{Store, Stores, Unreadable},
+    controller::Controller,
+    effect::Outcomes,
+    object::ObjectRef,
+    plan::{Context, Failure, FailureClass, Plan, Step, StepVerb},
+    scoped_watch::ScopedWatch,
+};
+use nodewright_testing::{ObjectBuilder, object};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{
+    ControllerConfigController,
+    call::{Generate, Generator},
+};
+use crate::shared::{
+    TARGET,
+    machine_config::{CachedConfig, target_ref},
+};
+use crate::testing::{NOW, answer};
+
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+const NAME: &str = "machine-config-controller";
+const A: &str = "path: /etc/a\ncontents: {inline: '{{.clusterDNSIP}}'}\n";
+
+fn cluster_object<K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>(name: &str) -> ObjectBuilder<K> {
+    object(name).with("/metadata/namespace", Value::Null)
+}
+
+fn controller_config(dns: &str) -> ControllerConfig {
+    cluster_object(NAME).with("/spec/clusterDNSIP", dns).build()
+}
+
+/// What is in the cluster, and the folder.
+struct World {
+    object: ControllerConfig,
+    configs: Vec<MachineConfig>,
+    pools: Vec<MachineConfigPool>,
+    unreadable: Option<Unreadable>,
+    lease: Option<Lease>,
+    version: u64,
+    now: Timestamp,
+    templates: Option<TempDir>,
+    generator: Generator,
+    outcomes: Outcomes<Generate>,
+    /// What the last plan failed with.
+    failure: Option<Failure>,
+}
+
+impl World {
+    fn new(files: &[(&str, &str)]) -> Self {
+        let world = Self {
+            object: controller_config("10.0.0.10"),
+            configs: vec![],
+            pools: vec![],
+            unreadable: None,
+            lease: None,
+            version: 100,
+            now: NOW.parse().unwrap(),
+            templates: Some(tempfile::tempdir().unwrap()),
+            generator: Generator::default(),
+            outcomes: Outcomes::default(),
+            failure: None,
+        };
+        for (path, text) in files {
+            world.write(path, text);
+        }
+        world
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let file = self.templates.as_ref().unwrap().path().join(path);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    fn put(&mut self, mut config: MachineConfig) {
+        self.version += 1;
+        config.metadata.resource_version = Some(self.version.to_string());
+        self.configs.retain(|known| known.metadata.name != config.metadata.name);
+        self.configs.push(config);
+    }
+
+    fn config(&self, name: &str) -> &MachineConfig {
+        self.configs.iter().find(|config| config.metadata.name.as_deref() == Some(name)).unwrap()
+    }
+
+    fn stores(&self) -> Stores {
+        let stores = Stores::default();
+        let objects = Arc::new(Store::<ControllerConfig>::new(TARGET, ""));
+        drop(objects.apply(self.object.clone()));
+        let pools = Arc::new(Store::<MachineConfigPool>::new(TARGET, ""));
+        self.pools.iter().cloned().for_each(|it| drop(pools.apply(it)));
+        let configs = Arc::new(Store::<CachedConfig>::new(TARGET, ""));
+        self.configs.iter().cloned().for_each(|it| drop(configs.apply(it.into())));
+        self.unreadable.iter().for_each(|it| assert!(configs.add_unreadable(it.clone())));
+        let leases = Arc::new(Store::<Lease>::new(TARGET, "openshift-machine-config-operator"));
+        let lease = ObjectRef::new(TARGET, "openshift-machine-config-operator", NAME);
+        stores.add_scoped(&ScopedWatch::named::<Lease>(&lease, ""), leases.clone());
+        answer(&leases, self.lease.clone());
+        stores.add(objects);
+        stores.add(pools);
+        stores.add(configs);
+        stores
+    }
+
+    fn plan(&self) -> Plan<Generate> {
+        let templates = self.templates.as_ref().map(|folder| Arc::from(folder.path()));
+        let controller = ControllerConfigController { templates };
+        let name = self.object.metadata.name.as_deref().unwrap();
+        let snapshot = controller.snapshot(&self.stores(), &target_ref(name)).unwrap();
+        let context = Context { failure: self.failure.as_ref(), ..Context::new(self.now, &self.outcomes) };
+        controller.plan(&context, &snapshot)
+    }
+
+    /// Plans and acts until nothing is left to do, as an API server would; says what was done.
+    fn act(&mut self) -> Vec<String> {
+        let mut done = vec![];
+        for _ in 0..5 {
+            let plan = self.plan();
+            let before = done.len();
+            for planned in plan.steps() {
+                done.extend(self.step(&planned.step));
+            }
+            if plan.steps().next().is_none() {
+                break;
+            }
+            assert!(before < 10, "it goes on for ever: {done:?}");
+        }
+        done
+    }
+
+    fn step(&mut self, step: &Step<Generate>) -> Option<String> {
+        let key = step.key().map(|key| key.name.to_string()).unwrap_or_default();
+        match step {
+            Step::Call(call) => {
+                assert!(self.outcomes.begin(call, self.now));
+                self.outcomes.finish(call, self.now, self.generator.generate(call));
+                return None;
+            }
+            Step::Create { body, .. } => {
+                let mut object = body.clone();
+                object["metadata"]["uid"] = format!("uid-{key}").into();
+                self.put(serde_json::from_str(&object.to_string()).unwrap());
+                return Some(format!("create {key}"));
+            }
+            Step::Apply(apply) if apply.part == Subresource::Status => {
+                self.object.status = Some(serde_json::from_value(apply.fragment["status"].clone()).unwrap());
+                return Some("status".to_owned());
+            }
+            Step::Edit { patch, .. } if key == NAME => self.object = patched(&self.object, patch),
+            Step::Edit { patch, .. } => {
+                let changed = patched(self.config(&key), patch);
+                self.put(changed);
+            }
+            Step::Delete(target) => {
+                assert!(target.version().is_some(), "by UID and version");
+                self.configs.retain(|config| config.metadata.name.as_deref() != Some(&key));
+                return Some(format!("delete {key}"));
+            }
+            step => panic!("{step:?}"),
+        }
+        Some(format!("edit {key}"))
+    }
+
+    /// Looks into the folder again.
+    fn later(&mut self) -> Vec<String> {
+        self.now = self.now.checked_add(SignedDuration::from_secs(11)).unwrap();
+        self.act()
+    }
+
+    /// Which condition is true, and its message.
+    fn state(&self) -> (String, String) {
+        let status = self.object.status.as_ref().unwrap();
+        assert_eq!(Some(status.observed_generation), self.object.metadata.generation);
+        let holds: Vec<_> = status.conditions.iter().filter(|it| it.status.as_str() == "True").collect();
+        assert_eq!((status.conditions.len(), holds.len()), (3, 1), "{:?}", status.conditions);
+        (holds[0].condition_type.replace("TemplateController", ""), holds[0].message.clone())
+    }
+
+    fn expect_failing(&self, text: &str) {
+        let (state, message) = self.state();
+        assert!(state == "Failing" && message.contains(text), "{state}: {message}");
+    }
+}
+
+fn patched<K: serde::Serialize + serde::de::DeserializeOwned>(object: &K, patch: &json_patch::Patch) -> K {
+    let mut value = serde_json::to_value(object).unwrap();
+    nodewright_testing::json_patch(&mut value, patch).unwrap();
+    serde_json::from_str(&value.to_string()).unwrap()
+}
+
+fn made() -> World {
+    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A), ("worker/01-b/_base/files/a.yaml", A)]);
+    let expected = ["edit machine-config-controller", "create 00-a", "create 01-b", "status"];
+    assert_eq!(world.act(), expected);
+    world
+}
+
+fn pool() -> MachineConfigPool {
+    cluster_object("worker").with("/spec/machineConfigSelector/matchLabels", json!({ROLE: "worker"})).build()
+}
+
+#[test]
+fn templates_become_machine_configs_that_the_controller_config_owns() {
+    let mut world = made();
+    let config = world.config("00-a");
+    assert_eq!(config.metadata.labels.as_ref().unwrap()[ROLE], "worker");
+    assert_eq!(config.metadata.owner_references.as_ref().unwrap()[0].kind, "ControllerConfig");
+    assert!(config.is_generated() && config.spec.config.is_some());
+    assert_eq!(world.object.metadata.finalizers.as_ref().unwrap(), &["nodewright.dev/generated-machine-configs"]);
+    assert_eq!(world.state(), ("Completed".to_owned(), String::new()));
+    assert_eq!(world.later(), Vec::<String>::new());
+    assert!(world.plan().wake.is_some(), "it looks again");
+    // Another process makes nothing anew.
+    world.outcomes = Outcomes::default();
+    world.generator = Generator::default();
+    assert_eq!(world.act(), Vec::<String>::new());
+}
+
+#[test]
+fn other_fields_and_other_templates_change_it_and_an_edit_is_undone() {
+    let mut world = made();
+    let before = world.config("00-a").spec.clone();
+    let mut edited = world.config("00-a").clone();
+    edited.spec.fips = true;
+    edited.spec.config = Some(nodewright_api::RawJson::from(&json!({"ignition": {"version": "3.5.0"}})));
+    edited.metadata.labels = None;
+    world.put(edited);
+    assert_eq!(world.act(), ["edit 00-a"]);
+    assert_eq!(world.config("00-a").spec, before);
+    assert_eq!(world.config("00-a").metadata.labels.as_ref().unwrap()[ROLE], "worker");
+    let mut relabelled = world.config("00-a").clone();
+    relabelled.metadata.labels.as_mut().unwrap().insert(ROLE.to_owned(), "other".to_owned());
+    world.put(relabelled);
+    assert_eq!(world.act(), ["edit 00-a"], "its role alone");
+    world.configs.retain(|config| config.metadata.name.as_deref() != Some("01-b"));
+    assert_eq!(world.act(), ["create 01-b"]);
+    world.write("worker/01-b/_base/files/a.yaml", "path: /etc/b");
+    assert_eq!(world.act(), Vec::<String>::new(), "the folder is not read each time");
+    assert_eq!(world.later(), ["edit 01-b"]);
+    world.object.spec.cluster_dns_ip = "10.0.0.11".to_owned();
+    world.object.metadata.generation = Some(2);
+    assert_eq!(world.act(), ["edit 00-a", "edit 01-b", "status"]);
+    assert_ne!(world.config("00-a").spec, before);
+}
+
+/// A pool that took a part of them for all would make its nodes run what nobody has written.
+#[test]
+fn while_several_are_written_the_status_does_not_say_that_the_work_is_done() {
+    let mut world = made();
+    let change = |world: &World, file: &str| {
+        world.write("worker/00-a/_base/files/a.yaml", &format!("path: /etc/{file}"));
+        world.write("worker/01-b/_base/files/a.yaml", &format!("path: /etc/{file}"));
+    };
+    change(&world, "c");
+    assert_eq!(world.later(), ["status", "edit 00-a", "edit 01-b", "status"]);
+    assert_eq!(world.state(), ("Completed".to_owned(), String::new()));
+    // The second one is refused.
+    change(&world, "d");
+    world.now = world.now.checked_add(SignedDuration::from_secs(11)).unwrap();
+    let read = world.plan();
+    read.steps().for_each(|planned| drop(world.step(&planned.step)));
+    let stages = world.plan().stages;
+    assert_eq!(stages.len(), 2, "the status is for another plan: {stages:?}");
+    stages.iter().take(1).flatten().for_each(|planned| drop(world.step(&planned.step)));
+    assert_eq!(world.state(), ("Running".to_owned(), String::new()));
+    let key = target_ref("01-b");
+    let refused = Failure::of::<MachineConfig>(StepVerb::Patch, key, FailureClass::Forbidden, "a policy denies it");
+    world.failure = Some(refused);
+    let plan = world.plan();
+    drop(world.step(&plan.stages[0][0].step));
+    world.expect_failing("failed to patch MachineConfig 01-b: a policy denies it");
+    let passing = Failure { class: FailureClass::Conflict, ..world.failure.take().unwrap() };
+    world.failure = Some(passing);
+    assert!(world.plan().stages[0][0].why != "the status changed", "another writer was faster");
+    world.failure = None;
+    assert_eq!(world.act(), ["edit 00-a", "edit 01-b", "status"]);
+    assert_eq!(world.state(), ("Completed".to_owned(), String::new()));
+}
+
+#[test]
+fn while_a_folder_hangs_further_calls_fail_at_once() {
+    let world = made();
+    let folder = Arc::from(world.templates.as_ref().unwrap().path());
+    let call = Generate { folder, object: Arc::new(world.object.clone()) };
+    let generator = Arc::new(Generator::default());
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let turn = generator.hold();
+    let hung = runtime.block_on(generator.clone().perform(call.clone()));
+    assert!(hung.result.unwrap_err().contains("neither read nor rendered within 30s"));
+    drop(turn);
+    assert!(runtime.block_on(generator.perform(call)).result.is_ok());
+}
+
+/// Done by this release or by another one, what is generated of the same inputs stays.
+#[test]
+fn the_same_inputs_keep_what_an_earlier_release_has_generated() {
+    let mut world = made();
+    let mut former = world.config("00-a").clone();
+    former.spec.kernel_arguments.push("of-an-earlier-release".to_owned());
+    let content = nodewright_render::inputs::content(&former.spec);
+    former.metadata.annotations.as_mut().unwrap().insert("nodewright.dev/generated-content".to_owned(), content);
+    world.put(former);
+    assert_eq!(world.later(), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_wrong_has_file_and_line_and_leaves_what_there_is() {
+    let mut world = made();
+    let before = world.configs.clone();
+    world.write("worker/00-a/_base/files/a.yaml", "path: /etc/a\nmode: {{.none}}\n");
+    assert_eq!(world.later(), ["status"]);
+    world.expect_failing("worker/00-a/_base/files/a.yaml:2: there is no field none");
+    let folder = world.templates.take().unwrap();
+    let path = folder.path().to_owned();
+    world.templates = Some(folder);
+    fs::remove_dir_all(path.join("worker")).unwrap();
+    assert_eq!(world.later(), ["status"]);
+    world.expect_failing(&format!("--machine-config-templates={}: there is no template", path.display()));
+    fs::remove_dir_all(&path).unwrap();
+    assert_eq!(world.later(), ["status"]);
+    world.expect_failing(&format!("--machine-config-templates={}: failed to read", path.display()));
+    assert_eq!(world.later(), Vec::<String>::new(), "it is said once");
+    assert_eq!(world.configs, before);
+    world.write("worker/00-a/_base/files/a.yaml", A);
+    assert_eq!(world.later(), ["delete 01-b", "status"], "one of several is a wish");
+    assert_eq!(world.state().0, "Completed");
+}
+
+/// Where no webhook has reviewed it. Nothing of it counts, whether there are templates or not.
+#[test]
+fn what_a_webhook_would_refuse_is_told_in_the_status_and_changes_nothing() {
+    let mut world = made();
+    let before = world.configs.clone();
+    let bad = [
+        (json!({"clusterDNSIP": "10.0.0"}), r#"spec.clusterDNSIP: Invalid value: "10.0.0": must be an IP address"#),
+        (json!({"ipFamilies": "IPv5"}), r#"spec.ipFamilies: Unsupported value: "IPv5""#),
+        (json!({"rootCAData": "%"}), "spec.rootCAData: Invalid value"),
+        (json!({"internalRegistryPullSecret": "the secret"}), "spec.internalRegistryPullSecret: Invalid value"),
+        (json!({"imageRegistryBundleData": [{"file": "../a", "data": ""}]}), "spec.imageRegistryBundleData[0].file"),
+    ];
+    for (generation, (spec, text)) in (2..).zip(bad) {
+        world.object.spec = serde_json::from_str(&spec.to_string()).unwrap();
+        world.object.metadata.generation = Some(generation);
+        assert_eq!(world.later(), ["status"], "{text}");
+        world.expect_failing(text);
+        assert!(!world.state().1.contains("the secret"), "a pull secret is shown");
+        assert_eq!(world.later(), Vec::<String>::new(), "it is said once");
+    }
+    assert_eq!(world.configs, before);
+    world.templates = None;
+    assert_eq!(world.act(), Vec::<String>::new(), "it is wrong without templates as well");
+    world.object.spec = controller_config("10.0.0.10").spec;
+    world.object.metadata.generation = Some(9);
+    assert_eq!(world.act(), ["status"]);
+    assert_eq!(world.state().0, "Completed");
+}
+
+#[test]
+fn without_templates_nothing_is_made_and_nothing_goes() {
+    let mut world = made();
+    world.templates = None;
+    assert_eq!(world.act(), ["status"]);
+    assert_eq!(world.configs.len(), 2);
+    let (state, message) = world.state();
+    assert!(state == "Completed" && message.contains("--machine-config-templates is not set"), "{message}");
+    world.object = cluster_object("another").with("/spec", json!({})).build();
+    assert_eq!(world.act(), Vec::<String>::new(), "only one counts");
+}
+
+#[test]
+fn a_machine_config_of_the_name_that_is_another_s_is_left_alone() {
+    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A), ("worker/01-b/_base/files/a.yaml", A)]);
+    let theirs: MachineConfig = cluster_object("00-a").with("/spec", json!({"kernelArguments": ["theirs"]})).build();
+    world.put(theirs.clone());
+    assert_eq!(world.act(), ["edit machine-config-controller", "status", "create 01-b"], "the other one is made");
+    world.expect_failing("MachineConfig 00-a exists, and the ControllerConfig does not control it: delete it");
+    assert_eq!(world.config("00-a").spec, theirs.spec);
+    // That of a ControllerConfig that was deleted and created again goes by itself.
+    let mut former = world.config("01-b").clone();
+    former.metadata.owner_references.as_mut().unwrap()[0].uid = "former".to_owned();
+    former.metadata.name = Some("00-a".to_owned());
+    world.put(former);
+    assert_eq!(world.act(), ["status"]);
+    world.expect_failing(
+        "MachineConfig 00-a was generated for another ControllerConfig, and will be generated again once",
+    );
+    world.configs.clear();
+    world.unreadable = Some(Unreadable::named("", "00-a", "u"));
+    assert_eq!(world.act(), ["status", "create 01-b"]);
+    world.expect_failing("MachineConfig 00-a exists and cannot be read");
+    world.unreadable = None;
+    assert_eq!(world.act(), ["create 00-a", "status"]);
+}
+
+#[test]
+fn it_stays_while_a_pool_selects_what_it_has_made() {
+    let mut world = made();
+    world.pools.push(pool());
+    world.object.metadata.deletion_timestamp = Some(serde_json::from_value(NOW.into()).unwrap());
+    world.object.metadata.generation = Some(2);
+    assert_eq!(world.act(), ["status"]);
+    world.expect_failing("it is being deleted, and stays because MachineConfigPool worker selects MachineConfig 00-a");
+    // Nothing takes a deletion back.
+    world.expect_failing(
+        "save its spec, remove the finalizer nodewright.dev/generated-machine-configs, and create it again",
+    );
+    // What would be generated now is not.
+    world.write("worker/00-a/_base/files/a.yaml", "path: /etc/b");
+    assert_eq!(world.later(), Vec::<String>::new());
+    // Nor does one go that cannot be read, and that the pool may select.
+    world.configs.clear();
+    world.unreadable = Some(Unreadable::named("", "00-a", "u"));
+    assert_eq!(world.later(), ["status"]);
+    world.expect_failing("MachineConfigPool worker may select what cannot be read: MachineConfig 00-a");
+    world.unreadable = None;
+    world.pools.clear();
+    let finalizers = |world: &World| world.object.metadata.finalizers.clone().unwrap_or_default();
+    assert_eq!(finalizers(&world).len(), 1);
+    world.step_all();
+    assert!(finalizers(&world).is_empty());
+}
+
+impl World {
+    /// Does what one plan says.
+    fn step_all(&mut self) {
+        let plan = self.plan();
+        for planned in plan.steps() {
+            self.step(&planned.step);
+        }
+    }
+}
+
+#[test]
+fn an_outcome_of_another_generation_counts_for_nothing() {
+    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A)]);
+    let call = world.plan().steps().find_map(|it| match &it.step {
+        Step::Call(call) => Some(call.clone()),
+        _ => None,
+    });
+    let call = call.unwrap();
+    assert!(world.outcomes.begin(&call, world.now));
+    assert!(world.plan().steps().next().is_none(), "it is asked once");
+    world.object.metadata.generation = Some(2);
+    world.outcomes.finish(&call, world.now, world.generator.generate(&call));
+    let plan = world.plan();
+    let steps: Vec<_> = plan.steps().map(|it| matches!(it.step, Step::Call(_))).collect();
+    assert_eq!(steps, [true], "asks again, and writes nothing");
+}
+
+#[test]
+fn what_is_too_large_is_not_sent() {
+    let part = |index: usize| {
+        let text = "x".repeat(200 << 10);
+        (format!("worker/00-a/_base/files/{index}.yaml"), format!("path: /etc/{index}\ncontents: {{inline: {text}}}\n"))
+    };
+    let files: Vec<_> = (0..7).map(part).collect();
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let mut world = World::new(&files);
+    assert_eq!(world.act(), ["edit machine-config-controller", "status"]);
+    world.expect_failing("and an API server takes at most 1556480");
+}
+
+#[test]
+fn while_machine_config_operator_runs_nothing_is_done() {
+    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A)]);
+    let lease = object::<Lease>(NAME).with("/metadata/namespace", "openshift-machine-config-operator");
+    world.lease = Some(lease.with("/spec", json!({"holderIdentity": "pod", "leaseDurationSeconds": 137})).build());
+    assert_eq!(world.act(), Vec::<String>::new());
+}

@@ -1,0 +1,147 @@
+//! Deletes what a provider lists for a Machine, except the VM that it shares with another one.
+
+use nodewright_api::Code;
+use nodewright_driver::{Driver, DriverError, ListedVm, MachineRequest, OrphanRequest};
+
+use super::calls::Outcome;
+use crate::shared::indexes::instance_id;
+
+/// Deletes each VM by its id: a driver that takes another Machine's VM for this one's would delete that by the name. `NotFound` once
+/// the provider lists none, and `Done` until then.
+pub(super) async fn delete(driver: &dyn Driver, machine: &MachineRequest) -> Outcome {
+    let listed = match driver.list(machine.class.clone()).await {
+        Ok(listed) => listed,
+        // Of a list it says nothing of the VMs.
+        Err(error) if error.code == Code::NotFound => {
+            return Outcome::Failed(DriverError { code: Code::Unavailable, ..error });
+        }
+        Err(error) => return Outcome::Failed(error),
+    };
+    let shared = machine.provider_id.as_deref().map(instance_id);
+    let is_other = |id: &str, vm: &ListedVm| vm.machine == machine.name && Some(instance_id(id)) != shared;
+    let others: Vec<_> = listed.into_iter().filter(|(id, vm)| is_other(id, vm)).collect();
+    if others.is_empty() {
+        return Outcome::Failed(DriverError::new(Code::NotFound, "the provider lists no other VM of the machine"));
+    }
+    for (provider_id, _) in others.into_iter().filter(|(_, vm)| !vm.is_deleting) {
+        let other = OrphanRequest { provider_id, machine: machine.name.clone(), class: machine.class.clone() };
+        match driver.delete_orphan(other).await {
+            // It went meanwhile.
+            Err(error) if error.code == Code::NotFound => {}
+            // That a driver cannot delete by an id says nothing of the VM.
+            Err(error) if error.code == Code::Unimplemented => {
+                return Outcome::Failed(DriverError { code: Code::Unavailable, ..error });
+            }
+            Err(error) => return Outcome::Failed(error),
+            Ok(()) => {}
+        }
+    }
+    Outcome::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use futures::{
+        FutureExt,
+        future::{BoxFuture, ready},
+    };
+    use nodewright_api::RawJson;
+    use nodewright_driver::{Class, Instance, Result, SecretText};
+    use parking_lot::Mutex;
+
+    use super::*;
+    use crate::testing::class;
+
+    /// A provider that lists these VMs, and notes which are deleted.
+    struct Listing {
+        vms: Result<BTreeMap<String, ListedVm>>,
+        answer: Result<()>,
+        deleted: Mutex<Vec<(String, String)>>,
+    }
+
+    impl Driver for Listing {
+        fn name(&self) -> &'static str {
+            "listing"
+        }
+        fn validate(&self, _: &RawJson) -> Option<Vec<(String, String)>> {
+            None
+        }
+        fn identity(&self) -> Vec<&str> {
+            vec![]
+        }
+        fn deadline(&self) -> Duration {
+            Duration::from_secs(1)
+        }
+        fn consistency(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn create(&self, _: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+            unreachable!()
+        }
+        fn delete(&self, _: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
+            unreachable!("it might delete the VM that is shared")
+        }
+        fn status(&self, _: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
+            unreachable!()
+        }
+        fn list(&self, _: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
+            ready(self.vms.clone()).boxed()
+        }
+        fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
+            self.deleted.lock().push((orphan.provider_id, orphan.machine));
+            ready(self.answer.clone()).boxed()
+        }
+    }
+
+    fn sharing() -> MachineRequest {
+        MachineRequest {
+            name: "m".to_owned(),
+            namespace: "n".to_owned(),
+            uid: "u".to_owned(),
+            provider_id: Some("p:///shared".to_owned()),
+            is_proven: true,
+            last_known_state: String::new(),
+            class: class(),
+            user_data: SecretText::default(),
+        }
+    }
+
+    fn deleted(vms: &[(&str, &str)], going: &[&str], answer: Result<()>) -> (Outcome, Vec<(String, String)>) {
+        let listed = vms.iter().map(|(id, machine)| {
+            let is_deleting = going.contains(id);
+            ((*id).to_owned(), ListedVm { is_deleting, ..ListedVm::of(*machine) })
+        });
+        let driver = Listing { vms: Ok(listed.collect()), answer, deleted: Mutex::default() };
+        let outcome = delete(&driver, &sharing()).now_or_never().unwrap();
+        (outcome, driver.deleted.into_inner())
+    }
+
+    #[test]
+    fn what_is_listed_for_the_machine_goes_and_the_shared_vm_stays() {
+        let vms = [("p:///shared", "m"), ("p:///own", "m"), ("p:///other", "other")];
+        let own = vec![("p:///own".to_owned(), "m".to_owned())];
+        assert_eq!(deleted(&vms, &[], Ok(())), (Outcome::Done, own.clone()));
+        assert_eq!(deleted(&vms, &["p:///own"], Ok(())), (Outcome::Done, vec![]), "it goes already");
+        let none = deleted(&[("p:///shared", "m"), ("p:///other", "other")], &[], Ok(()));
+        assert_eq!((none.0.error().map(|error| error.code), none.1), (Some(Code::NotFound), vec![]));
+        let refusal = DriverError::new(Code::PermissionDenied, "no");
+        assert_eq!(deleted(&vms, &[], Err(refusal.clone())), (Outcome::Failed(refusal), own.clone()));
+        let gone = Err(DriverError::new(Code::NotFound, "gone"));
+        assert_eq!(deleted(&vms, &[], gone), (Outcome::Done, own.clone()), "the next list says what there is");
+        let unable = Err(DriverError::new(Code::Unimplemented, "by id"));
+        let (outcome, asked) = deleted(&vms, &[], unable);
+        assert_eq!((outcome.error().map(|error| error.code), asked), (Some(Code::Unavailable), own), "it runs on");
+    }
+
+    #[test]
+    fn a_list_that_fails_does_not_say_that_there_is_none() {
+        for (code, expected) in [(Code::NotFound, Code::Unavailable), (Code::Internal, Code::Internal)] {
+            let vms = Err(DriverError::new(code, "no list"));
+            let driver = Listing { vms, answer: Ok(()), deleted: Mutex::default() };
+            let outcome = delete(&driver, &sharing()).now_or_never().unwrap();
+            assert_eq!(outcome.error().map(|error| error.code), Some(expected));
+        }
+    }
+}
