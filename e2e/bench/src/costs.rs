@@ -7,11 +7,13 @@ use nodewright_e2e_devcluster::table::Table;
 
 use crate::measure::{Measurable, is_from};
 
-/// The kinds of requests. Only [`Write`](Self::Write) is compared with a bound.
+/// The kinds of requests. [`Write`](Self::Write) and [`Read`](Self::Read) are compared with bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RequestKind {
-    /// Any other write.
+    /// Any other write: of machines, nodes and pods.
     Write,
+    /// A write of a set, a deployment or a class. There are fewer of these than machines.
+    Fleet,
     /// The write of a bootstrap token.
     Token,
     /// The write of an event.
@@ -22,12 +24,16 @@ pub(crate) enum RequestKind {
     Lease,
     /// A read.
     Read,
+    /// The beginning of a watch.
+    Watch,
 }
 
 impl RequestKind {
     fn of(entry: &Entry) -> Self {
         match (entry.resource.as_str(), entry.subresource.as_str()) {
+            _ if entry.verb == "watch" => Self::Watch,
             _ if !entry.is_write() => Self::Read,
+            ("machinesets" | "machinedeployments" | "machineclasses", _) => Self::Fleet,
             ("leases", _) => Self::Lease,
             ("events", _) => Self::Event,
             ("secrets", _) => Self::Token,
@@ -39,11 +45,13 @@ impl RequestKind {
     const fn name(self) -> &'static str {
         match self {
             Self::Write => "",
+            Self::Fleet => "fleet",
             Self::Token => "token",
             Self::Event => "event",
             Self::Eviction => "pod",
             Self::Lease => "lease",
             Self::Read => "read",
+            Self::Watch => "watch",
         }
     }
 }
@@ -139,6 +147,7 @@ mod tests {
             entry(ours, "patch", "machines", ""),
             entry(ours, "patch", "machines", "status"),
             entry(ours, "get", "machinesets", ""),
+            entry(ours, "watch", "pods", ""),
             entry(ours, "patch", "machinesets", "status"),
             entry(ours, "patch", "machinedeployments", "status"),
             entry(ours, "create", "secrets", ""),
@@ -151,7 +160,9 @@ mod tests {
         for entry in &entries {
             costs.add::<ManagerProcess>(entry);
         }
-        assert!((costs.writes() - 2.5).abs() < f64::EPSILON);
+        assert!((costs.writes() - 1.5).abs() < f64::EPSILON);
+        assert!((costs.each(RequestKind::Fleet) - 1.0).abs() < f64::EPSILON);
+        assert!((costs.each(RequestKind::Read) - 0.5).abs() < f64::EPSILON);
         assert_eq!(costs.statuses_of_owners(), 2);
         assert!((costs.each(RequestKind::Token) - 0.5).abs() < f64::EPSILON);
         let table = costs.to_string();

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
+//! | [`pools`] | renderings and writes of pools at rest |
 //! | [`drain`] | all nodes of a pool drained at once |
 //! | [`soak`] | deadlines and counts over a long time |
 //! | [`hostile`] | attacks |
@@ -16,6 +17,7 @@ mod error;
 mod fleet;
 mod hostile;
 mod measure;
+mod pools;
 mod soak;
 mod steady;
 mod usage;
@@ -40,6 +42,7 @@ struct Arguments {
 enum Command {
     Writes(writes::WritesArguments),
     Steady(steady::SteadyArguments),
+    Pools(pools::PoolsArguments),
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
     Drain(drain::DrainArguments),
@@ -53,6 +56,7 @@ async fn main() -> ExitCode {
     exit_code(match arguments.command {
         Command::Writes(arguments) => writes::run(arguments).await,
         Command::Steady(arguments) => steady::run(arguments).await,
+        Command::Pools(arguments) => pools::run(arguments).await,
         Command::Soak(arguments) => soak::run(arguments).await,
         Command::Fleet(arguments) => fleet::run(arguments).await,
         Command::Drain(arguments) => drain::run(arguments).await,

@@ -233,6 +233,11 @@ impl Probe {
         result.unwrap_or_else(|_| Err(Failure::new(format!("{request}: it does not come to that"))))
     }
 
+    /// Waits until a server's clock, which it writes in seconds, shows another time.
+    pub(super) async fn next_second(&self) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+
     /// Sends a request, and keeps nothing.
     pub(super) async fn silently(&mut self, request: &Request) -> TestResult<Said> {
         Ok(self.send(request).await?.0)

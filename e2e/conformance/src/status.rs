@@ -81,6 +81,8 @@ pub(super) async fn applies(probe: &mut Probe) -> TestResult {
     probe.ask("conditions of another by force", Request::force(&at, THEIRS, &status(json!({}), others))).await?;
     let mut both = object.clone();
     both["status"] = phase("Pending");
+    // Of this apply only the time of ownership stays: in another second that is a change.
+    probe.next_second().await;
     probe.ask("a status by the main endpoint", Request::apply(&path, OURS, &both)).await?;
     probe.ask("nothing", Request::apply(&at, OURS, &status(json!({}), json!({})))).await?;
     empty(probe).await
