@@ -22,13 +22,20 @@ MANAGER_FLAGS ?=
 NODES ?= stand-ins
 # The controllers of run and up: nodewright, or mcm for the real machine-controller-manager.
 CONTROLLERS ?= nodewright
+# What makes the VMs of run and up: the simulated cloud, or the AWS driver with moto's EC2: make run PROVIDER=aws
+PROVIDER ?= simulated
 # Size and length of writes, steady, bench-drain and soak.
 MACHINES ?=
 MINUTES ?= 11
 # How many machines bench-fleet creates and deletes; a peer that does the same before, and its requests per second.
 N ?= 1000
 PEER ?=
+# Where the driver of bench-fleet runs: in-process, or remote for one in a process of its own beside one in the manager.
+DRIVER ?= in-process
 PEER_QPS ?= 1000
+
+# In front of a command that uses moto's EC2.
+moto = $(if $(filter aws,$(PROVIDER)),NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) )
 
 .PHONY: help
 help: ## Print this help
@@ -49,11 +56,12 @@ help: ## Print this help
 run: build control-plane $(if $(filter mcm,$(CONTROLLERS)),mcm) ## Start a control plane, a cloud and the manager, and show three machines; Ctrl-C ends all (10 s)
 #  NODES=real: the machines are VMs with real kubelets that run pods. Needs root and packages, and says which.
 #  CONTROLLERS=mcm runs the real machine-controller-manager in Nodewright's place (2 minutes more at first).
-	@$(devcluster) run --nodes=$(NODES) --controllers=$(CONTROLLERS) -- $(MANAGER_FLAGS)
+#  PROVIDER=aws makes the machines with the AWS driver, of moto's EC2 (2 minutes more at first).
+	@$(moto)$(devcluster) run --nodes=$(NODES) --controllers=$(CONTROLLERS) --provider=$(PROVIDER) -- $(MANAGER_FLAGS)
 
 .PHONY: up
 up: build control-plane $(if $(filter mcm,$(CONTROLLERS)),mcm) ## The same in the background; `. .run/env` sets KUBECONFIG and PATH (10 s)
-	@$(devcluster) up --nodes=$(NODES) --controllers=$(CONTROLLERS) -- $(MANAGER_FLAGS)
+	@$(moto)$(devcluster) up --nodes=$(NODES) --controllers=$(CONTROLLERS) --provider=$(PROVIDER) -- $(MANAGER_FLAGS)
 
 .PHONY: down
 down: ## End what run or up started (1 s)
@@ -80,6 +88,11 @@ bench-drain: build-bench control-plane ## Drain MACHINES=20 nodes with 200 pods 
 #  Fails when it takes more than 1.5 times as long, when a disruption budget is broken, or with too many evictions at once.
 	@$(bench) drain --nodes=$(or $(MACHINES),20) -- $(MANAGER_FLAGS)
 
+.PHONY: bench-pools
+bench-pools: build-bench control-plane ## Count what quiet-pools does on a real control plane: for MINUTES=5, by its audit log (7 minutes)
+#  50 pools, 2,000 MachineConfigs, 1,000 Nodes. Fails unless nothing is rendered or written until a MachineConfig changes.
+	@$(bench) pools $(if $(filter command line environment,$(origin MINUTES)),--minutes=$(MINUTES)) -- $(MANAGER_FLAGS)
+
 .PHONY: bench-runtime
 bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by owner, reconciles per second, latency (3 minutes)
 #  Fails when a goal is missed. Needs an idle computer with 9 GiB of free memory; compiles for 5 minutes at first.
@@ -89,8 +102,10 @@ bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by own
 bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
 #  machine-controller-manager in the same run (5 minutes); it may send PEER_QPS=1000 requests per second, by default 20.
-	@cargo build --locked --release --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench
-	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
+#  DRIVER=remote compares a driver in a process of its own with one in the manager (160 s).
+	@cargo build --locked --release --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench \
+		$(if $(filter remote,$(DRIVER)),--package nodewright-driver-simulated-process)
+	@$(release)/nodewright-bench fleet --machines=$(N) --driver=$(DRIVER) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
 
 ##@ Break it
 
@@ -121,6 +136,11 @@ render-oracle: ## Merge and judge SEQUENCES=20000 generated Ignition configs, an
 #  Fails at the first difference, which it makes as small as it can be, and prints its seed: SEED=7 SEQUENCES=1 repeats it.
 	@SEQUENCES=$(SEQUENCES) SEED=$(SEED) cargo test --locked --package nodewright-render --test oracle -- --nocapture
 
+.PHONY: quiet-pools
+quiet-pools: ## Count renderings and writes of 50 pools at rest, 2,000 MachineConfigs and 1,000 Nodes that beat (1 minute)
+#  Five minutes of simulated time. Fails unless both counts are 0.
+	@cargo test --locked --package nodewright-e2e-simulation --test quiet_pools -- --ignored --nocapture
+
 .PHONY: soak
 soak: build-bench control-plane ## Check deadlines, counts and quiet with default flags over a long time; MINUTES=40 (40 minutes)
 #  VMs die, kubelets are silent, the API server restarts and is away, the leader is killed. Fails when a guarantee is
@@ -138,7 +158,7 @@ hostile: build-bench control-plane ## Attack a devcluster through its ports, obj
 .PHONY: build
 build: ## Compile the manager, the fake cloud and the devcluster (4 minutes at first, then seconds)
 	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-devcluster \
-		--package nodewright-e2e-node
+		--package nodewright-e2e-node $(if $(filter aws,$(PROVIDER)),--package nodewright-e2e-ec2 --package nodewright-driver-aws)
 
 .PHONY: build-bench
 build-bench:
@@ -175,8 +195,12 @@ test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs ro
 	cargo test --locked --workspace --test real_nodes -- --include-ignored
 
 .PHONY: test-aws
-test-aws: ## Run the contract suite of drivers on the AWS driver, with moto's EC2 (2 minutes; installs moto at first)
+test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract suite, and a fleet on a control plane (6 minutes; installs moto at first)
+#  NODEWRIGHT_E2E_SEED=7 repeats the moments at which the processes of the fleet are killed, and what is lost.
+	cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-ec2 --package nodewright-driver-aws
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) cargo test --locked --package nodewright-driver-aws
+	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) NODEWRIGHT_E2E_PATIENCE=300 \
+		cargo test --locked --package nodewright-e2e-scenarios --test aws -- --include-ignored --nocapture
 
 .PHONY: test-mcm
 test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
@@ -192,11 +216,11 @@ gardener: ## Build machine-controller-manager's providers as drivers, into targe
 	@hack/gardener.sh $(gardener)
 
 .PHONY: test-gardener
-test-gardener: ## Test machine-controller-manager's providers as drivers, also with the contract suite over the wire (8 minutes at first, then 1)
+test-gardener: ## Test machine-controller-manager's providers as drivers, also with the contract suite over the wire (8 minutes at first, then 2)
 	@mkdir -p $(gardener)
 	@hack/gardener.sh $(gardener) test
-	NODEWRIGHT_DRIVER_FILES=$(gardener)/nodewright-driver-files \
-		cargo test --locked --package nodewright-driver-remote --test gardener -- --ignored
+	NODEWRIGHT_DRIVER_FILES=$(gardener)/nodewright-driver-files NODEWRIGHT_DRIVER_AZURE_FAKES=$(gardener)/nodewright-driver-azure-fakes \
+		cargo test --locked --package nodewright-driver-remote --test gardener --test azure -- --ignored
 
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)
