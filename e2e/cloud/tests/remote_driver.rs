@@ -46,7 +46,10 @@ impl Programs {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let program = DriverProgram::new(self.folder.path(), &name, cloud_url, &flags).unwrap();
         let pause = Duration::from_millis(10);
-        let source = Source::Program(program.path().to_owned(), Restarts { first: pause, longest: pause });
+        let source = Source::Program(
+            program.path().to_owned(),
+            Restarts { first: pause, longest: pause, ..Restarts::default() },
+        );
         let remote = Remote::start(source, &Leadership::unlimited()).unwrap();
         (program, block_in_place(|| Handle::current().block_on(remote.driver())))
     }

@@ -31,6 +31,7 @@ use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, Result};
 use nodewright_driver_protocol::{self as protocol, Info};
 use nodewright_runtime::leadership::Leadership;
+use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::process::Restarts;
@@ -57,16 +58,16 @@ pub struct Remote {
 impl Remote {
     /// Starts the driver's program, if it is one, and connects as soon as the driver answers. Fails if there can be no socket.
     pub fn start(source: Source, leadership: &Leadership) -> std::io::Result<Self> {
-        let mut tasks = vec![];
+        let (mut tasks, answers) = (vec![], Arc::new(Notify::new()));
         let socket = match source {
             Source::Socket(socket) => socket,
             Source::Program(program, restarts) => {
-                let (socket, task) = process::start(program, restarts)?;
+                let (socket, task) = process::start(program, restarts, answers.clone())?;
                 tasks.push(task);
                 socket
             }
         };
-        let (link, keeper) = Keeper::new(socket, leadership.clone());
+        let (link, keeper) = Keeper::new(socket, leadership.clone(), answers);
         tasks.push(AbortOnDropHandle::new(tokio::spawn(keeper.run())));
         Ok(Self { link, tasks })
     }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
-    sync::watch,
+    sync::{Notify, watch},
     time::{sleep, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -94,13 +94,15 @@ pub(crate) struct Keeper {
     leadership: Leadership,
     sessions: watch::Sender<Option<Arc<Session>>>,
     health: watch::Sender<Health>,
+    /// Told of each answer, whatever it says.
+    answers: Arc<Notify>,
 }
 
 impl Keeper {
-    pub(crate) fn new(socket: PathBuf, leadership: Leadership) -> (Link, Self) {
+    pub(crate) fn new(socket: PathBuf, leadership: Leadership, answers: Arc<Notify>) -> (Link, Self) {
         let waiting = Err(format!("the driver at {} has not answered yet", socket.display()));
         let ((sessions, seen), (health, told)) = (watch::channel(None), watch::channel(waiting));
-        (Link { sessions: seen, health: told }, Self { socket, leadership, sessions, health })
+        (Link { sessions: seen, health: told }, Self { socket, leadership, sessions, health, answers })
     }
 
     pub(crate) async fn run(self) {
@@ -124,6 +126,7 @@ impl Keeper {
     async fn serve(&self, session: Session) {
         let (ended, session) = (session.ended.clone(), Arc::new(session));
         tracing::info!(provider = session.info.provider, socket = %self.socket.display(), "connected to the driver");
+        self.answers.notify_one();
         self.report(Ok(()));
         self.sessions.send_replace(Some(session.clone()));
         ended.run_until_cancelled(self.follow_health(&session)).await;
@@ -134,7 +137,12 @@ impl Keeper {
     async fn follow_health(&self, session: &Session) {
         loop {
             sleep(HEALTH).await;
-            self.report(session.check().await);
+            let answer = timeout(GREETING, session.check()).await;
+            if answer.is_ok() {
+                self.answers.notify_one();
+            }
+            let silent = |_| Err(format!("the driver has not answered within {GREETING:?} whether it is healthy"));
+            self.report(answer.unwrap_or_else(silent));
         }
     }
 
@@ -163,12 +171,11 @@ impl Session {
 
     async fn check(&self) -> Health {
         let asked = HealthCheckRequest { service: SERVICE.to_owned() };
-        match timeout(GREETING, self.health.clone().check(asked)).await {
-            Err(_) => Err(format!("the driver has not answered within {GREETING:?} whether it is healthy")),
-            Ok(Err(status)) if status.code() == Code::Unimplemented => Ok(()),
-            Ok(Err(status)) => Err(format!("the driver cannot say whether it is healthy: {}", status.code())),
-            Ok(Ok(answer)) if answer.get_ref().status() == ServingStatus::Serving => Ok(()),
-            Ok(Ok(answer)) => Err(format!("the driver says that it is {}", answer.get_ref().status().as_str_name())),
+        match self.health.clone().check(asked).await {
+            Err(status) if status.code() == Code::Unimplemented => Ok(()),
+            Err(status) => Err(format!("the driver cannot say whether it is healthy: {}", status.code())),
+            Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => Ok(()),
+            Ok(answer) => Err(format!("the driver says that it is {}", answer.get_ref().status().as_str_name())),
         }
     }
 }

@@ -62,7 +62,7 @@ impl Files {
         fs::write(&script, format!("#!/bin/sh\n{lines}")).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
         let pause = Duration::from_millis(10);
-        let source = Source::Program(script, Restarts { first: pause, longest: pause });
+        let source = Source::Program(script, Restarts { first: pause, longest: pause, ..Restarts::default() });
         let remote = Remote::start(source, &Leadership::unlimited()).unwrap();
         (block_in_place(|| Handle::current().block_on(remote.driver())), pid)
     }
