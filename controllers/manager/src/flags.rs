@@ -21,7 +21,7 @@ use nodewright_runtime::leadership::Leadership;
 use nodewright_serving::Checks;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Outcome, render::RenderFlags};
+use crate::{Outcome, render::RenderFlags, webhooks::LateDriver};
 
 /// Manages Kubernetes worker machines.
 ///
@@ -485,14 +485,28 @@ pub(crate) enum StartingDriver {
 }
 
 impl StartingDriver {
-    /// Waits until the driver has said what it is. Readiness then follows its health. `None` if the process is asked to stop first.
-    pub(crate) async fn answered(self, ready: &Checks, stop: &CancellationToken) -> Option<Arc<dyn Driver>> {
+    /// The driver for those that begin before it has said what it is.
+    pub(crate) fn late(&self) -> LateDriver {
+        match self {
+            Self::InProcess(driver) => Arc::new(driver.clone().into()),
+            Self::Remote(_) => LateDriver::default(),
+        }
+    }
+
+    /// Waits until the driver has said what it is, and tells `late`. Readiness follows its health meanwhile and then. `None` if the
+    /// process is asked to stop first.
+    pub(crate) async fn answered(
+        self,
+        ready: &Checks,
+        stop: &CancellationToken,
+        late: &LateDriver,
+    ) -> Option<Arc<dyn Driver>> {
         match self {
             Self::InProcess(driver) => Some(driver),
             Self::Remote(remote) => {
                 ready.add("driver", remote.readiness());
                 let driver = stop.run_until_cancelled(remote.driver()).await?;
-                Some(Arc::new(driver))
+                Some(late.get_or_init(|| Arc::new(driver)).clone())
             }
         }
     }

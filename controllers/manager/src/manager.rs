@@ -73,7 +73,14 @@ pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
         process.end().await;
         return Ok(());
     }
-    let Some(driver) = driver.answered(&process.ready, &process.stop).await else {
+    // Before the driver answers: while no webhook runs, the API server refuses changes of deployments and classes.
+    let late = driver.late();
+    if flags.webhook.webhooks {
+        webhooks::serve(&mut process, &flags.webhook, &flags.machine_config.extensions, &clusters, late.clone())
+            .await?;
+    }
+    *process.startup.lock() = Err("the driver has not answered yet".to_owned());
+    let Some(driver) = driver.answered(&process.ready, &process.stop, &late).await else {
         process.end().await;
         return Ok(());
     };
@@ -106,9 +113,6 @@ impl ControllerProcess {
         self.add_controllers(&mut manager, schemas)?;
         self.process.ready.add("caches", manager.readiness());
         *self.process.startup.lock() = Ok(());
-        if self.flags.webhook.webhooks {
-            self.serve_webhooks(&manager).await?;
-        }
         let result = manager.run(elections, self.process.stop.clone()).await;
         if result.is_ok() {
             for events in events {
@@ -181,15 +185,6 @@ impl ControllerProcess {
         for name in &self.chosen {
             wiring.add(manager, name)?;
         }
-        Ok(())
-    }
-
-    /// Serves the webhooks, whether or not this process leads. They are no readiness check: the autoscaler asks whether this
-    /// Pod is ready.
-    async fn serve_webhooks(&mut self, manager: &Manager) -> Outcome<()> {
-        let connection = manager.connection(CONTROL, "webhook").ok_or("there is no control cluster")?;
-        let extensions = &self.flags.machine_config.extensions;
-        webhooks::serve(&mut self.process, &self.flags.webhook, extensions, connection, self.driver.clone()).await?;
         Ok(())
     }
 

@@ -1,6 +1,9 @@
 //! The webhooks, in a process of their own or beside controllers.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, OnceLock},
+};
 
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_controllers::machine_class::{complaints, identity};
@@ -26,6 +29,9 @@ const UNJUDGED: &str = "the driver has not answered whether it can read the prov
 /// Maximum number of concurrent requests to the API server.
 const REQUESTS: usize = 8;
 
+/// The driver, once it has said what it is. Until then classes are accepted with a warning.
+pub(crate) type LateDriver = Arc<OnceLock<Arc<dyn Driver>>>;
+
 /// Runs the webhooks alone. They need no election.
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
     let leadership = Leadership::default();
@@ -33,29 +39,29 @@ pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
     let driver = flags.provider.start_driver(&leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
     process.connect(&clusters);
-    if process.preflight(&clusters).await?.is_some()
-        && let Some(driver) = driver.answered(&process.ready, &process.stop).await
-    {
-        let metrics = process.metrics.clone();
-        let connection =
-            Connection::new(clusters.control, agent("webhook"), Leadership::unlimited(), REQUESTS, metrics);
-        let readiness = serve(&mut process, &flags.webhook, &flags.extensions, connection, driver).await?;
+    if process.preflight(&clusters).await?.is_some() {
+        let late = driver.late();
+        let readiness = serve(&mut process, &flags.webhook, &flags.extensions, &clusters, late.clone()).await?;
         process.ready.add("webhooks", move || readiness());
         *process.startup.lock() = Ok(());
+        driver.answered(&process.ready, &process.stop, &late).await;
         process.stop.cancelled().await;
     }
     process.end().await;
     Ok(())
 }
 
-/// Serves the webhooks until the process stops.
+/// Serves the webhooks until the process stops, whether or not it leads.
 pub(crate) async fn serve(
     process: &mut Process,
     flags: &WebhookFlags,
     extensions: &ExtensionFlags,
-    connection: Connection,
-    driver: Arc<dyn Driver>,
+    clusters: &Clusters,
+    driver: LateDriver,
 ) -> Outcome<Readiness> {
+    let metrics = process.metrics.clone();
+    let connection =
+        Connection::new(clusters.control.clone(), agent("webhook"), Leadership::unlimited(), REQUESTS, metrics);
     let server = WebhookServer::bind(Options {
         listen: SocketAddr::new(flags.webhook_address, flags.webhook_port),
         certificates: certificates(flags, &process.namespace),
@@ -63,7 +69,7 @@ pub(crate) async fn serve(
         namespace: process.namespace.clone(),
         connection,
         provider_specs: provider_specs(driver.clone()),
-        identity: Arc::new(move |class| identity(driver.as_ref(), class)),
+        identity: Arc::new(move |class| driver.get().map_or(vec![], |driver| identity(driver.as_ref(), class))),
         extensions: extensions.allowed().map(Arc::from),
         spans: process.telemetry.spans.clone(),
         clock: process.clock.clone(),
@@ -100,8 +106,9 @@ fn registration(flags: &WebhookFlags) -> Registration {
 }
 
 /// A review has a thread of its own, which may wait for a driver in another process.
-fn provider_specs(driver: Arc<dyn Driver>) -> ProviderSpecCheck {
+fn provider_specs(driver: LateDriver) -> ProviderSpecCheck {
     Arc::new(move |class| {
+        let driver = driver.get().ok_or(UNJUDGED)?;
         if complaints(driver.as_ref(), class).is_none() {
             Handle::current().block_on(driver.await_validation(&class.provider_spec));
         }
@@ -118,7 +125,9 @@ fn field_error(spec: &Value, path: &str, detail: String) -> FieldError {
     match parts().try_fold(spec, |value, part| value.get(part)) {
         Some(value) => FieldError::confidential(at, value, detail),
         // The path may contain a name that this function cannot follow, so the value may exist.
-        None if parts().count() > 1 || path.ends_with('…') => FieldError::confidential(at, spec, detail),
+        None if parts().count() > 1 || path.contains('[') || path.ends_with('…') => {
+            FieldError::confidential(at, spec, detail)
+        }
         None => FieldError::required(at, detail),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nodewright_e2e_cloud::DriverProgram;
 use nodewright_e2e_devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, has_mcm_crds, skip_on_external_cluster};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// How many VMs have been created, and later deleted, when the driver is killed.
 const BIRTHS: [u64; 2] = [4, 13];
@@ -112,8 +112,29 @@ async fn a_class_is_judged_by_the_driver_at_once_or_as_soon_as_it_answers() -> T
     let text = found("unjudged").await?["message"].to_string();
     ensure(text.contains("providerSpec.size"), || format!("the field is not named in: {text}"))?;
     ensure(found("good").await?["status"] == "True", || "the good class is not valid".to_owned())?;
+    drop(manager);
+    accepted_without_a_driver(&env).await?;
+    let manager = start_manager(&env, &program, true).await?;
+    env.wait_for("the driver's word", async || Ok(found("unheard").await?["status"] == "False")).await?;
     env.kubectl("delete mcc --all").await?;
     env.wait_for_nothing().await?;
     drop(manager);
     env.end().await
+}
+
+/// The webhooks of a manager whose driver has never answered accept a class, and refuse what they can judge themselves.
+async fn accepted_without_a_driver(env: &Environment) -> TestResult {
+    let nowhere = format!("--driver-socket={}", env.directory().join("none.sock").display());
+    let manager = ManagerProcess::spawn(env.manager_options("deaf", true, &[nowhere]))?;
+    let unheard = env.class("unheard").provider("size", "enormous");
+    env.wait_for("webhooks without a driver", async || Ok(env.apply(&unheard).await.is_ok())).await?;
+    let template =
+        json!({"metadata": {"labels": {"a": "c"}}, "spec": {"class": {"kind": "MachineClass", "name": "unheard"}}});
+    let faulty = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+        "metadata": {"name": "faulty", "namespace": env.namespace()},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}});
+    let refused = env.apply_refused(&faulty).await?;
+    ensure(refused.contains("must match spec.selector"), || format!("the webhook was not asked: {refused}"))?;
+    let (status, text) = manager.answer("/readyz").await?;
+    ensure(status == 500 && text.contains("driver"), || format!("it is ready: {text}"))
 }
