@@ -7,6 +7,9 @@ use nodewright_driver::{DriverError, Exhausted};
 /// The longest part of EC2's text in a message, in characters.
 const EXCERPT: usize = 300;
 
+/// How EC2's text begins if credentials are good, and something in the request is another account's.
+const NOT_FOR: &str = "Not authorized for ";
+
 /// EC2's code for an id that it does not know, or does not show yet.
 pub(crate) const UNKNOWN_INSTANCE: &str = "InvalidInstanceID.NotFound";
 /// EC2's code for a token that an earlier request has used with other parameters.
@@ -47,12 +50,14 @@ const THROTTLED: &[&str] = &[
 /// `Unsupported` is EC2's word for an instance type that a zone does not have.
 const NO_CAPACITY: &[&str] = &[
     "InsufficientCapacity",
+    "InsufficientCapacityOnHost",
     "InsufficientHostCapacity",
     "InsufficientInstanceCapacity",
     "InsufficientReservedInstanceCapacity",
     "InsufficientVolumeCapacity",
     "ReservationCapacityExceeded",
     "SpotMaxPriceTooLow",
+    "UnfulfillableCapacity",
     "Unsupported",
 ];
 const LIMITS: &[&str] = &[
@@ -86,6 +91,8 @@ fn meaning(ec2_code: &str, status: StatusCode) -> Meaning {
         OTHER_PARAMETERS => Meaning::Plain(Code::AlreadyExists),
         _ if is(THROTTLED) => Meaning::Throttled,
         _ if is(NO_CAPACITY) => Meaning::NoCapacity,
+        // Of the class, and not of the account.
+        "TagLimitExceeded" => Meaning::Plain(Code::InvalidArgument),
         _ if is(LIMITS) || ec2_code.ends_with("LimitExceeded") => Meaning::Limit,
         _ if is(UNAUTHENTICATED) => Meaning::Plain(Code::Unauthenticated),
         _ if is(PERMISSION_DENIED) => Meaning::Plain(Code::PermissionDenied),
@@ -106,12 +113,18 @@ fn is_invalid(ec2_code: &str) -> bool {
 
 /// The failure of an action that EC2 has refused. A text that comes with credentials is not passed on: it may quote them.
 pub(crate) fn refusal(action: &str, status: StatusCode, ec2_code: &str, text: &str) -> Refused {
-    let meaning = meaning(ec2_code, status);
+    let meaning = match meaning(ec2_code, status) {
+        // The credentials are good, but the account may not use an image.
+        Meaning::Plain(Code::Unauthenticated) if text.starts_with(NOT_FOR) => Meaning::Plain(Code::InvalidArgument),
+        meaning => meaning,
+    };
     let told = match meaning {
         Meaning::Plain(Code::Unauthenticated) => {
             "the credentials in the Secret were not accepted; or the clock of this computer is wrong".to_owned()
         }
-        Meaning::Plain(Code::PermissionDenied) => format!("the credentials do not allow {action}"),
+        Meaning::Plain(Code::PermissionDenied) => {
+            format!("the credentials do not allow {}", denied(text).unwrap_or(action))
+        }
         _ => excerpt(text),
     };
     let message = format!("EC2 refused {action}: {}: {told}", excerpt(ec2_code));
@@ -125,6 +138,14 @@ pub(crate) fn refusal(action: &str, status: StatusCode, ec2_code: &str, text: &s
         Meaning::Plain(code) => DriverError::new(code, message),
     };
     Refused { ec2_code: ec2_code.to_owned(), error }
+}
+
+/// The action that a policy denies, such as `iam:PassRole` in a request to run an instance. The rest of the text changes with each
+/// attempt.
+fn denied(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("not authorized to perform: ")?;
+    let end = rest.find(|character: char| !character.is_ascii_alphanumeric() && !":-".contains(character));
+    Some(&rest[..end.unwrap_or(rest.len())]).filter(|denied| (1..=64).contains(&denied.len()))
 }
 
 /// The failure of an answer without a code of EC2, which most likely a gateway gave.
@@ -173,6 +194,9 @@ mod tests {
             ("InstanceLimitExceeded", 400, Code::ResourceExhausted),
             ("NetworkInterfaceLimitExceeded", 400, Code::ResourceExhausted),
             ("InsufficientFreeAddressesInSubnet", 400, Code::ResourceExhausted),
+            ("InsufficientCapacityOnHost", 400, Code::ResourceExhausted),
+            ("UnfulfillableCapacity", 500, Code::ResourceExhausted),
+            ("TagLimitExceeded", 400, Code::InvalidArgument),
             ("RequestLimitExceeded", 503, Code::Unavailable),
             ("Throttling", 400, Code::Unavailable),
             ("InternalError", 500, Code::Unavailable),
@@ -195,6 +219,15 @@ mod tests {
             assert_eq!(refused.error.code, code, "{ec2_code}");
             assert!(refused.error.message.contains(ec2_code));
         }
+    }
+
+    #[test]
+    fn an_image_of_another_account_is_no_fault_of_the_credentials() {
+        let refused = |text| refusal("RunInstances", StatusCode::UNAUTHORIZED, "AuthFailure", text).error;
+        let image = refused("Not authorized for images: [ami-0abc]");
+        assert_eq!(image.code, Code::InvalidArgument);
+        assert!(image.message.ends_with("Not authorized for images: [ami-0abc]"), "{}", image.message);
+        assert_eq!(refused("AWS was not able to validate the provided access credentials").code, Code::Unauthenticated);
     }
 
     #[test]
@@ -228,6 +261,10 @@ mod tests {
         assert!(message("InvalidParameterValue", &"x\n".repeat(10_000)).len() < 400);
         assert!(!message("SignatureDoesNotMatch", "AKIASECRET").contains("AKIA"));
         // It has a text that changes with each attempt, and the Machine's status would with it.
-        assert!(!message("UnauthorizedOperation", "Encoded authorization failure message: 4Zx").contains("4Zx"));
+        let denied = "User: arn:aws:iam::1:user/u is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/r \
+                      because no policy allows it. Encoded authorization failure message: 4Zx";
+        assert!(message("UnauthorizedOperation", denied).ends_with(": the credentials do not allow iam:PassRole"));
+        let encoded = "You are not authorized to perform this operation. Encoded authorization failure message: 4Zx";
+        assert!(message("UnauthorizedOperation", encoded).ends_with(": the credentials do not allow A"));
     }
 }

@@ -15,17 +15,18 @@ struct Arguments {
     /// URL of EC2, such as that of a VPC endpoint; by default that of the class's region.
     #[arg(long, env = "AWS_ENDPOINT_URL", value_name = "URL")]
     endpoint_url: Option<String>,
-    /// Timeout of a request to EC2, in seconds. A call may make four.
-    #[arg(long, default_value = "20", value_parser = seconds, value_name = "SECONDS")]
+    /// Timeout of a request to EC2, in seconds, 0.5 to 120. A call may make four.
+    #[arg(long, default_value = "20", value_parser = |text: &str| seconds(text, 0.5, 120.0), value_name = "SECONDS")]
     request_timeout: Duration,
-    /// How long EC2 may hide a new VM, in seconds.
-    #[arg(long, default_value = "30", value_parser = seconds, value_name = "SECONDS")]
+    /// How long EC2 may hide a new VM, in seconds, up to 600.
+    #[arg(long, default_value = "30", value_parser = |text: &str| seconds(text, 0.0, 600.0), value_name = "SECONDS")]
     consistency: Duration,
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=3600.0).contains(seconds)).map(Duration::from_secs_f64);
-    seconds.ok_or_else(|| "a number of seconds from 0 to 3600, such as 15 or 0.5".to_owned())
+/// A number of seconds, with which the manager takes the driver.
+fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (least..=most).contains(seconds)).map(Duration::from_secs_f64);
+    seconds.ok_or_else(|| format!("a number of seconds from {least} to {most}, such as 15 or 0.5"))
 }
 
 #[tokio::main]
@@ -56,7 +57,14 @@ mod tests {
         let line = ["d", "--socket=/s", "--stop-with-stdin", "--request-timeout=0.5", "--endpoint-url=http://h"];
         let read = Arguments::try_parse_from(line).unwrap();
         assert!(read.server.stop_with_stdin && read.request_timeout == Duration::from_millis(500));
-        for wrong in ["--consistency=-1", "--consistency=NaN", "--consistency=soon", "--request-timeout=1e30"] {
+        for wrong in [
+            "--consistency=-1",
+            "--consistency=NaN",
+            "--consistency=soon",
+            "--request-timeout=121",
+            "--request-timeout=0.1",
+            "--consistency=601",
+        ] {
             assert!(Arguments::try_parse_from(["d", "--socket=/s", wrong]).is_err(), "{wrong}");
         }
     }

@@ -15,6 +15,10 @@ import (
 func classify(err error) (server.Class, bool) {
 	var rejected *azidentity.AuthenticationFailedError
 	if errors.As(err, &rejected) {
+		// Without an answer nobody has judged the credentials.
+		if rejected.RawResponse == nil {
+			return server.Class{Code: codes.Unavailable}, true
+		}
 		return server.Class{Code: codes.Unauthenticated}, true
 	}
 	var answer *azcore.ResponseError

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/api"
 	azure "github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/provider"
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp"
@@ -229,6 +232,9 @@ func TestFailuresOfAzureHaveTheirCodes(t *testing.T) {
 		// The provider tells capacity and quotas apart by itself.
 		{answered(409, "ZonalAllocationFailed"), false, server.Class{}},
 		{errors.New("no answer of Azure"), false, server.Class{}},
+		{&azidentity.AuthenticationFailedError{RawResponse: &http.Response{StatusCode: 401}}, true, server.Class{Code: codes.Unauthenticated}},
+		// The place to log in cannot be reached, or found.
+		{fmt.Errorf("log in: %w", &azidentity.AuthenticationFailedError{}), true, server.Class{Code: codes.Unavailable}},
 	}
 	for _, row := range table {
 		if class, known := classify(row.err); known != row.known || class != row.class {

@@ -22,6 +22,8 @@ import (
 )
 
 const (
+	// The longest call and consistency window that the manager takes.
+	longest = 10 * time.Minute
 	// How many calls may be under way on one connection. Those of Machines that hang must leave room for the others.
 	mostCalls = 4096
 	// How long calls may go on when the process is asked to stop.
@@ -84,6 +86,12 @@ func parse(line []string, provider *Provider, output io.Writer) (arguments, erro
 	}
 	if parsed.socket == "" || flags.NArg() > 0 {
 		err := fmt.Errorf("needs --socket=FILE, and takes no arguments besides flags")
+		fmt.Fprintln(output, "error:", err)
+		return parsed, err
+	}
+	// With others the manager would not take the driver.
+	if provider.LongestCall < time.Second || provider.LongestCall > longest || provider.Consistency < 0 || provider.Consistency > longest {
+		err := fmt.Errorf("--longest-call must be 1s to 10m, and --consistency 0s to 10m")
 		fmt.Fprintln(output, "error:", err)
 		return parsed, err
 	}

@@ -647,7 +647,8 @@ func TestTheCommandLine(t *testing.T) {
 	if err != nil || read.socket != "/s" || !read.stopWithStdin || read.verbosity != 3 || base.LongestCall != 2*time.Second {
 		t.Errorf("read %+v and %v: %v", read, base.LongestCall, err)
 	}
-	for _, wrong := range [][]string{{"d"}, {"d", "--socket=/s", "more"}, {"d", "--socket=/s", "--longest-call=soon"}, {"d", "--other"}} {
+	for _, wrong := range [][]string{{"d"}, {"d", "--socket=/s", "more"}, {"d", "--socket=/s", "--longest-call=soon"}, {"d", "--other"},
+		{"d", "--socket=/s", "--longest-call=20m"}, {"d", "--socket=/s", "--longest-call=0.1s"}, {"d", "--socket=/s", "--consistency=11m"}} {
 		if _, err := parse(wrong, &base, &bytes.Buffer{}); err == nil {
 			t.Errorf("%v is accepted", wrong)
 		}
