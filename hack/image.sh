@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes the container image of Nodewright without docker and without a registry: the binary with cargo, the rest as the
+# Makes the container image of Nodewright, or with --driver-aws that of the driver for AWS, without docker and without a registry: the binary with cargo, the rest as the
 # Dockerfile says. Writes an archive into the target directory, and prints its path. Needs cargo, jq and a static glibc (on
 # Debian part of libc6-dev).
 #
 #   kind load image-archive "$(hack/image.sh)"
 #   docker load --input "$(hack/image.sh)"
 #
-# The image has the name and tag of config/default, or those of the first argument. NODEWRIGHT_BINARY is a static binary to use
-# instead of building one.
+# The image has the name and tag of config/default, the driver's its own name, or those of the last argument. NODEWRIGHT_BINARY is
+# a static binary to use instead of building one. The driver's image has the root certificates of this computer.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -17,7 +17,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 say() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
 die() { say "$*"; exit 1; }
 
+program=nodewright
+dockerfile=Dockerfile
 case ${1:-} in
+--driver-aws)
+	program=nodewright-driver-aws
+	dockerfile=controllers/driver/aws/Dockerfile
+	shift
+	;;
 -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
 esac
 
@@ -26,23 +33,30 @@ cd "$here/.."
 target=$(uname -m)-unknown-linux-gnu
 binary=${NODEWRIGHT_BINARY:-}
 if [ -z "$binary" ]; then
-	say "building nodewright"
-	cargo build --release --locked --package nodewright --target "$target" \
+	say "building $program"
+	cargo build --release --locked --package "$program" --target "$target" \
 		--config 'build.rustflags = ["-C", "target-feature=+crt-static"]' >&2
-	binary=${CARGO_TARGET_DIR:-target}/$target/release/nodewright
+	binary=${CARGO_TARGET_DIR:-target}/$target/release/$program
 fi
 
 # What the Dockerfile says: instruction $1 of the last stage.
-instruction() { sed -n "/^FROM scratch/,\$s/^$1 //p" Dockerfile; }
+instruction() { sed -n "/^FROM scratch/,\$s/^$1 //p" "$dockerfile"; }
 # The name and tag that config/default gives the image.
 configured() { sed -n "s/^  $1: //p" config/default/kustomization.yaml; }
 
-image=${1:-$(configured newName):$(configured newTag)}
+name=$program
+[ "$program" != nodewright ] || name=$(configured newName)
+image=${1:-$name:$(configured newTag)}
 settings=$(jq -n --arg user "$(instruction USER)" --arg environment "$(instruction ENV)" \
 	--argjson entrypoint "$(instruction ENTRYPOINT)" '{User: $user, Env: [$environment], Entrypoint: $entrypoint}')
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-install -m 755 "$binary" "$directory/nodewright"
-archive=${CARGO_TARGET_DIR:-target}/nodewright-image.tar
+install -m 755 "$binary" "$directory/$program"
+if [ "$program" != nodewright ]; then
+	certificates=/etc/ssl/certs/ca-certificates.crt
+	[ -r "$certificates" ] || die "$certificates is missing: install ca-certificates"
+	install -D -m 644 "$certificates" "$directory$certificates"
+fi
+archive=${CARGO_TARGET_DIR:-target}/$program-image.tar
 oci_image "$archive" "$image" "$directory" "$settings"
 printf '%s\n' "$archive"

@@ -46,6 +46,10 @@ async fn the_components_render() -> TestResult {
         ("certmanager", "mutatingwebhookconfigurations", 0),
         ("components/machine-controller-manager-name", "  name: machine-controller-manager\n", 1),
         ("components/network-policy", "kind: NetworkPolicy", 2),
+        ("components/driver-aws", "- --driver-socket=/run/driver/driver.sock\n", 1),
+        ("components/driver-aws", "image: nodewright-driver-aws\n", 1),
+        ("components/driver-aws", "mountPath: /run/driver\n", 2),
+        ("components/driver-aws", "emptyDir:\n", 1),
     ] {
         let overlay = format!("resources: [{up}config/default]\ncomponents: [{up}config/{component}]\n");
         std::fs::write(scratch.path().join("kustomization.yaml"), overlay)?;
