@@ -1,6 +1,11 @@
 //! The flags: those of machine-controller-manager, with its names and defaults, and ours.
 
-use std::{net::IpAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    net::IpAddr,
+    path::PathBuf,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use jiff::SignedDuration;
@@ -21,7 +26,7 @@ use nodewright_runtime::leadership::Leadership;
 use nodewright_serving::Checks;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Outcome, render::RenderFlags, webhooks::LateDriver};
+use crate::{Outcome, render::RenderFlags};
 
 /// Manages Kubernetes worker machines.
 ///
@@ -483,6 +488,9 @@ pub(crate) enum StartingDriver {
     InProcess(Arc<dyn Driver>),
     Remote(Remote),
 }
+
+/// A driver, once it has said what it is.
+pub(crate) type LateDriver = Arc<OnceLock<Arc<dyn Driver>>>;
 
 impl StartingDriver {
     /// The driver for those that begin before it has said what it is.

@@ -1,13 +1,9 @@
 //! The webhooks, in a process of their own or beside controllers.
 
-use std::{
-    net::SocketAddr,
-    sync::{Arc, OnceLock},
-};
+use std::{net::SocketAddr, sync::Arc};
 
 use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_controllers::machine_class::{complaints, identity};
-use nodewright_driver::Driver;
 use nodewright_runtime::{leadership::Leadership, request::Connection};
 use nodewright_webhooks::{
     CertificateSource, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
@@ -18,7 +14,7 @@ use tokio::runtime::Handle;
 use crate::{
     Outcome,
     clusters::Clusters,
-    flags::{ExtensionFlags, WebhookFlags, WebhookOnlyFlags},
+    flags::{ExtensionFlags, LateDriver, WebhookFlags, WebhookOnlyFlags},
     process::{DEFAULT_PORT, Process, agent},
 };
 
@@ -28,9 +24,6 @@ const CERTIFICATE_SECRET: &str = "nodewright-webhook-certificate";
 const UNJUDGED: &str = "the driver has not answered whether it can read the providerSpec: the class's condition ProviderSpecValid will say";
 /// Maximum number of concurrent requests to the API server.
 const REQUESTS: usize = 8;
-
-/// The driver, once it has said what it is. Until then classes are accepted with a warning.
-pub(crate) type LateDriver = Arc<OnceLock<Arc<dyn Driver>>>;
 
 /// Runs the webhooks alone. They need no election.
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
@@ -105,7 +98,8 @@ fn registration(flags: &WebhookFlags) -> Registration {
     }
 }
 
-/// A review has a thread of its own, which may wait for a driver in another process.
+/// A review has a thread of its own, which may wait for a driver in another process. Until that has said what it is, classes are
+/// accepted with a warning.
 fn provider_specs(driver: LateDriver) -> ProviderSpecCheck {
     Arc::new(move |class| {
         let driver = driver.get().ok_or(UNJUDGED)?;
