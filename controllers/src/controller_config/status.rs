@@ -25,9 +25,8 @@ pub(super) enum State {
 /// Whether the status says of the present generation that the work is done.
 pub(super) fn is_done(object: &ControllerConfig) -> bool {
     let Some(status) = &object.status else { return false };
-    let holds =
-        |kind| status.conditions.iter().any(|it| it.condition_type == kind && it.status == ConditionStatus::True);
-    object.metadata.generation.is_none_or(|generation| generation == status.observed_generation) && holds(COMPLETED)
+    let is_current = object.metadata.generation.is_none_or(|generation| generation == status.observed_generation);
+    is_current && conditions::holding(&status.conditions, COMPLETED).is_some()
 }
 
 pub(super) fn of(context: &Context<'_, Generate>, snapshot: &Snapshot, state: &State) -> StatusWrite<Generate> {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use nodewright_api::{
-    ConditionStatus,
     annotations::RENDER_INPUTS,
     conditions::{
         controller_config::{FAILING, RUNNING},
@@ -22,6 +21,7 @@ use nodewright_runtime::{
 
 use crate::shared::{
     TARGET,
+    conditions::holding,
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
     machine_config::{CachedConfig, Operator, kubelet_configs_of, may_be_selected, selected, target_ref},
     node::Node,
@@ -172,15 +172,13 @@ fn controller_config(stores: &Stores) -> Option<Arc<ControllerConfig>> {
 
 /// Why the ControllerConfig's MachineConfigs could not be generated, or will not be any more.
 pub(super) fn failing(object: &ControllerConfig) -> Option<String> {
-    let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
-    let failing = conditions.find(|it| it.condition_type == FAILING && it.status == ConditionStatus::True)?;
+    let failing = holding(&object.status.as_ref()?.conditions, FAILING)?;
     Some(format!("ControllerConfig {}: {}", name(object), failing.message))
 }
 
-/// Whether a part of the ControllerConfig's MachineConfigs may be generated anew, and others not yet.
+/// Whether some of the ControllerConfig's MachineConfigs may be written already, and others not yet.
 pub(super) fn is_running(object: &ControllerConfig) -> bool {
-    let mut conditions = object.status.iter().flat_map(|status| &status.conditions);
-    conditions.any(|it| it.condition_type == RUNNING && it.status == ConditionStatus::True)
+    object.status.as_ref().is_some_and(|status| holding(&status.conditions, RUNNING).is_some())
 }
 
 /// A ControllerConfig or KubeletConfig of which no MachineConfig has been generated in its present form.

@@ -28,6 +28,11 @@ pub(crate) fn condition(
     }
 }
 
+/// The condition of this type, if it is True.
+pub(crate) fn holding<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|it| it.condition_type == kind && it.status == ConditionStatus::True)
+}
+
 /// Sets a condition in its place, or at the end. Conditions of other types stay as they are.
 pub(crate) fn set(conditions: &mut Vec<Condition>, now: Timestamp, kind: &str, finding: Finding<'_>) {
     let condition = condition(conditions, now, kind, finding);

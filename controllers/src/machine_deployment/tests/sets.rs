@@ -386,6 +386,18 @@ fn a_ledger_that_cannot_be_read_says_so_on_the_deployment_that_waits_for_it() {
     assert_eq!(cluster.reason("Stalled"), "InvalidLedger");
 }
 
+/// A deployment of two machines whose selector does not match its set any more, and that set.
+fn other_selector() -> (Cluster, String) {
+    let cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let (former, _) = cluster.only_set();
+    cluster.edit(|live| {
+        let labels = json!({"name": "pool", "tier": "b"});
+        live["spec"]["selector"]["matchLabels"] = labels.clone();
+        live["spec"]["template"]["metadata"]["labels"] = labels;
+    });
+    (cluster, former)
+}
+
 /// What is planned after the API server has refused to change an object.
 fn planned_after_refusal<K: Kind>(cluster: &mut Cluster, verb: StepVerb, name: &str) -> Vec<String> {
     let key = ObjectRef::new(CONTROL, "default", name);
@@ -395,13 +407,7 @@ fn planned_after_refusal<K: Kind>(cluster: &mut Cluster, verb: StepVerb, name: &
 
 #[test]
 fn a_set_that_may_not_be_released_does_not_hold_up_the_rollout_and_keeps_its_machines() {
-    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    let (former, _) = cluster.only_set();
-    cluster.edit(|live| {
-        let labels = json!({"name": "pool", "tier": "b"});
-        live["spec"]["selector"]["matchLabels"] = labels.clone();
-        live["spec"]["template"]["metadata"]["labels"] = labels;
-    });
+    let (mut cluster, former) = other_selector();
     assert_eq!(kinds(&cluster.plan()), ["edit MachineSet"]);
     let after = planned_after_refusal::<MachineSet>(&mut cluster, StepVerb::Patch, &former);
     assert!(after.iter().any(|step| step.starts_with("create ")), "{after:?}");
@@ -460,13 +466,7 @@ fn a_machine_that_may_not_be_marked_does_not_hold_up_a_scale_out() {
 
 #[test]
 fn a_set_that_the_selector_no_longer_matches_is_released_with_its_machines() {
-    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
-    let (former, _) = cluster.only_set();
-    cluster.edit(|live| {
-        let labels = json!({"name": "pool", "tier": "b"});
-        live["spec"]["selector"]["matchLabels"] = labels.clone();
-        live["spec"]["template"]["metadata"]["labels"] = labels;
-    });
+    let (mut cluster, former) = other_selector();
     cluster.settle();
     let sets = cluster.sets();
     assert_eq!(sets.len(), 2);
