@@ -7,6 +7,8 @@ use futures::{
     future::{BoxFuture, join, join_all},
     stream::FuturesUnordered,
 };
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -15,10 +17,10 @@ use crate::{
     controller::{Controller, Sources, Watches},
     effect::{Effect, Never},
     effect_runner::EffectRunner,
-    events::Recorder,
+    events::{Event, Recorder},
     execute::{Executor, agent},
     fair::{FairSemaphore, Rate},
-    leadership::{Clock, Election, Leadership, boot_clock},
+    leadership::{CheckedClock, Clock, Election, Leadership, NOTICEABLE_SKEW, boot_clock},
     object::Cluster,
     queue::Queue,
     readiness::Readiness,
@@ -58,8 +60,10 @@ pub struct Options {
     pub effects_at_once: usize,
     /// The leadership of this process, which [`Manager::run`] begins. Make the clients with it, by [`crate::request::client`].
     pub leadership: Leadership,
-    /// The wall clock and the monotonic clock of leadership.
-    pub clock: Arc<dyn Clock>,
+    /// The wall clock and the monotonic clock of leadership and plans. The manager compares it with those of the API servers.
+    pub clock: Arc<CheckedClock>,
+    /// The object that an event names when this clock differs from that of an API server, such as the Lease of this process.
+    pub clock_events_on: Option<ObjectReference>,
     /// Seeds all jitter, that of elections included.
     pub seed: u64,
     /// The destination of events.
@@ -85,7 +89,8 @@ impl Options {
             burst: 30,
             effects_at_once: 200,
             leadership: Leadership::default(),
-            clock: boot_clock(),
+            clock: CheckedClock::new(boot_clock()),
+            clock_events_on: None,
             seed: fastrand::u64(..),
             recorder: Recorder::discarding(),
             spans: Spans::disabled(),
@@ -135,7 +140,7 @@ impl Manager {
             let mut connection = Connection::new(client.clone(), agent, leadership, at_once, metrics);
             connection.limits = FairSemaphore::new(at_once, Some(rate));
             connection.evictions = FairSemaphore::new(options.evictions_at_once, None);
-            (*cluster, connection)
+            (*cluster, connection.comparing(*cluster, &options.clock))
         };
         let connections: BTreeMap<_, _> = options.clients.iter().map(connect).collect();
         let contacts = connections.iter().map(|(cluster, connection)| (*cluster, connection.contact.clone()));
@@ -223,6 +228,7 @@ impl Manager {
             sources.start(&connections, &stores, &watching);
             tasks.spawn(count(stores.clone(), options.metrics.clone(), end.clone()));
             tasks.spawn(report_contact(stores.clone(), end.clone()));
+            tasks.spawn(report_clock(ClockReport::of(&options), end.clone()));
             if let Some(home) = connections.get(&options.home) {
                 tasks.spawn(readiness.clone().watch(home.clone(), end.clone()));
             }
@@ -377,6 +383,64 @@ async fn report_contact(stores: Stores, end: CancellationToken) {
                     tracing::info!(%cluster, "the API server is back: reports from before count only for the good at first");
                 }
                 _ => {}
+            }
+        }
+    }
+}
+
+/// Where it shows that the clock of this computer differs from that of an API server.
+struct ClockReport {
+    clock: Arc<CheckedClock>,
+    metrics: Arc<Metrics>,
+    recorder: Recorder,
+    events_on: Option<ObjectReference>,
+}
+
+impl ClockReport {
+    fn of(options: &Options) -> Self {
+        let recorder = options.recorder.named("clock", agent(&options.product, "clock"));
+        Self {
+            clock: options.clock.clone(),
+            metrics: options.metrics.clone(),
+            recorder: recorder.within(options.leadership.clone()),
+            events_on: options.clock_events_on.clone(),
+        }
+    }
+
+    fn warn(&self, cluster: Cluster, skew: SignedDuration) {
+        let (direction, effect) = if skew.is_negative() {
+            ("behind", "timeouts end that much later")
+        } else {
+            ("ahead of", "the time of that server counts")
+        };
+        let seconds = skew.abs().as_secs();
+        let text = format!(
+            "the clock of this computer is {seconds} s {direction} that of the API server of the {cluster} cluster: {effect}; set the clock"
+        );
+        tracing::warn!("{text}");
+        if let Some(regarding) = self.events_on.clone() {
+            self.recorder.publish(Event::warning(regarding, CLOCK_SKEW, text));
+        }
+    }
+}
+
+/// Event reason: the clocks of this computer and of an API server differ.
+const CLOCK_SKEW: &str = "ClockSkew";
+/// How often that is said again.
+const SAID_AGAIN: Duration = Duration::from_mins(10);
+
+async fn report_clock(report: ClockReport, end: CancellationToken) {
+    let mut said: BTreeMap<Cluster, Instant> = BTreeMap::new();
+    while timeout(Duration::from_secs(5), end.cancelled()).await.is_err() {
+        for (cluster, skew) in report.clock.skews() {
+            report.metrics.clock_skew(cluster, skew.as_secs_f64());
+            if skew.abs() <= NOTICEABLE_SKEW {
+                if said.remove(&cluster).is_some() {
+                    tracing::info!(%cluster, "the clock of this computer is that of the API server again");
+                }
+            } else if said.get(&cluster).is_none_or(|said| said.elapsed() >= SAID_AGAIN) {
+                said.insert(cluster, Instant::now());
+                report.warn(cluster, skew);
             }
         }
     }

@@ -12,7 +12,7 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    leadership::tokio_clock,
+    leadership::{CheckedClock, tokio_clock},
     manager::{Manager, Options},
     object::{ObjectRef, name, namespace},
     plan::{Context, Plan, Step},
@@ -83,7 +83,7 @@ async fn an_object_tells_that_another_cluster_does_not_answer() {
     let (home, far) = (ApiServer::new(), ApiServer::new());
     let mut manager = Manager::new(Options {
         clients: [(HOME, home.client()), (FAR, far.client())].into(),
-        clock: tokio_clock("2026-06-01T12:00:00Z".parse().unwrap()),
+        clock: CheckedClock::new(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
         seed: 1,
         ..Options::new("test", "1", HOME, home.client())
     });

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
@@ -28,6 +29,13 @@ const SET_LEASE: &str = "machine-controller-manager";
 const MACHINE_LEASE: &str = "machine-controller";
 /// The lease of the controllers of node configuration.
 const MACHINE_CONFIG_LEASE: &str = "nodewright-machine-config";
+
+/// Each Lease, and the controllers that need it.
+const LEASES: [(&str, &[&str]); 3] = [
+    (SET_LEASE, &SET_CONTROLLERS),
+    (MACHINE_LEASE, &MACHINE_CONTROLLERS),
+    (MACHINE_CONFIG_LEASE, &MACHINE_CONFIG_CONTROLLERS),
+];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
@@ -156,12 +164,26 @@ impl ControllerProcess {
             effects_at_once: self.flags.provider.provider_concurrency.into(),
             leadership: self.leadership.clone(),
             clock: process.clock.clone(),
+            clock_events_on: Some(self.lease()),
             seed: seed(),
             recorder,
             spans: process.telemetry.spans.clone(),
             metrics: process.metrics.clone(),
         });
         (manager, events)
+    }
+
+    /// The first Lease of this process, whether it acquires that or not.
+    fn lease(&self) -> ObjectReference {
+        let is_held = |names: &[&str]| names.iter().any(|name| self.chosen.contains(name));
+        let held = LEASES.iter().find(|(_, names)| is_held(names)).map_or(SET_LEASE, |(name, _)| name);
+        ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".to_owned()),
+            kind: Some("Lease".to_owned()),
+            name: Some(held.to_owned()),
+            namespace: Some(self.process.namespace.clone()),
+            ..ObjectReference::default()
+        }
     }
 
     fn add_controllers(&self, manager: &mut Manager, schemas: Schemas) -> Outcome<()> {
@@ -201,12 +223,7 @@ impl ControllerProcess {
         }
         let namespace = &self.process.namespace;
         let identity = LeaseConfig::new(namespace, SET_LEASE).identity;
-        let all = [
-            (SET_LEASE, &SET_CONTROLLERS[..]),
-            (MACHINE_LEASE, &MACHINE_CONTROLLERS),
-            (MACHINE_CONFIG_LEASE, &MACHINE_CONFIG_CONTROLLERS),
-        ];
-        let needed = all.into_iter().filter(|(_, names)| names.iter().any(|name| self.chosen.contains(name)));
+        let needed = LEASES.into_iter().filter(|(_, names)| names.iter().any(|name| self.chosen.contains(name)));
         needed
             .map(|(name, _)| {
                 let config = LeaseConfig {

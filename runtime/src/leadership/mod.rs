@@ -12,6 +12,7 @@
 //! - [`Leadership::ended`] may be a second late: timers stand still while the host is suspended.
 //! - A request that was sent in time may be committed late: safety rests on names, UIDs and versions.
 
+mod checked_clock;
 mod clock;
 mod election;
 mod guard;
@@ -30,6 +31,7 @@ use futures::future::{self, FutureExt};
 use tokio::sync::watch;
 
 pub use self::{
+    checked_clock::{CheckedClock, LARGE_SKEW, NOTICEABLE_SKEW},
     clock::{Clock, boot_clock, tokio_clock},
     election::{Election, LeaseConfig},
 };

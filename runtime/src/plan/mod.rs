@@ -5,7 +5,7 @@ mod text;
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
@@ -27,6 +27,9 @@ pub use crate::request::FailureClass;
 pub struct Context<'a, E: Effect> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
+    /// How far the clock of this computer is ahead of an API server's, at least; negative if it is behind. `now` is the earlier of
+    /// both, see [`CheckedClock`](crate::leadership::CheckedClock).
+    pub clock_skew: SignedDuration,
     /// Since when this process is the leader. When the clock is stepped, this time and all others here move along with `now`.
     pub leader_since: Timestamp,
     /// Since when this process has been connected to the servers of the caches that the snapshot read, without a gap of more
@@ -54,6 +57,7 @@ impl<'a, E: Effect> Context<'a, E> {
     pub fn new(now: Timestamp, outcomes: &'a Outcomes<E>) -> Self {
         Self {
             now,
+            clock_skew: SignedDuration::ZERO,
             leader_since: now,
             connected_since: now,
             attempt: 0,

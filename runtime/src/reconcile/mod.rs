@@ -27,7 +27,7 @@ use crate::{
     events::{Event, EventKind, Recorder},
     execute::{Barrier, Executor, RequestContext},
     fair::{FairSemaphore, Flow, Permit},
-    leadership::Clock,
+    leadership::{CheckedClock, Clock},
     object::{Cluster, ObjectRef, controller, uid},
     plan::{Context, Failure, FailureClass, Plan, Step, Wait, reference},
     queue::{Priority, Queue, ReconcileResult, RequeueHandle},
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     pub(crate) spans: Spans,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: Arc<CheckedClock>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
     /// Since when this process may write, in monotonic time.
@@ -363,6 +363,7 @@ impl<C: Controller> Reconciler<C> {
         let since = ago(clock.elapsed().saturating_sub(self.shared.since)).unwrap_or(now);
         Context {
             now,
+            clock_skew: clock.skew(),
             leader_since: since,
             connected_since: connected_since.and_then(|since| ago(since.elapsed())).unwrap_or(now).max(since),
             attempt: self.queue.failures(key),

@@ -13,6 +13,7 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::TokioExecutor,
 };
+use jiff::fmt::rfc2822;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use tokio::time::{Instant, timeout};
 use tower::{BoxError, ServiceBuilder};
@@ -22,7 +23,8 @@ pub use self::error::{FailureClass, RequestError};
 use self::error::{classify_transport, read_refusal};
 use crate::{
     fair::{FairSemaphore, Flow},
-    leadership::Leadership,
+    leadership::{CheckedClock, Clock, Leadership},
+    object::Cluster,
 };
 use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
@@ -82,6 +84,8 @@ pub struct Connection {
     metrics: Arc<Metrics>,
     /// Shared with all connections that were made from this one.
     pub(crate) contact: Arc<Contact>,
+    /// The clock to compare with the times of answers, and the cluster that answers.
+    clock: Option<(Cluster, Arc<CheckedClock>)>,
 }
 
 impl fmt::Debug for Connection {
@@ -139,13 +143,19 @@ impl Connection {
     ) -> Self {
         let (limits, evictions) = (FairSemaphore::new(at_once, None), FairSemaphore::new(at_once, None));
         let (timeout, contact) = (Duration::from_secs(35), Arc::default());
-        Self { client, agent, leadership, limits, evictions, timeout, metrics, contact }
+        Self { client, agent, leadership, limits, evictions, timeout, metrics, contact, clock: None }
     }
 
     /// The same connection with another `User-Agent`.
     #[must_use]
     pub fn as_agent(&self, agent: HeaderValue) -> Self {
         Self { agent, ..self.clone() }
+    }
+
+    /// The same connection. It compares this clock with the time of each answer of the cluster's API server.
+    #[must_use]
+    pub fn comparing(&self, cluster: Cluster, clock: &Arc<CheckedClock>) -> Self {
+        Self { clock: Some((cluster, clock.clone())), ..self.clone() }
     }
 
     /// The same connection for the writes of another leadership. Until that begins, writes are refused.
@@ -194,8 +204,22 @@ impl Connection {
     }
 
     async fn response(&self, request: Request<Body>) -> Result<Response<Body>, RequestError> {
+        let sent = self.clock.as_ref().map_or(Duration::ZERO, |(_, clock)| clock.elapsed());
         let response = self.client.send(request).await.map_err(|error| classify_transport(&error))?;
+        self.compare_clocks(sent, &response);
         if response.status().is_success() { Ok(response) } else { Err(read_refusal(response).await) }
+    }
+
+    fn compare_clocks(&self, sent: Duration, response: &Response<Body>) {
+        let date = || {
+            let date = response.headers().get(header::DATE)?.to_str().ok()?;
+            rfc2822::DateTimeParser::new().parse_timestamp(date).ok()
+        };
+        if let Some((cluster, clock)) = &self.clock
+            && let Some(date) = date()
+        {
+            clock.answered(*cluster, sent, date);
+        }
     }
 
     fn request(&self, call: Call) -> Result<Request<Body>, RequestError> {
@@ -288,6 +312,18 @@ mod tests {
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 1));
         connection.send(Call::get(MAPS)).await.unwrap();
         assert_eq!(server.requests().len(), 2, "whoever may not write may read");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_each_answer_is_compared_with_the_clock() {
+        const HOME: Cluster = Cluster::new("home");
+        let [wall, server] = ["2026-06-01T13:00:00Z", "2026-06-01T12:00:00Z"].map(|at| at.parse().unwrap());
+        let clock = CheckedClock::new(tokio_clock(wall));
+        let server = ApiServer::with_time(move || server);
+        let connection = connection(&server, Leadership::unlimited()).comparing(HOME, &clock);
+        assert!(clock.skews().is_empty());
+        let _ = connection.send(Call::get(MAPS)).await;
+        assert_eq!(clock.skews(), [(HOME, jiff::SignedDuration::from_secs(3_599))]);
     }
 
     #[tokio::test(start_paused = true)]

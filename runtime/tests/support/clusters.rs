@@ -9,7 +9,7 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    leadership::tokio_clock,
+    leadership::{CheckedClock, tokio_clock},
     manager::{Ended, Manager, Options},
     object::{Cluster, ObjectRef, label, name, namespace},
     plan::{Context, Plan, Step},
@@ -116,7 +116,7 @@ impl Mirrors {
         let mut manager = Manager::new(Options {
             clients: [(HOME, control.client()), (NEAR, near.client()), (FAR, far.client())].into(),
             requests_at_once: 8,
-            clock: tokio_clock("2026-06-01T12:00:00Z".parse().unwrap()),
+            clock: CheckedClock::new(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
             seed: 1,
             ..Options::new("test", "1", HOME, control.client())
         });

@@ -157,6 +157,7 @@ impl Scene {
     fn moment(&self) -> Context<'_, Call> {
         Context {
             now: self.now,
+            clock_skew: jiff::SignedDuration::ZERO,
             leader_since: self.since,
             connected_since: self.connected_since.unwrap_or(self.since),
             attempt: self.attempt,

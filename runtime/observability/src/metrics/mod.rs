@@ -95,6 +95,7 @@ pub struct Metrics {
     effects: Arc<Effects>,
     events: Counters<Labels<1>>,
     leading: Family<Labels<1, String>, Gauge>,
+    clock_skew: Seconds<Labels<1, String>>,
 }
 
 impl Default for Metrics {
@@ -138,6 +139,10 @@ impl Metrics {
             requests: Requests::new(to),
             events: add(to, "events", "Events by what became of them: sent, refused or dropped"),
             leading: add(to, "leader_election_master_status", "1 while this process holds the lease"),
+            clock_skew: {
+                let help = "How far the clock of this computer is ahead of that of the API server, at least; negative if behind";
+                add(to, "clock_skew_seconds", help)
+            },
             effects: Effects::new(to),
             queues: Queues::new(to),
             registry: RwLock::new(registry),
@@ -247,6 +252,11 @@ impl Metrics {
     /// Records a dropped event: too many for its object, or too many in the queue.
     pub fn event_dropped(&self) {
         self.events.get_or_create(&[("result", "dropped")]).inc();
+    }
+
+    /// Records how far the clock of this computer is ahead of that of a cluster's API server, in seconds.
+    pub fn clock_skew(&self, cluster: impl Display, seconds: f64) {
+        self.clock_skew.get_or_create(&[("cluster", cluster.to_string())]).set(seconds);
     }
 
     /// Sets whether this process holds the lease `name`.

@@ -8,6 +8,7 @@ use http::{Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::Frame;
+use jiff::{Timestamp, fmt::rfc2822};
 use kube::core::Status;
 use serde_json::{Map, Value};
 
@@ -49,6 +50,15 @@ pub(super) fn status(status: &Status) -> Value {
     body["apiVersion"] = "v1".into();
     body["metadata"] = Value::Object(Map::new());
     body
+}
+
+/// Sets the header `Date`, as a Go server does.
+pub(super) fn dated(mut answer: Response<AnswerBody>, now: Timestamp) -> Response<AnswerBody> {
+    let date = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&now).ok();
+    if let Some(date) = date.and_then(|date| header::HeaderValue::try_from(date).ok()) {
+        answer.headers_mut().insert(header::DATE, date);
+    }
+    answer
 }
 
 fn with_body(code: u16, body: AnswerBody) -> Response<AnswerBody> {

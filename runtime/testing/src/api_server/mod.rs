@@ -470,15 +470,16 @@ async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<An
     let (index, fault) = shared.record(&request);
     // As on a network, the answer never arrives within the call itself.
     tokio::task::yield_now().await;
-    let handle = |as_of| handle::handle(shared, &request, as_of);
+    let dated = |answer| answer::dated(answer, (shared.time)());
+    let handle = |as_of| dated(handle::handle(shared, &request, as_of));
     let answer = match fault {
         None => {
             list::wait(shared, &request).await;
             handle(None)
         }
         Some(Fault::AsOf(version)) => handle(Some(version)),
-        Some(Fault::Status(code)) => answer::refusal(&refusal::of_code(code)),
-        Some(Fault::Refuse(status)) => answer::refusal(&(*status).into()),
+        Some(Fault::Status(code)) => dated(answer::refusal(&refusal::of_code(code))),
+        Some(Fault::Refuse(status)) => dated(answer::refusal(&(*status).into())),
         Some(Fault::Unreachable) => return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into()),
         Some(Fault::LoseAnswer) => {
             handle(None);
@@ -499,7 +500,7 @@ async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<An
         }
         Some(Fault::StatusAfter(code)) => {
             handle(None);
-            answer::refusal(&refusal::of_code(code))
+            dated(answer::refusal(&refusal::of_code(code)))
         }
         Some(Fault::Hang) => future::pending().await,
         Some(Fault::HangAfter) => {
