@@ -55,6 +55,9 @@ pub const PREFER_NO_SCHEDULE_VALUE: &str = "True";
 pub const KUBECTL_LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Ours, on a MachineSet: the ledger of the names of its Machines.
 pub const LEDGER: &str = "nodewright.dev/ledger";
+/// Ours, on a MachineSet whose machines do not join: how many rounds of replacements there were in a row, the first index of the
+/// newest one, and when that began (RFC 3339), as `3;42;2026-06-01T12:00:00Z`. Without it failed machines are replaced at once.
+pub const CREATION_BACKOFF: &str = "nodewright.dev/creation-backoff";
 /// Ours, on a MachineSet: the MachineDeployment that last sized it, as `<uid>/<generation>`. A controller that has seen an
 /// older generation of the deployment does not size its sets.
 pub const SIZED_FOR: &str = "nodewright.dev/sized-for";
@@ -98,11 +101,12 @@ pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
 pub const OWN_SETTINGS: [&str; 3] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT];
 
 /// Our annotations of MachineDeployments, MachineSets, Machines and MachineClasses.
-pub const OWN: [&str; 10] = [
+pub const OWN: [&str; 11] = [
     DELETION_ORDER,
     HEALTH_TIMEOUTS,
     REMEDIATION_MAX_IN_FLIGHT,
     LEDGER,
+    CREATION_BACKOFF,
     SIZED_FOR,
     IDENTITY,
     UNEXPLAINED_VMS,

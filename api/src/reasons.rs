@@ -24,6 +24,8 @@ pub mod machine_deployment {
     pub const MINIMUM_REPLICAS_UNAVAILABLE: &str = "MinimumReplicasUnavailable";
     /// `Stalled`, ours: the spec is invalid. The message names the field.
     pub const INVALID_SPEC: &str = "InvalidSpec";
+    /// `Stalled`, and an event of a Lease, ours: the clocks of the controller manager and of an API server differ.
+    pub const CLOCK_SKEW: &str = "ClockSkew";
 }
 
 /// Reasons of the conditions of a MachineSet.
@@ -40,6 +42,9 @@ pub mod machine_set {
     pub const TOO_MANY_MACHINES: &str = "TooManyMachines";
     /// `ReplicaFailure`, ours: the template is too large to be copied into every machine.
     pub const TEMPLATE_TOO_LARGE: &str = "TemplateTooLarge";
+    /// `ReplicaFailure`, also `Stalled` and an event of a MachineDeployment, ours: machines are created and do not join, one after
+    /// the other, so that the next replacements wait.
+    pub const CREATION_BACKOFF: &str = "CreationBackoff";
     /// `Frozen`, also of a MachineDeployment: there are too many machines.
     pub const OVERSHOOTING_REPLICA_COUNT: &str = "OverShootingReplicaCount";
     /// An event, ours: so many machines are unhealthy at once that replacements slow down or stop.

@@ -25,7 +25,7 @@ use crate::shared::{
     ledger::{Ledger, Ordinal},
     node::Node,
     ownership::{node_name, vm_id},
-    usable_class::usable,
+    usable_class::{CLASS_NOT_FOUND, usable},
 };
 
 pub(super) use crate::shared::usable_class::ClassProblem;
@@ -202,8 +202,6 @@ fn owner(stores: &Stores, machine: &Machine) -> Owner {
     let unreadable = sets.unreadable().into_iter().find(|set| set.uid() == owner);
     unreadable.map_or(Owner::Gone, |set| Owner::Unreadable(set.describe::<MachineSet>()))
 }
-
-pub(super) const CLASS_NOT_FOUND: &str = "ClassNotFound";
 
 /// Whether neither the class nor one of its Secrets can vanish while the Machine exists.
 fn is_held(stores: &Stores, class: &MachineClass) -> bool {

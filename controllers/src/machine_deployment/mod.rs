@@ -32,6 +32,7 @@ mod scale_in;
 mod sets;
 mod sizes;
 mod snapshot;
+mod stalls;
 mod status;
 mod template;
 #[cfg(test)]
@@ -146,7 +147,8 @@ fn matters(change: &Change<Machine>) -> bool {
         let has_vm = noted_id(machine).is_some();
         // Without the messages, which change often: what the deployment says of them is as new as its last look.
         let held_up = blockers::held_up(machine).map(|stage| (stage.type_.clone(), stage.reason.clone()));
-        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, (marked, held_up))
+        let missing = stalls::missing_reason(machine).map(|(reason, since, _)| (reason, since));
+        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, (marked, held_up, missing))
     };
     gist(old) != gist(new)
 }

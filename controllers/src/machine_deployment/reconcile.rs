@@ -4,7 +4,7 @@ use std::{borrow::Cow, cmp::Ordering, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
-    MachineDeployment, MachineDeploymentStatus, MachineSet, StrategyType, annotations, conditions,
+    MachineDeployment, MachineDeploymentStatus, MachineSet, annotations, conditions,
     field::FieldError,
     finalizers,
     int_or_percent::ABOVE_ALL,
@@ -30,10 +30,8 @@ use super::{
     sets::{RevisionPart, SetPart, new_set, next_revision},
     sizes::{RolloutMode, Target, may_create, targets},
     snapshot::{Scope, SetView, Snapshot},
-    status::{
-        IN_PLACE_UPDATE_UNSUPPORTED, ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation,
-        status, write,
-    },
+    stalls,
+    status::{ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation, status, write},
     template,
 };
 use crate::shared::{
@@ -229,8 +227,8 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     let mut mode = RolloutMode::of(snapshot);
     let mut plan = settling(scope, mode);
     mode.settles = !plan.waits.is_empty();
-    let unsupported = in_place_update(scope);
-    if let Some((reason, text)) = &unsupported {
+    let stalled = stalls::stalled(scope);
+    if let Some((reason, text)) = &stalled {
         plan.append(stall(scope, reason, reason, text));
     }
     let changes: Vec<_> = targets(scope, mode)
@@ -240,7 +238,7 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     let (changes, scalings): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
     plan.stage(changes);
     plan.events.extend(scalings.into_iter().flatten());
-    let mut input = StatusInput { stalled: unsupported, ..StatusInput::default() };
+    let mut input = StatusInput { stalled, ..StatusInput::default() };
     let mut created = None;
     if snapshot.current().is_none() && may_create(snapshot, mode) {
         match obstacle(scope) {
@@ -279,7 +277,7 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
     }
     plan.append(wait_for_progress(scope, &after));
     let given_up = snapshot.old().filter_map(given_up_at).filter(|at| *at > scope.context.now).min();
-    plan.wake = plan.wake.into_iter().chain(given_up).min();
+    plan.wake = plan.wake.into_iter().chain(given_up).chain(stalls::next(scope)).min();
     add_history(plan, scope, &after)
 }
 
@@ -343,16 +341,6 @@ fn invalid_ledger(snapshot: &Snapshot) -> Option<(&'static str, String)> {
         ))
     };
     snapshot.sets.iter().find_map(fault).map(|text| (unreadable::LEDGER, text))
-}
-
-fn in_place_update(scope: &Scope<'_>) -> Option<(&'static str, String)> {
-    let snapshot = scope.snapshot;
-    let in_place = scope.deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
-    let is_due = snapshot.current().is_none() && !snapshot.sets.is_empty()
-        || snapshot.old().any(|view| view.size().at_most() > 0);
-    let text = "the template has changed, and machines are not yet updated in place by this version: restore the \
-        template, or set spec.strategy.type to RollingUpdate to replace them";
-    (in_place && is_due).then(|| (IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
 }
 
 /// Whether the selector no longer matches a set.

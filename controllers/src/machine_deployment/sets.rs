@@ -12,10 +12,10 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::{rollout::Goal, snapshot::SetView, template};
-use crate::shared::metadata::{ChildMeta, OneAnnotation};
+use crate::shared::metadata::{ChildMeta, SomeAnnotations};
 
 /// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
-const NOT_COPIED: [&str; 10] = [
+const NOT_COPIED: [&str; 11] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::REVISION,
     annotations::REVISION_HISTORY,
@@ -25,14 +25,16 @@ const NOT_COPIED: [&str; 10] = [
     annotations::UNFREEZE,
     annotations::TRIGGER_DELETION,
     annotations::LEDGER,
+    annotations::CREATION_BACKOFF,
     annotations::SIZED_FOR,
 ];
 
-const FOREIGN_ANNOTATIONS: [&str; 4] = [
+const FOREIGN_ANNOTATIONS: [&str; 5] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::PREFER_NO_SCHEDULE,
     annotations::UNFREEZE,
     annotations::LEDGER,
+    annotations::CREATION_BACKOFF,
 ];
 
 const FOREIGN_LABELS: [&str; 2] = [labels::FREEZE, labels::SCALE_UP_DISABLED];
@@ -174,12 +176,12 @@ fn without(map: Option<&BTreeMap<String, String>>, keys: &[&str]) -> BTreeMap<St
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct RevisionPart {
-    metadata: OneAnnotation,
+    metadata: SomeAnnotations,
 }
 
 impl RevisionPart {
     pub(super) fn of(current: &MachineSet) -> Self {
-        Self { metadata: OneAnnotation::of(annotations::REVISION, annotation(current, annotations::REVISION)) }
+        Self { metadata: SomeAnnotations::of(annotations::REVISION, annotation(current, annotations::REVISION)) }
     }
 }
 
@@ -187,6 +189,6 @@ impl ApplyConfiguration for RevisionPart {
     type Of = MachineDeployment;
 
     fn extract(live: &MachineDeployment) -> Self {
-        Self { metadata: OneAnnotation::of(annotations::REVISION, annotation(live, annotations::REVISION)) }
+        Self { metadata: SomeAnnotations::of(annotations::REVISION, annotation(live, annotations::REVISION)) }
     }
 }

@@ -32,8 +32,6 @@ pub(super) const SCALING: &str = "Scaling";
 /// A cause that no Machine tells: only what is changing waits for it, so a deployment that is complete does not say so.
 const TARGET_AWAY: &str =
     "the API server of the target cluster is out of reach: no node can join or be drained, and no health is judged";
-/// Stalled: Machines would have to be updated in place, which this version does not do.
-pub(super) const IN_PLACE_UPDATE_UNSUPPORTED: &str = "InPlaceUpdateUnsupported";
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusInput {

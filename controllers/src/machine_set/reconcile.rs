@@ -18,6 +18,7 @@ use nodewright_runtime::{
 use super::{
     MachineSetController,
     ceiling::{Ceiling, ceiling},
+    notes::SetNotes,
     overshoot,
     removal::{Removal, next_expiry, removal, victims},
     snapshot::{BATCH, Members, Snapshot, is_ahead, is_consistent},
@@ -28,7 +29,7 @@ use crate::shared::{
     CONTROL,
     availability::Availability,
     fleet::FleetSettings,
-    ledger::{Ledger, LedgerAnnotation, Ordinal},
+    ledger::{Ledger, Ordinal},
     membership::{ORPHAN_FINALIZER, is_sized, release},
     status_writer::StatusWrite,
 };
@@ -55,7 +56,7 @@ pub(super) fn plan(
             plan.append(reconcile(context, &Members::of(snapshot, &ledger), &controller.fleet));
         }
         None => {
-            let ledger = LedgerAnnotation::of(&Ledger::seeded(uid(set)));
+            let ledger = SetNotes::of(set, &Ledger::seeded(uid(set)));
             plan.then("the names of the machines are fixed", Step::apply_if_unchanged(CONTROL, set, &ledger));
             return plan;
         }
@@ -135,7 +136,7 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     let set = members.snapshot.set.as_ref();
     let mut plan = failure(set, unreadable::MACHINE, unreadable_text(members.snapshot));
     if is_deleting(set) {
-        plan.append(finalize(members));
+        plan.append(finalize(members, context.now));
         return plan;
     }
     let invalid = invalid_spec(set);
@@ -149,11 +150,12 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     let size_is_awaited = !awaited.waits.is_empty();
     plan.append(awaited);
     let enough = if size_is_awaited { usize::MAX } else { replicas };
-    let victims = if invalid.is_some() { vec![] } else { victims(context, members, enough, settings) };
+    let backoff = members.backoff(context.now);
+    let victims = if invalid.is_some() { vec![] } else { victims(context, members, enough, settings, &backoff) };
     let mut denied = Plan::idle();
     if !victims.is_empty() || !members.retired.is_empty() || !members.leaving.is_empty() {
         let why = "there are more machines than wanted, or it has failed";
-        let removal = removal(members, victims);
+        let removal = removal(members, victims, &backoff);
         let is_repeated = removal.ledger == *members.ledger && is_denied(context.failure);
         let deletions = remove(set, &removal, why);
         if !is_repeated {
@@ -190,8 +192,11 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     for planned in denied.stages.into_iter().flatten() {
         plan.beside(planned.why, planned.step);
     }
-    if let Some(expiry) = next_expiry(members, context.now, settings) {
+    if let Some(expiry) = next_expiry(members, context.now, settings, &backoff) {
         plan.wake_at(expiry);
+    }
+    if let Some(text) = backoff.report() {
+        plan.wait(reasons::machine_set::CREATION_BACKOFF, text);
     }
     plan
 }
@@ -218,7 +223,7 @@ fn fill(context: &Context<'_, Never>, members: &Members<'_>, settings: &FleetSet
     if taken.is_empty() {
         plan.append(keep(members, next));
     } else {
-        let ledger = LedgerAnnotation::of(&members.ledger.retire(taken));
+        let ledger = SetNotes::of(set, &members.ledger.retire(taken));
         plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
     }
     if let Some(Ceiling { reason, text, .. }) = ceiling {
@@ -300,14 +305,14 @@ fn invalid_spec(set: &MachineSet) -> Option<String> {
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
 }
 
-fn finalize(members: &Members<'_>) -> Plan<Never> {
+fn finalize(members: &Members<'_>, now: Timestamp) -> Plan<Never> {
     let mut plan = Plan::idle();
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     if has_finalizer(set, ORPHAN_FINALIZER) {
         plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
     } else if !snapshot.machines.is_empty() {
         let victims = members.staying.iter().chain(&members.unselected).copied().take(BATCH).collect();
-        plan = remove(set, &removal(members, victims), "the set is being deleted");
+        plan = remove(set, &removal(members, victims, &members.backoff(now)), "the set is being deleted");
         // Delete a Machine only if it has not changed: one that was released meanwhile must stay.
         plan.pin_deletions();
         plan.wait("MachinesLeaving", format!("{} machines are yet to be gone", snapshot.machines.len()));
@@ -321,7 +326,8 @@ fn finalize(members: &Members<'_>) -> Plan<Never> {
 /// Retires with the set's version first, and deletes after that write.
 fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Never> {
     let mut plan = Plan::idle();
-    let retire = Step::apply_if_unchanged(CONTROL, set, &LedgerAnnotation::of(&removal.ledger));
+    let notes = SetNotes::of(set, &removal.ledger).beginning(removal.round);
+    let retire = Step::apply_if_unchanged(CONTROL, set, &notes);
     let deletions = removal
         .machines
         .iter()

@@ -13,6 +13,7 @@ use nodewright_runtime::{
 
 use super::snapshot::{BATCH, Members};
 use crate::shared::{
+    creation_backoff::{CreationBackoff, Round},
     fleet::FleetSettings,
     ledger::Ledger,
     preservation::{kept_until, preserve_expiry},
@@ -22,9 +23,16 @@ pub(super) struct Removal<'a> {
     /// The ledger to write first: with these Machines retired, and with the ones that another client deletes.
     pub(super) ledger: Ledger,
     pub(super) machines: Vec<&'a Arc<Machine>>,
+    /// The round of replacements that begins.
+    pub(super) round: Option<Round>,
 }
 
-pub(super) fn removal<'a>(members: &Members<'a>, victims: Vec<&'a Arc<Machine>>) -> Removal<'a> {
+pub(super) fn removal<'a>(
+    members: &Members<'a>,
+    victims: Vec<&'a Arc<Machine>>,
+    backoff: &CreationBackoff<'_>,
+) -> Removal<'a> {
+    let round = backoff.begin(victims.iter().map(|machine| machine.as_ref()), members.next_ordinal());
     let ordinals = victims.iter().filter_map(|machine| members.ordinal(machine));
     let unnumbered = victims.iter().filter(|machine| members.ordinal(machine).is_none());
     let present = |wanted: &str| members.snapshot.machines.iter().any(|machine| name(machine.as_ref()) == wanted);
@@ -33,7 +41,7 @@ pub(super) fn removal<'a>(members: &Members<'a>, victims: Vec<&'a Arc<Machine>>)
         .retire(ordinals.chain(members.leaving.iter().copied()))
         .note(unnumbered.map(|machine| name(machine.as_ref()).to_owned()), present);
     let machines = members.retired.iter().copied().take(BATCH).chain(victims).collect();
-    Removal { ledger, machines }
+    Removal { ledger, machines, round }
 }
 
 /// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus.
@@ -42,13 +50,15 @@ pub(super) fn victims<'a>(
     members: &Members<'a>,
     replicas: usize,
     settings: &FleetSettings,
+    backoff: &CreationBackoff<'_>,
 ) -> Vec<&'a Arc<Machine>> {
     let set = members.snapshot.set.as_ref();
     let mut staying = members.staying.clone();
     sort(&mut staying, annotation(set, annotations::DELETION_ORDER), settings);
     let is_preserved =
         |machine: &Machine| kept_until(machine, settings.preserve_timeout).is_some_and(|until| until > context.now);
-    let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_preserved(machine));
+    let is_kept = |machine: &Machine| is_preserved(machine) || backoff.kept_until(machine).is_some();
+    let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_kept(machine));
     let (mut victims, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
     let surplus = others.len().saturating_sub(replicas);
     victims.extend(others.into_iter().take(surplus));
@@ -67,9 +77,18 @@ fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
     candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
-pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, settings: &FleetSettings) -> Option<Timestamp> {
+/// When the next failed Machine is no longer kept.
+pub(super) fn next_expiry(
+    members: &Members<'_>,
+    now: Timestamp,
+    settings: &FleetSettings,
+    backoff: &CreationBackoff<'_>,
+) -> Option<Timestamp> {
     let failed = members.staying.iter().filter(|machine| is_failed(machine));
-    failed.filter_map(|machine| kept_until(machine, settings.preserve_timeout)).filter(|expiry| *expiry > now).min()
+    let expiries = |machine: &&Arc<Machine>| {
+        [kept_until(machine, settings.preserve_timeout), backoff.kept_until(machine)].into_iter().flatten()
+    };
+    failed.flat_map(|machine| expiries(&machine)).filter(|expiry| *expiry > now).min()
 }
 
 /// Sorts Machines so that the first is deleted first:

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use jiff::Timestamp;
 use nodewright_api::{Machine, MachineDeployment, MachineSet, annotations};
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -10,6 +11,7 @@ use nodewright_runtime::{
 
 use crate::shared::{
     CONTROL,
+    creation_backoff::CreationBackoff,
     indexes::{DEPLOYMENT_BY_UID, MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::{Ledger, Ordinal, base},
     membership::{is_contested, matches, may_adopt, may_be_owned, selects},
@@ -159,6 +161,16 @@ impl<'a> Members<'a> {
     pub(super) fn ordinal(&self, machine: &Machine) -> Option<Ordinal> {
         let noted = annotation(machine, annotations::INDEX);
         self.ledger.ordinal(name(self.snapshot.set.as_ref()), name(machine), noted)
+    }
+
+    /// The lowest ordinal that has never been used.
+    pub(super) fn next_ordinal(&self) -> Ordinal {
+        self.ledger.next(&self.used)
+    }
+
+    pub(super) fn backoff(&self, now: Timestamp) -> CreationBackoff<'a> {
+        let machines = self.snapshot.machines.iter().map(AsRef::as_ref);
+        CreationBackoff::of(&self.snapshot.set, self.ledger, machines, now)
     }
 
     pub(super) fn name(&self, ordinal: Ordinal) -> String {

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::shared::{
     availability::{Availability, is_ready},
+    creation_backoff,
     fleet::FleetSettings,
     ledger::Ledger,
     status_writer::{FailedMachines, Health, StatusWrite, Urgency, count, unknown, write_status},
@@ -154,7 +155,10 @@ fn replica_failure(
         return Some((unreadable::MACHINE, text));
     }
     let ceiling = ceiling(snapshot, settings, lacking(&snapshot.set, snapshot));
-    ceiling.map(|ceiling| (ceiling.reason, ceiling.text))
+    let machines = snapshot.machines.iter().map(AsRef::as_ref);
+    let backoff = || creation_backoff::report(&snapshot.set, machines, context.now);
+    let backoff = || backoff().map(|text| (reasons::machine_set::CREATION_BACKOFF, text));
+    ceiling.map(|ceiling| (ceiling.reason, ceiling.text)).or_else(backoff)
 }
 
 /// How many runs have to fail in a row before a failure that may pass by itself counts as a refusal.

@@ -1,6 +1,7 @@
 //! Tests from a snapshot to a plan.
 
 mod awaited;
+mod backoff;
 mod limits;
 mod overshoot;
 mod preserved;

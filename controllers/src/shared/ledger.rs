@@ -14,7 +14,7 @@ use nodewright_api::{MachineSet, annotations};
 use nodewright_runtime::{apply_configuration::ApplyConfiguration, object::annotation};
 use serde::Serialize;
 
-use crate::shared::metadata::OneAnnotation;
+use crate::shared::metadata::SomeAnnotations;
 
 /// The letters of generated names in Kubernetes: no vowels, so that no words appear, and no letters that look alike.
 pub(crate) const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -37,6 +37,13 @@ pub(crate) fn fnv1a(bytes: impl Iterator<Item = u8>) -> u32 {
 /// The number of a Machine in its set. The annotation `nodewright.dev/index` holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ordinal(u32);
+
+impl Ordinal {
+    /// A decimal number that a set can ever use.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        text.parse().ok().filter(|number| *number < ORDINALS).map(Self)
+    }
+}
 
 impl fmt::Display for Ordinal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +96,7 @@ impl Ledger {
 
     /// The ordinal in a Machine's annotation, if it matches the Machine's name.
     pub fn ordinal(&self, set: &str, machine: &str, noted: Option<&str>) -> Option<Ordinal> {
-        let ordinal = Ordinal(noted?.parse().ok().filter(|number| *number < ORDINALS)?);
+        let ordinal = Ordinal::parse(noted?)?;
         (self.name(set, ordinal) == machine).then_some(ordinal)
     }
 
@@ -125,6 +132,12 @@ impl Ledger {
         let ends = self.retired.iter().map(|(first, _)| *first).chain([ORDINALS]);
         let gaps = begins.zip(ends).flat_map(|(begin, end)| (begin..end).map(Ordinal));
         gaps.filter(|ordinal| !seen.contains(ordinal)).take(count).collect()
+    }
+
+    /// The lowest ordinal above all that are retired or `seen`.
+    pub(crate) fn next(&self, seen: &BTreeSet<Ordinal>) -> Ordinal {
+        let used = self.retired.last().map(|(_, last)| *last).max(seen.last().map(|ordinal| ordinal.0));
+        Ordinal(used.map_or(0, |used| used.saturating_add(1).min(ORDINALS - 1)))
     }
 
     /// The ledger with these ordinals retired as well.
@@ -223,12 +236,12 @@ impl FromStr for Ledger {
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct LedgerAnnotation {
-    metadata: OneAnnotation,
+    metadata: SomeAnnotations,
 }
 
 impl LedgerAnnotation {
     pub(crate) fn of(ledger: &Ledger) -> Self {
-        Self { metadata: OneAnnotation::of(annotations::LEDGER, Some(&ledger.to_string())) }
+        Self { metadata: SomeAnnotations::of(annotations::LEDGER, Some(&ledger.to_string())) }
     }
 }
 
@@ -236,7 +249,7 @@ impl ApplyConfiguration for LedgerAnnotation {
     type Of = MachineSet;
 
     fn extract(live: &MachineSet) -> Self {
-        Self { metadata: OneAnnotation::of(annotations::LEDGER, annotation(live, annotations::LEDGER)) }
+        Self { metadata: SomeAnnotations::of(annotations::LEDGER, annotation(live, annotations::LEDGER)) }
     }
 }
 

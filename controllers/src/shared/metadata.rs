@@ -41,14 +41,19 @@ impl ChildMeta {
     }
 }
 
-/// One annotation, or none.
+/// Some annotations, or none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct OneAnnotation {
+pub(crate) struct SomeAnnotations {
     annotations: BTreeMap<String, String>,
 }
 
-impl OneAnnotation {
+impl SomeAnnotations {
     pub(crate) fn of(key: &str, value: Option<&str>) -> Self {
-        Self { annotations: value.map(|value| (key.to_owned(), value.to_owned())).into_iter().collect() }
+        Self { annotations: BTreeMap::new() }.and(key, value)
+    }
+
+    pub(crate) fn and(mut self, key: &str, value: Option<&str>) -> Self {
+        self.annotations.extend(value.map(|value| (key.to_owned(), value.to_owned())));
+        self
     }
 }

@@ -4,6 +4,7 @@
 pub(crate) mod availability;
 pub(crate) mod class_secrets;
 pub(crate) mod conditions;
+pub(crate) mod creation_backoff;
 pub(crate) mod drain;
 pub mod fleet;
 pub(crate) mod freeze;

@@ -10,6 +10,9 @@ use nodewright_runtime::{
 
 use crate::shared::{CONTROL, class_secrets};
 
+/// Reason: there is no MachineClass of that name.
+pub(crate) const CLASS_NOT_FOUND: &str = "ClassNotFound";
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassProblem {
     pub reason: &'static str,

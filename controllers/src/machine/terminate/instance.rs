@@ -11,11 +11,11 @@ use super::super::{
     decision::{Scope, Stage},
     provider::{Answer, CALLING, PAUSE_OVER, Provider, deletion_pause},
     provision::link,
-    snapshot::{CLASS_NOT_FOUND, ClassProblem},
+    snapshot::ClassProblem,
     status::{phase_since, true_since},
     token,
 };
-use crate::shared::ownership::vm_id;
+use crate::shared::{ownership::vm_id, usable_class::CLASS_NOT_FOUND};
 
 /// How long after its deletion a VM that still exists is deleted again.
 const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);

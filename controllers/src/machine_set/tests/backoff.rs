@@ -1,0 +1,83 @@
+//! Machines that never join, one after the other.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::*;
+
+const ROUND: &str = "nodewright.dev/creation-backoff";
+
+fn ago(seconds: i64) -> String {
+    (NOW.parse::<Timestamp>().unwrap() - SignedDuration::from_secs(seconds)).to_string()
+}
+
+/// The Machine of an index that failed to join, so many seconds ago.
+fn failed(set: &MachineSet, index: usize, seconds: i64) -> Machine {
+    member(set, index)
+        .phase("Failed")
+        .with("/status/currentStatus/lastUpdateTime", ago(seconds))
+        .with("/status/lastOperation", json!({"type": "Create", "state": "Failed", "description": "no node"}))
+        .build()
+}
+
+fn in_round(round: Option<&str>) -> MachineSet {
+    let mut set = machine_set("set", 2, Some("k7f;0-1"));
+    let all = set.metadata.annotations.get_or_insert_default();
+    all.extend(round.map(|round| (ROUND.to_owned(), round.to_owned())));
+    set
+}
+
+fn notes(ledger: &str, round: &str) -> String {
+    let all = json!({"metadata": {"annotations": {ROUND: round, "nodewright.dev/ledger": ledger}}});
+    format!("apply set {all}")
+}
+
+#[test]
+fn the_first_failure_is_replaced_at_once_and_noted_with_its_name() {
+    let set = in_round(None);
+    let machines = vec![failed(&set, 2, 0), failed(&set, 3, 0)];
+    let steps = steps(&planned(&snapshot(set, machines)));
+    assert_eq!(steps[0], [notes("k7f;0-3", "1;4;2026-06-01T12:00:00Z")]);
+    assert_eq!(steps[1].len(), 2);
+}
+
+#[test]
+fn the_failure_of_a_replacement_waits_and_says_until_when() {
+    let set = in_round(Some(&format!("2;2;{}", ago(30))));
+    let machines = vec![failed(&set, 2, 5), failed(&set, 3, 5)];
+    let snapshot = snapshot(set, machines);
+    let plan = planned(&snapshot);
+    assert_eq!(steps(&plan), Vec::<Vec<String>>::new());
+    assert_eq!(plan.wake, Some("2026-06-01T12:00:15Z".parse().unwrap()), "twenty seconds after the failure");
+    let wait = plan.waits.iter().find(|wait| wait.reason == "CreationBackoff").unwrap();
+    assert!(wait.message.contains("3 times in a row") && wait.message.contains("at 2026-06-01T12:00:15Z"), "{wait:?}");
+    let status = status_of(&snapshot).unwrap();
+    let conditions = status["machineSetCondition"].as_array().unwrap();
+    let condition = conditions.iter().find(|it| it["type"] == "ReplicaFailure").unwrap();
+    assert_eq!((&condition["reason"], &condition["message"]), (&json!("CreationBackoff"), &json!(wait.message)));
+}
+
+#[test]
+fn after_the_pause_the_whole_round_goes_once() {
+    let set = in_round(Some(&format!("2;2;{}", ago(60))));
+    let machines = vec![failed(&set, 2, 20), failed(&set, 3, 5)];
+    let steps = steps(&planned(&snapshot(set, machines)));
+    assert_eq!(steps[0], [notes("k7f;0-2", "3;4;2026-06-01T12:00:00Z")]);
+    assert_eq!(steps[1].len(), 1, "the other one failed later");
+    // It is of an earlier round now: no other one begins.
+    let mut set = in_round(Some("3;4;2026-06-01T12:00:00Z"));
+    let ledger = set.metadata.annotations.as_mut().and_then(|all| all.get_mut("nodewright.dev/ledger")).unwrap();
+    *ledger = "k7f;0-2".to_owned();
+    let machines = vec![failed(&set, 3, 5)];
+    let steps = self::steps(&planned(&snapshot(set, machines)));
+    assert_eq!(steps[0], [notes("k7f;0-3", "3;4;2026-06-01T12:00:00Z")]);
+}
+
+#[test]
+fn a_scale_down_takes_failed_machines_that_wait() {
+    let mut set = in_round(Some(&format!("5;2;{}", ago(1))));
+    set.spec.replicas = 1;
+    let machines = vec![failed(&set, 2, 0), member(&set, 3).phase("Pending").build()];
+    let failed = name(&machines[0]).to_owned();
+    let steps = steps(&planned(&snapshot(set, machines)));
+    assert_eq!(steps[1], [format!("delete {failed}")]);
+}
