@@ -72,15 +72,15 @@ pub struct MachineSpec {
     pub drain_timeout: Option<GoDuration>,
     /// How long the Node may be unhealthy before the machine fails, such as `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[garde(custom(rules::not_negative_duration))]
+    #[garde(custom(rules::positive_duration))]
     pub health_timeout: Option<GoDuration>,
     /// How long creating and joining may take before the machine fails, such as `20m`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[garde(custom(rules::not_negative_duration))]
+    #[garde(custom(rules::positive_duration))]
     pub creation_timeout: Option<GoDuration>,
     /// How long an update in place may take before it fails, such as `20m`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[garde(custom(rules::not_negative_duration))]
+    #[garde(custom(rules::positive_duration))]
     pub in_place_update_timeout: Option<GoDuration>,
     /// How long a machine is preserved, such as `96h`.
     #[serde(skip_serializing_if = "Option::is_none")]

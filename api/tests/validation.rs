@@ -121,6 +121,33 @@ fn numbers_must_not_be_negative() {
 }
 
 #[test]
+fn a_timeout_that_is_over_at_once_is_refused_and_a_short_one_warned_about() {
+    for field in ["creationTimeout", "healthTimeout", "inPlaceUpdateTimeout"] {
+        let zero = deployment(&[(&format!("/spec/template/spec/{field}"), json!("0s"))]);
+        let text = format!("spec.template.spec.{field}: Invalid value: \"0s\": must be greater than 0s");
+        assert_errors(&zero, &[&text]);
+        assert!(deployment(&[("/spec/replicas", json!(7))]).validate_update(&zero).is_empty());
+    }
+    let warned = |field: &str, value: &str| {
+        let path = format!("/spec/template/spec/{field}");
+        deployment(&[(&path, json!(value))]).warnings().iter().any(|text| text.contains("less than most machines take"))
+    };
+    assert!(warned("creationTimeout", "59s") && warned("healthTimeout", "1s"));
+    assert!(!warned("creationTimeout", "1m") && !warned("drainTimeout", "1s"));
+}
+
+#[test]
+fn a_number_of_replicas_with_a_digit_too_many_is_warned_about() {
+    let of = |replicas: i32| deployment(&[("/spec/replicas", json!(replicas))]);
+    let warning = of(100_000).change_warning(Some(&of(3))).unwrap();
+    assert_eq!(warning, "spec.replicas: 100000 machines are created, and there were 3; is that meant?");
+    for (before, after) in [(3, 100), (20, 200), (500, 5_000), (100_000, 3)] {
+        assert_eq!(of(after).change_warning(Some(&of(before))), None, "{before} to {after}");
+    }
+    assert!(of(101).change_warning(None).is_some() && of(100).change_warning(None).is_none());
+}
+
+#[test]
 fn a_class_must_be_named() {
     assert_errors(
         &deployment(&[("/spec/template/spec/class", json!({}))]),

@@ -32,12 +32,17 @@ pub(super) fn warnings(object: &impl ResourceExt) -> Vec<String> {
     creation_timeout_warning(object).into_iter().chain(unknown_warnings(object)).collect()
 }
 
-/// Warns about an [`annotations::EFFECTIVE_CREATION_TIMEOUT`] that is not a duration.
+/// Warns about an [`annotations::EFFECTIVE_CREATION_TIMEOUT`] that is not a duration, or not a positive one.
 fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
     let key = annotations::EFFECTIVE_CREATION_TIMEOUT;
     let value = object.annotations().get(key)?;
-    let error = value.parse::<GoDuration>().err()?;
-    Some(format!("{}: {value:?} has no effect: it {error}", path(key)))
+    match value.parse::<GoDuration>() {
+        Err(error) => Some(format!("{}: {value:?} has no effect: it {error}", path(key))),
+        Ok(timeout) if timeout <= GoDuration::ZERO => {
+            Some(format!("{}: {value:?} has no effect: it must be greater than 0s", path(key)))
+        }
+        Ok(_) => None,
+    }
 }
 
 /// Warns about an [`annotations::MACHINE_PRIORITY`] that is no integer.

@@ -40,6 +40,10 @@ impl Validate for MachineDeployment {
         (!is_harmless).then(|| FieldError::invalid(path, json!(new_selector), detail))
     }
 
+    fn change_warning(&self, old: Option<&Self>) -> Option<String> {
+        replicas_warning(old.map_or(0, |old| old.spec.replicas), self.spec.replicas)
+    }
+
     fn warnings(&self) -> Vec<String> {
         let mut warnings: Vec<_> = name_warnings(self);
         let labels = self.spec.template.metadata.labels.as_ref();
@@ -59,6 +63,16 @@ impl Validate for MachineDeployment {
         warnings.extend(annotation::health_timeouts_warning(self, &self.spec.template.spec));
         warnings
     }
+}
+
+/// A larger number of replicas gets a warning if it is more than [`MANY_TIMES`] the number before.
+const MANY: i32 = 100;
+const MANY_TIMES: i32 = 10;
+
+/// Warns about a number that may have a digit too many.
+pub(super) fn replicas_warning(before: i32, after: i32) -> Option<String> {
+    let is_jump = after > MANY && after > before.max(0).saturating_mul(MANY_TIMES);
+    is_jump.then(|| format!("spec.replicas: {after} machines are created, and there were {before}; is that meant?"))
 }
 
 /// The error of a name that is too long for the names of its machines.

@@ -1,6 +1,6 @@
 //! Rules of a MachineSet.
 
-use super::{Validate, annotation, local, selector, template};
+use super::{Validate, annotation, local, machine_deployment::replicas_warning, selector, template};
 use crate::MachineSet;
 use crate::field::{FieldError, FieldPath};
 
@@ -11,6 +11,10 @@ impl Validate for MachineSet {
         errors.extend(template::errors(&self.spec.template));
         errors.extend(annotation::deletion_order_error(self));
         errors
+    }
+
+    fn change_warning(&self, old: Option<&Self>) -> Option<String> {
+        replicas_warning(old.map_or(0, |old| old.spec.replicas), self.spec.replicas)
     }
 
     fn warnings(&self) -> Vec<String> {

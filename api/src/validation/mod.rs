@@ -48,4 +48,9 @@ pub trait Validate: Sized {
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
+
+    /// A warning about the change; `old` is absent in a creation.
+    fn change_warning(&self, _old: Option<&Self>) -> Option<String> {
+        None
+    }
 }

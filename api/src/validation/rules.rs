@@ -29,6 +29,12 @@ pub(crate) fn not_negative_duration(duration: &Option<GoDuration>, (): &()) -> R
     Ok(())
 }
 
+/// An optional timeout. One of zero would be over before it begins.
+pub(crate) fn positive_duration(duration: &Option<GoDuration>, context: &()) -> Result {
+    not_negative_duration(duration, context)?;
+    if *duration == Some(GoDuration::ZERO) { Err(Error::new("must be greater than 0s")) } else { Ok(()) }
+}
+
 pub(crate) fn condition_types(text: &Option<String>, (): &()) -> Result {
     let mut types = text.iter().flat_map(|text| text.split(',')).map(str::trim);
     let is_list = types.all(|name| name.is_empty() || metadata::is_qualified_name(name));

@@ -1,6 +1,7 @@
 //! Templates of machines and of nodes.
 
 use super::MOST_ERRORS;
+use crate::GoDuration;
 use crate::common::{NodeTemplate, NodeTemplateSpec, Taint};
 use crate::field::{FieldError, FieldPath};
 use crate::machine::MachineSpec;
@@ -8,6 +9,7 @@ use crate::machine::MachineTemplate;
 use crate::validation::metadata;
 use serde_json::json;
 use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
 
 /// The only kind of class there is. machine-controller-manager once had one for each provider.
 const CLASS_KIND: &str = "MachineClass";
@@ -89,7 +91,12 @@ fn taint_errors(taint: &Taint, path: &FieldPath) -> Vec<FieldError> {
     errors
 }
 
-/// Warnings about fields without effect in the spec of a machine.
+/// Whether a timeout is shorter than VMs take to boot, or kubelets to report.
+fn is_short(timeout: GoDuration) -> bool {
+    !timeout.is_negative() && timeout.to_std() < Duration::from_mins(1)
+}
+
+/// Warnings about fields that hardly work as meant in the spec of a machine.
 pub(super) fn warnings(spec: &MachineSpec, path: &str) -> Vec<String> {
     let mut warnings = Vec::new();
     let kind = spec.class.kind.as_str();
@@ -100,6 +107,11 @@ pub(super) fn warnings(spec: &MachineSpec, path: &str) -> Vec<String> {
     if spec.node_template.spec != used {
         warnings.push(format!("{path}.nodeTemplate.spec: only taints are copied to the Node"));
     }
+    let timeouts = [("creationTimeout", spec.creation_timeout), ("healthTimeout", spec.health_timeout)];
+    let short = timeouts.into_iter().filter_map(|(field, timeout)| Some((field, timeout.filter(|it| is_short(*it))?)));
+    warnings.extend(short.map(|(field, timeout)| {
+        format!("{path}.{field}: {timeout} is less than most machines take, which then fail and are replaced")
+    }));
     let spaced = spec.node_conditions.iter().flat_map(|text| text.split(',')).any(|name| name.trim() != name);
     if spaced {
         warnings.push(format!(

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use kube::{
     Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
 use nodewright_runtime::{error::with_causes, leadership::Leadership, request};
 
@@ -74,9 +74,18 @@ fn incluster(flag: &'static str) -> Result<Config, ClusterError> {
 
 async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterError> {
     let failed = |message| ClusterError::Kubeconfig { flag, file: file.to_owned(), message };
-    let kubeconfig = Kubeconfig::read_from(Path::new(file)).map_err(|error| failed(one_line(&error)))?;
+    let kubeconfig = Kubeconfig::read_from(Path::new(file)).map_err(|error| failed(without_content(&error)))?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     config.map_err(|error| failed(one_line(&error)))
+}
+
+/// What is wrong with a file, without a line of it: it may be a Secret.
+fn without_content(error: &KubeconfigError) -> String {
+    let KubeconfigError::Parse(error) = error else { return one_line(error) };
+    match error.location() {
+        Some(at) => format!("it is not a kubeconfig: see line {}, column {}", at.line(), at.column()),
+        None => "it is not a kubeconfig".to_owned(),
+    }
 }
 
 fn client(flag: &'static str, mut config: Config, leadership: &Leadership) -> Result<Client, ClusterError> {
@@ -88,4 +97,24 @@ fn client(flag: &'static str, mut config: Config, leadership: &Leadership) -> Re
 /// The text of an error and its causes, in one line.
 pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
     with_causes(error).replace('\n', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_that_is_no_kubeconfig_is_not_quoted() {
+        for text in ["users:\n- name: a\n  user: {token: [hunter2}\n", "users: hunter2\n", "hunter2", "\u{0}hunter2: {"]
+        {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            let path = file.path().to_str().unwrap();
+            let error = from_file(TARGET, path).await.err().unwrap().to_string();
+            assert!(error.contains(path) && error.contains("not a kubeconfig"), "{error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
 }

@@ -192,10 +192,10 @@ pub(crate) struct ElectionFlags {
 #[command(next_help_heading = "Machines")]
 pub(crate) struct MachineFlags {
     /// Time from the creation of a machine until its Node must be healthy.
-    #[arg(long, default_value = "20m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "20m", value_parser = period, value_name = "DURATION")]
     pub(crate) machine_creation_timeout: Duration,
     /// Time from phase Unknown to Failed.
-    #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
+    #[arg(long, default_value = "10m", value_parser = period, value_name = "DURATION")]
     pub(crate) machine_health_timeout: Duration,
     /// Time from the deletion of a machine until its Pods are deleted by force.
     #[arg(long, default_value = "2h", value_parser = duration, value_name = "DURATION")]

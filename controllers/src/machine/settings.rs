@@ -93,7 +93,8 @@ impl CallLimits {
 impl Settings {
     pub(super) fn creation_timeout_of(&self, machine: &Machine) -> Duration {
         let effective = annotation(machine, annotations::EFFECTIVE_CREATION_TIMEOUT);
-        let effective = effective.and_then(|text| text.parse::<GoDuration>().ok());
+        let effective =
+            effective.and_then(|text| text.parse::<GoDuration>().ok()).filter(|own| *own > GoDuration::ZERO);
         let own = effective.as_ref().or(machine.spec.creation_timeout.as_ref());
         own.map_or(self.creation_timeout, |own| own.to_std())
     }

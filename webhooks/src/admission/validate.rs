@@ -36,7 +36,8 @@ pub(super) fn object<T: Validate + DeserializeOwned + ResourceExt>(
     let old = old_object::<T>(request);
     let errors = errors(&new, old.as_ref(), further);
     let refusal = (!errors.is_empty()).then(|| refusal::invalid(kind, name(request, &new), &errors));
-    let warnings = new.warnings().into_iter().map(clip).collect();
+    let of_change = new.change_warning(old.as_ref());
+    let warnings = new.warnings().into_iter().chain(of_change).map(clip).collect();
     (Response { refusal, warnings, ..Response::default() }, trace)
 }
 

@@ -218,6 +218,14 @@ fn parse_levels(levels: &str) -> Result<EnvFilter, TelemetryError> {
     let wrong = |error: &dyn std::fmt::Display| TelemetryError::Levels(levels.to_owned(), error.to_string());
     // Parse the configured levels alone first, so that the error is about them.
     EnvFilter::builder().parse(levels).map_err(|error| wrong(&error))?;
+    // A single word would be the name of a target, of which all is logged.
+    let is_level = |word: &str| word.parse::<LevelFilter>().is_ok();
+    let is_word = |directive: &&str| directive.chars().all(char::is_alphanumeric) && !directive.is_empty();
+    if let Some(word) = levels.split(',').map(str::trim).filter(is_word).find(|word| !is_level(word)) {
+        return Err(wrong(&format!(
+            "{word:?} is no level: use off, error, warn, info, debug or trace, or `target=level`"
+        )));
+    }
     filter.parse(format!("{QUIET},{levels}")).map_err(|error| wrong(&error))
 }
 

@@ -212,3 +212,14 @@ async fn what_cannot_work_is_refused() {
     let error = refused(|config| config.endpoint = Some("not a url".into()));
     assert!(error.contains("say for example http://collector:4317"), "{error}");
 }
+
+#[test]
+fn a_word_that_is_no_level_is_refused() {
+    for levels in ["loud", "info,loud", "inf"] {
+        let error = parse_levels(levels).err().unwrap().to_string();
+        assert!(error.contains("is no level: use off, error, warn, info, debug or trace"), "{error}");
+    }
+    for levels in ["info", "OFF", "info,nodewright_runtime=debug", "nodewright_runtime=trace", "", "warn,a::b"] {
+        assert!(parse_levels(levels).is_ok(), "{levels}");
+    }
+}
