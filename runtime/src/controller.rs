@@ -34,6 +34,8 @@ use crate::{
 pub trait Controller: Send + Sync + Sized + 'static {
     /// The name in field managers, metric labels and spans: lower case with dashes.
     const NAME: &'static str;
+    /// The reason of waits for the answer of a call outside Kubernetes. The log has the call instead, if it lasts.
+    const CALL_WAIT: &'static str = "";
     /// The kind that the controller reconciles; one controller per kind.
     type Primary: Kind;
     /// What a plan may see: `Arc`s taken from the caches at one moment.

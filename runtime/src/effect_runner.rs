@@ -1,10 +1,10 @@
 //! Runs calls outside Kubernetes, concurrently with the reconciles.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
@@ -18,6 +18,8 @@ use nodewright_observability::metrics::Metrics;
 
 /// The group of all calls of a controller.
 const ALL: &str = "";
+/// A call without an answer for so long is logged: most are answered at once.
+const WORTH_LOGGING: Duration = Duration::from_secs(1);
 
 pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::Outcome> + Send + Sync>;
 
@@ -93,9 +95,15 @@ impl<E: Effect> EffectRunner<E> {
         let (perform, asked, leadership) = (self.perform.clone(), effect.clone(), self.leadership.clone());
         let call = async move { perform(asked).await };
         let mut call = tokio::spawn(async move { leadership.run(call).await }.in_current_span());
+        let lasting = async {
+            sleep(WORTH_LOGGING.min(limit)).await;
+            tracing::info!(call = effect.name(), "a call has not answered within {WORTH_LOGGING:?}");
+            sleep(limit.saturating_sub(WORTH_LOGGING)).await;
+        };
         let ended = tokio::select! {
             biased;
-            ended = timeout(limit, &mut call) => ended,
+            ended = &mut call => Ok(ended),
+            () = lasting => Err(()),
             () = self.leadership.ended() => {
                 call.abort();
                 return None;
@@ -111,7 +119,7 @@ impl<E: Effect> EffectRunner<E> {
                 tracing::error!(%panic, "a call panicked");
                 effect.timeout_outcome()
             }
-            Err(_) => {
+            Err(()) => {
                 call.abort();
                 tracing::warn!(?limit, "a call did not answer in time");
                 effect.timeout_outcome()

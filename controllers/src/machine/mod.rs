@@ -57,6 +57,7 @@ use self::{
         WAITING_BY_SET,
     },
     decision::Scope,
+    provider::CALLING,
     snapshot::{Snapshot, is_forced, needs_class},
 };
 use crate::shared::{
@@ -84,6 +85,7 @@ pub struct MachineController {
 
 impl Controller for MachineController {
     const NAME: &'static str = "machine";
+    const CALL_WAIT: &'static str = CALLING;
     type Primary = Machine;
     type Snapshot = Snapshot;
     type Effect = Call;

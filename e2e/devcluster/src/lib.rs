@@ -21,6 +21,7 @@
 //!
 //! The daemon starts all other processes. They end with it, even when it is killed. `run` is a daemon in the foreground.
 
+mod clock_shift;
 mod cloud;
 pub mod commands;
 mod control_socket;
@@ -41,6 +42,7 @@ mod view;
 mod webhook_probe;
 
 pub use self::{
+    clock_shift::shifted_clock,
     cloud::Provider,
     controllers::Controllers,
     devcluster::{Devcluster, DevclusterOptions, NAMESPACE},

@@ -304,7 +304,7 @@ impl<C: Controller> Reconciler<C> {
         let begun = memory.begun(&plan.waits, now);
         if !begun.is_empty() {
             let _entered = Subject::new::<C>(key, owner, &plan).line().entered();
-            for Wait { reason, message, .. } in begun {
+            for Wait { reason, message, .. } in begun.into_iter().filter(|wait| wait.reason != C::CALL_WAIT) {
                 tracing::info!(reason, "waiting: {}", clip_to(LONGEST_LINE, message.as_str()));
             }
         }

@@ -9,6 +9,7 @@ mod objects;
 mod reviews;
 mod statuses;
 mod target;
+mod time;
 
 use std::time::Instant;
 
@@ -44,10 +45,12 @@ enum Attack {
     Percentages,
     MadeUpOwners,
     LargeStatuses,
+    Clock,
+    ShortTimeouts,
 }
 
 impl Attack {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 10] = [
         Self::IdleConnections,
         Self::BadInput,
         Self::LargeReviews,
@@ -56,6 +59,8 @@ impl Attack {
         Self::Percentages,
         Self::MadeUpOwners,
         Self::LargeStatuses,
+        Self::Clock,
+        Self::ShortTimeouts,
     ];
 
     fn name(self) -> &'static str {
@@ -68,6 +73,8 @@ impl Attack {
             Self::Percentages => "percentages",
             Self::MadeUpOwners => "made-up-owners",
             Self::LargeStatuses => "large-statuses",
+            Self::Clock => "clock",
+            Self::ShortTimeouts => "short-timeouts",
         }
     }
 
@@ -81,6 +88,8 @@ impl Attack {
             Self::Percentages => objects::percentages(target).await,
             Self::MadeUpOwners => objects::made_up_owners(target).await,
             Self::LargeStatuses => statuses::large(target).await,
+            Self::Clock => time::clock_ahead(target).await,
+            Self::ShortTimeouts => time::short_timeouts(target).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The devcluster that is attacked.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use http::{Method, Request, StatusCode};
 use kube::{Client, Config, client::Body};
@@ -8,7 +8,9 @@ use serde_json::Value;
 
 use nodewright_e2e_cloud::CloudClient;
 use nodewright_e2e_control_plane::ControlPlaneError;
-use nodewright_e2e_devcluster::{Devcluster, DevclusterOptions, ManagerProcess, NAMESPACE, machines::wait_for_running};
+use nodewright_e2e_devcluster::{
+    Devcluster, DevclusterOptions, ManagerOptions, ManagerProcess, NAMESPACE, machines::wait_for_running,
+};
 
 use crate::{
     error::BenchError,
@@ -111,6 +113,45 @@ impl Target {
             kube::Error::Api(status) => status.message,
             error => error.to_string(),
         })
+    }
+
+    /// Starts a second manager, without webhooks, for the objects of another namespace. Its leases are there.
+    pub(crate) async fn neighbour(
+        &self,
+        namespace: &str,
+        environment: Vec<(String, String)>,
+        flags: &[&str],
+    ) -> Result<ManagerProcess, String> {
+        let plane = self.set.control_plane();
+        let options = ManagerOptions {
+            name: format!("manager-{namespace}"),
+            namespace: namespace.to_owned(),
+            environment,
+            ..ManagerOptions::new(plane.kubeconfig_path(), self.set.cloud().url())
+        };
+        let options = options.without_webhooks().with_flags(flags.iter().copied());
+        ManagerProcess::start_on(plane, options).await.map_err(|error| error.to_string())
+    }
+
+    /// The directory of its files.
+    pub(crate) fn directory(&self) -> &Path {
+        self.set.control_plane().directory()
+    }
+
+    /// Applies objects as administrator, each with its own namespace. Returns what kubectl says.
+    pub(crate) async fn apply(&self, objects: &[Value]) -> Result<String, String> {
+        let list = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});
+        let file = tempfile::NamedTempFile::new_in(self.directory()).map_err(|error| error.to_string())?;
+        std::fs::write(file.path(), list.to_string()).map_err(|error| error.to_string())?;
+        let arguments = ["apply", "--server-side", "--filename"].map(Path::new).into_iter().chain([file.path()]);
+        self.set.control_plane().kubectl(arguments).await.map_err(|error| error.to_string())
+    }
+
+    /// What kubectl prints in another namespace.
+    pub(crate) async fn kubectl_in(&self, namespace: &str, arguments: &[&str]) -> Result<String, String> {
+        let of_namespace = ["--namespace", namespace];
+        let all = arguments.iter().chain(&of_namespace);
+        self.set.control_plane().kubectl(all).await.map_err(|error| error.to_string())
     }
 
     pub(crate) async fn scale(&self, machines: usize) -> Result<(), String> {
