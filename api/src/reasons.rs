@@ -26,6 +26,8 @@ pub mod machine_deployment {
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// `Stalled`, and an event of a Lease, ours: the clocks of the controller manager and of an API server differ.
     pub const CLOCK_SKEW: &str = "ClockSkew";
+    /// `Stalled`, ours: a MachineSet was sized for a newer generation, and no quorum read has said yet that there is none.
+    pub const OLD_VIEW: &str = "OldView";
 }
 
 /// Reasons of the conditions of a MachineSet.

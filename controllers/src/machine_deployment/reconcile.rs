@@ -130,12 +130,7 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     }
     let mut plan = Plan::idle();
     if let Some(newer) = snapshot.newer_generation() {
-        // This snapshot is older than a generation that was acted on: planning from it would undo newer decisions.
-        let seen = deployment.metadata.generation.unwrap_or_default();
-        let remedy = format!("if annotation {} of a machine set is wrong, remove it", annotations::SIZED_FOR);
-        let text = format!("its machine sets were sized for generation {newer}, and {seen} is seen here; {remedy}");
-        plan.wait("OldView", text);
-        return plan;
+        return from_an_old_view(scope, newer);
     }
     // What comes first, unless the API server refuses it: then it is tried again after everything else.
     let mut refused: Vec<Vec<Planned<Never>>> = vec![];
@@ -173,6 +168,44 @@ fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
     }
     plan.append(change(scope));
     plan.stages.extend(refused.into_iter().filter(|stage| !stage.is_empty()));
+    plan
+}
+
+/// How long the confirmation that no newer generation exists may take before the status tells that it is awaited.
+const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+
+/// A set was sized for a generation that is newer than the one in this snapshot. Mostly the snapshot is old, and planning from it
+/// would undo newer decisions. After a restore of etcd that generation is gone: a quorum read that returns this very version of the
+/// deployment proves it, and the sets get the note of the present generation.
+fn from_an_old_view(scope: &Scope<'_>, newer: i64) -> Plan<Never> {
+    let (snapshot, deployment) = (scope.snapshot, scope.deployment);
+    let mut plan = Plan::idle();
+    let seen = deployment.metadata.generation.unwrap_or_default();
+    let text = format!(
+        "its machine sets were sized for generation {newer}, and {seen} is seen here: nothing is done until the API server \
+         confirms that {seen} is the newest, as after a restore of etcd. To go on without: remove annotation {} of the machine sets",
+        annotations::SIZED_FOR
+    );
+    let since = scope.context.waiting_since(reasons::OLD_VIEW);
+    plan.wait(reasons::OLD_VIEW, text.as_str());
+    if scope.context.now.duration_since(since) >= CONFIRMED_WITHIN {
+        let told = stalled(scope, reasons::OLD_VIEW, (reasons::OLD_VIEW, text));
+        if told.steps().next().is_some() {
+            // Alone: it makes another version of the deployment, which the confirmation would not recognize.
+            return told;
+        }
+        plan.wake = told.wake;
+    } else {
+        plan.wake_at(since.checked_add(CONFIRMED_WITHIN).unwrap_or(scope.context.now));
+    }
+    plan.then("is there really no newer generation?", Step::confirm_unchanged(CONTROL, deployment));
+    let size = |view: &SetView| {
+        let mut part = SetPart::extract(view.set.as_ref());
+        part.sized_for(deployment);
+        let step = Step::apply_if_unchanged(CONTROL, view.set.as_ref(), &part)?;
+        Some(Planned { why: "the generation that it was sized for is gone".into(), step })
+    };
+    plan.stage(snapshot.sets.iter().filter(|view| snapshot.is_sized_for_newer(view)).filter_map(size));
     plan
 }
 

@@ -142,7 +142,8 @@ impl SetPart {
         all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
     }
 
-    fn sized_for(&mut self, deployment: &MachineDeployment) {
+    /// Notes the generation of the deployment that its size follows from.
+    pub(super) fn sized_for(&mut self, deployment: &MachineDeployment) {
         let generation = deployment.metadata.generation.unwrap_or_default();
         let text = format!("{}/{generation}", uid(deployment));
         self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);

@@ -114,13 +114,19 @@ impl Snapshot {
 
     /// The generation for which one of the sets was sized, if it is newer than the one in this snapshot.
     pub(super) fn newer_generation(&self) -> Option<i64> {
-        let deployment = self.deployment.as_ref();
-        let of = |view: &SetView| {
-            let (of, generation) = annotation(view.set.as_ref(), annotations::SIZED_FOR)?.rsplit_once('/')?;
-            generation.parse::<i64>().ok().filter(|_| of == uid(deployment))
-        };
-        let newest = self.sets.iter().filter_map(of).max()?;
-        (newest > deployment.metadata.generation.unwrap_or_default()).then_some(newest)
+        let newest = self.sets.iter().filter_map(|view| self.sized_for(view)).max()?;
+        (newest > self.deployment.metadata.generation.unwrap_or_default()).then_some(newest)
+    }
+
+    /// Whether a set was sized for a generation that is newer than the one in this snapshot.
+    pub(super) fn is_sized_for_newer(&self, view: &SetView) -> bool {
+        self.sized_for(view) > Some(self.deployment.metadata.generation.unwrap_or_default())
+    }
+
+    /// The generation of this deployment for which a set was sized.
+    fn sized_for(&self, view: &SetView) -> Option<i64> {
+        let (of, generation) = annotation(view.set.as_ref(), annotations::SIZED_FOR)?.rsplit_once('/')?;
+        generation.parse::<i64>().ok().filter(|_| of == uid(self.deployment.as_ref()))
     }
 
     pub(super) fn staying(&self) -> impl DoubleEndedIterator<Item = &SetView> {

@@ -16,7 +16,7 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     effect::{Never, Outcomes},
     object::{Kind, ObjectRef, ResourceType},
-    plan::{Context, Failure, FailureClass, Note, Plan, Step, StepVerb},
+    plan::{Context, Failure, FailureClass, Note, Plan, Step, StepVerb, Waiting},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
@@ -53,6 +53,7 @@ pub(crate) struct Cluster {
     pub(crate) cached: Option<Arc<Value>>,
     pub(crate) status_written: Option<Timestamp>,
     notes: Vec<Note>,
+    pub(crate) waits: Vec<Waiting>,
     pub(crate) failure: Option<Failure>,
     pub(crate) events: Vec<String>,
     pub(crate) full_schema: bool,
@@ -86,6 +87,7 @@ impl Cluster {
             cached: None,
             status_written: None,
             notes: vec![],
+            waits: vec![],
             failure: None,
             events: vec![],
             full_schema: true,
@@ -212,6 +214,7 @@ impl Cluster {
         let context = Context {
             failure: self.failure.as_ref(),
             notes: &self.notes,
+            waits: &self.waits,
             status_written: self.status_written,
             ..Context::new(now, &outcomes)
         };
@@ -229,6 +232,13 @@ impl Cluster {
             self.notes = notes.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
         }
         for planned in plan.steps() {
+            if let Step::ConfirmUnchanged(at) = &planned.step {
+                let live = self.live()["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
+                if at.clone().if_unchanged().version() != live {
+                    return false;
+                }
+                continue;
+            }
             self.runtime
                 .block_on(self.send(&planned.step, "machine-deployment"))
                 .unwrap_or_else(|error| panic!("{planned:?}: {error}"));
@@ -448,6 +458,7 @@ pub(crate) fn kinds(plan: &Plan<Never>) -> Vec<String> {
         Step::Create { key, .. } => format!("create {}", key.name),
         Step::Edit { at, .. } => format!("edit {}", at.resource().kind),
         Step::Confirm(at) => format!("confirm {}", at.resource().kind),
+        Step::ConfirmUnchanged(at) => format!("confirm unchanged {}", at.resource().kind),
         Step::Delete(target) => format!("delete {}", target.key().name),
         other => format!("{other:?}"),
     };

@@ -1,6 +1,8 @@
 //! When the sets get which size.
 
+use jiff::SignedDuration;
 use nodewright_api::Machine;
+use nodewright_runtime::plan::Waiting;
 use serde_json::json;
 
 use super::cluster::{Cluster, kinds};
@@ -116,14 +118,54 @@ fn who_has_seen_an_older_deployment_than_its_sets_leaves_them_alone() {
     // Another manager whose cache lags: it would delete two machines.
     cluster.cached = Some(old);
     let plan = cluster.plan();
-    assert!(plan.is_idle(), "{:?}", kinds(&plan));
-    assert_eq!(plan.waits[0].reason, "OldView");
+    assert_eq!(kinds(&plan), ["confirm unchanged MachineDeployment", "apply MachineSet"]);
+    assert_eq!((plan.waits[0].reason, plan.stages[0].len()), ("OldView", 1), "nothing is sent beside the question");
+    cluster.act();
+    assert_eq!(cluster.replicas(), [5], "there is a newer version: the rest of the plan is not carried out");
     // The generation of a restored deployment starts at 1 again: the generations noted for its predecessor mean nothing.
     cluster.cached = None;
     cluster.change("/spec/replicas", json!(3));
     cluster.edit_sets(|set| set["metadata"]["annotations"]["nodewright.dev/sized-for"] = "uid-before/7".into());
     cluster.settle();
     assert_eq!(cluster.replicas(), [3]);
+}
+
+/// As after a restore of etcd under a manager that had seen a newer generation, and wrote it to a restored set.
+#[test]
+fn a_generation_that_a_restore_has_undone_holds_nobody_up() {
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
+    let uid = cluster.live()["metadata"]["uid"].as_str().unwrap().to_owned();
+    let is_noted = |cluster: &Cluster, text: &str| {
+        let (_, set) = cluster.only_set();
+        set["metadata"]["annotations"]["nodewright.dev/sized-for"] == text
+    };
+    let newer = format!("{uid}/99");
+    cluster.edit_sets(|set| {
+        set["metadata"]["annotations"]["nodewright.dev/sized-for"] = newer.as_str().into();
+        set["spec"]["replicas"] = 1.into();
+    });
+    cluster.settle();
+    assert_eq!(cluster.replicas(), [3], "the deployment counts");
+    assert!(!is_noted(&cluster, &newer) && cluster.condition("Stalled").is_none());
+}
+
+#[test]
+fn while_nobody_confirms_that_a_newer_generation_is_gone_the_deployment_is_stalled() {
+    let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
+    let uid = cluster.live()["metadata"]["uid"].as_str().unwrap().to_owned();
+    cluster.edit_sets(|set| set["metadata"]["annotations"]["nodewright.dev/sized-for"] = format!("{uid}/99").into());
+    let begun = cluster.now();
+    cluster.waits = vec![Waiting::new("OldView", begun)];
+    assert_eq!(kinds(&cluster.plan())[0], "confirm unchanged MachineDeployment", "at first it is only asked");
+    cluster.set_now(begun + SignedDuration::from_secs(10));
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
+    cluster.act();
+    assert_eq!(cluster.reason("Stalled"), "OldView");
+    let message = cluster.condition("Stalled").unwrap()["message"].to_string();
+    assert!(message.contains("generation 99") && message.contains("restore of etcd"), "{message}");
+    assert_eq!(kinds(&cluster.plan())[0], "confirm unchanged MachineDeployment", "it is asked again");
+    cluster.settle();
+    assert!(cluster.condition("Stalled").is_none());
 }
 
 #[test]
