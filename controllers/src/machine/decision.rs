@@ -67,6 +67,11 @@ impl<'a> Scope<'a> {
         self.whole_creation_deadline().is_some_and(|deadline| deadline <= self.now())
     }
 
+    /// When the creation timeout ends, without what this process adds for outages that it has seen: for texts.
+    pub(super) fn announced_creation_deadline(&self) -> Option<Timestamp> {
+        self.settings.creation_deadline(self.machine)
+    }
+
     /// No Node can join while an API server is away: then it has the time to, once that is back.
     fn whole_creation_deadline(&self) -> Option<Timestamp> {
         let deadline = self.settings.creation_deadline(self.machine)?;

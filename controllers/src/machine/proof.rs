@@ -57,7 +57,8 @@ fn failed(provider: &Provider<'_>, answer: &Answer<'_>, error: &DriverError) -> 
     let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
     let draft = scope.status().condition(kind, false, code, error.message.clone());
     let message = format!("{error}; until it says whose VM it is nothing is done; next attempt at {due}");
-    Stage::step("the provider has not said whose VM it is", draft.step()).and_wait(code, message).waking_at(due)
+    let step = draft.told_of(answer, scope);
+    Stage::step("the provider has not said whose VM it is", step).and_wait(code, message).waking_at(due)
 }
 
 /// The Machine is judged as one without a Node, unless a Node with the VM's id is ready: then probably the wrong provider was

@@ -103,7 +103,8 @@ impl<'a> Provider<'a> {
              provider asks for fewer"
                 .to_owned()
         } else {
-            format!("the provider has not answered since {:.0}", known.begun)
+            // Not since when: two managers would tell two times. The condition has that of its transition.
+            format!("the provider has not answered a call yet; it has {:?} for it", self.request.deadline)
         })
     }
 

@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachinePhase, OperationState, OperationType, annotations, conditions, labels, operations, reasons,
 };
@@ -172,7 +171,7 @@ pub(super) fn foreign(provider: &Provider<'_>, answer: &Answer<'_>, error: &Driv
     };
     let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, error) } else { scope.status() };
     let (reason, message) = (reasons::machine::PROVIDER_ID_MISMATCH, error.message.as_str());
-    Stage::reporting("the VM is another's", draft.foreign(error).step(), scope.warning(reason, message))
+    Stage::reporting("the VM is another's", draft.foreign(error).told_of(answer, scope), scope.warning(reason, message))
         .and_wait(reason, message)
         .waking_at(due)
         .waking_at(scope.creation_deadline())
@@ -186,22 +185,27 @@ fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverErro
     let draft = back_off(scope, error);
     // An attempt that ends like the one before it is no news.
     let is_news = draft.clone().step().is_some();
-    let draft = draft.condition(kind, false, code, format!("{}{}", error.message, outlook(scope, due, pause)));
-    let mut stage = Stage::step("the provider refused", draft.step());
+    let draft = draft.condition(kind, false, code, format!("{}{}", error.message, outlook(scope, error)));
+    let step = draft.told_of(answer, scope);
+    let is_news = is_news && step.is_some();
+    let mut stage = Stage::step("the provider refused", step);
     if is_news {
         stage = stage.telling(scope.warning(reasons::machine::FAILED_PROVISION, refusal(scope, error)));
     }
     stage.and_wait(code, format!("{error}; next attempt at {due}")).waking_at(due).waking_at(scope.creation_deadline())
 }
 
-/// What follows a refusal, unless it follows soon: it costs a write for each attempt. The last operation goes without, because
+/// What ends the wait after a refusal, unless it ends soon. It follows from the object, the answer and the settings alone: a time of
+/// this process would be replaced by that of another manager, again and again. The last operation goes without, because
 /// `status.failedMachines` of sets and deployments has its text.
-fn outlook(scope: &Scope<'_>, due: Timestamp, pause: Duration) -> String {
-    match scope.creation_deadline() {
-        _ if pause <= PASSING || scope.is_creation_overdue() => String::new(),
-        Some(deadline) if deadline <= due => format!("; without a VM it is given up at {deadline:.0}"),
-        _ => format!("; next attempt at {due:.0}"),
+fn outlook(scope: &Scope<'_>, error: &DriverError) -> String {
+    let longest = creation_pause(error, u32::MAX, scope.settings);
+    if longest <= PASSING || scope.is_creation_overdue() {
+        return String::new();
     }
+    let end = scope.announced_creation_deadline();
+    let end = end.map(|at| format!("; without a VM it is given up at {at:.0}")).unwrap_or_default();
+    format!("; it is tried again within {longest:?}{end}")
 }
 
 fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {

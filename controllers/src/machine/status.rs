@@ -9,7 +9,7 @@ use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, Opera
 use nodewright_driver::Instance;
 use nodewright_runtime::{clip::clip, plan::Step};
 
-use super::calls::Call;
+use super::{calls::Call, decision::Scope, provider::Answer};
 use crate::shared::{CONTROL, node::Node, status_writer::StatusPart};
 
 /// The most conditions that are copied from a Node. A kubelet can write any number.
@@ -147,6 +147,30 @@ impl<'a> StatusDraft<'a> {
         }
         Step::apply(CONTROL, self.machine, &StatusPart::<Machine> { status: self.status })
     }
+}
+
+impl StatusDraft<'_> {
+    /// The write that reports an answer of the provider: once for each answer, unless more than texts has changed. Another manager
+    /// without leader election gets answers of its own, with other texts, and the two would overwrite each other without end.
+    pub(super) fn told_of(self, answer: &Answer<'_>, scope: &Scope<'_>) -> Option<Step<Call>> {
+        let is_told = scope.context.status_written.is_some_and(|written| written >= answer.ended);
+        let known = self.machine.status.as_ref().map(headlines);
+        self.clone().step().filter(|_| !is_told || known != Some(headlines(&self.status)))
+    }
+}
+
+/// A status without texts and times.
+fn headlines(status: &MachineStatus) -> MachineStatus {
+    let mut own = status.clone();
+    own.last_operation.description.clear();
+    own.last_operation.last_update_time = None;
+    own.last_known_state.clear();
+    own.conditions.retain(is_own);
+    for condition in &mut own.conditions {
+        (condition.message, condition.last_transition_time) = (None, None);
+    }
+    own.conditions.sort_by(|a, b| a.type_.cmp(&b.type_));
+    own
 }
 
 pub(super) fn since(machine: &Machine, kind: &str) -> Option<Timestamp> {

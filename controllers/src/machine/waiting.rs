@@ -1,6 +1,7 @@
 //! What a Machine waits for, in its status: a wait that lasts is told there, not in the log alone.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, conditions};
 use nodewright_runtime::{
     clip::clip,
@@ -39,6 +40,10 @@ pub(super) fn told(scope: &Scope<'_>, mut plan: Plan<Call>) -> Plan<Call> {
     if is_known || again.is_some() {
         return plan;
     }
+    if let Some(until) = known.filter(|_| text.is_none()).and_then(|known| kept_for_another(scope, known)) {
+        plan.wake_at(until);
+        return plan;
+    }
     let kind = conditions::machine::WAITING;
     let draft = match text {
         Some((reason, message)) => scope.status().condition(kind, true, reason, message),
@@ -60,6 +65,14 @@ fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan<Call>) -> (Option<&'a Wait>, Opt
         }
     }
     (None, next)
+}
+
+/// Until when a wait for an answer stays in the status that this process has not told: another manager without leader election
+/// may have a call of its own in progress, and would tell it again.
+fn kept_for_another(scope: &Scope<'_>, known: &NodeCondition) -> Option<Timestamp> {
+    let told = known.last_transition_time.as_ref().filter(|_| known.reason.as_deref() == Some(CALLING))?.0;
+    let is_own = scope.context.status_written.is_some_and(|written| written >= told);
+    scope.pause_end(told, scope.driver.deadline()).filter(|_| !is_own)
 }
 
 /// Since when the wait lasts. That for an answer begins with the call.

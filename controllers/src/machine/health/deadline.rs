@@ -17,6 +17,8 @@ use crate::{
 
 /// A deadline that moves by no more is not written again.
 const SAME_TIME: SignedDuration = SignedDuration::from_secs(5);
+/// The reason of a deadline that waits for a report of the kubelet.
+const REPORT_AWAITED: &str = "ReportAwaited";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deadline {
@@ -74,7 +76,7 @@ impl Deadline {
         let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Progress::Unannounced };
         if self.at.max(known) <= now {
             Progress::Over
-        } else if known.duration_since(self.at).abs() <= SAME_TIME {
+        } else if known.duration_since(self.at).abs() <= SAME_TIME || is_anothers(scope, known) {
             Progress::Until(self.at.max(known))
         } else {
             Progress::Unannounced
@@ -84,7 +86,7 @@ impl Deadline {
     pub(super) fn reason(self) -> &'static str {
         match self.cause {
             Cause::Timeout => "Unhealthy",
-            Cause::ReportAwaited => "ReportAwaited",
+            Cause::ReportAwaited => REPORT_AWAITED,
             Cause::VmGone => VM_NOT_FOUND,
         }
     }
@@ -125,6 +127,16 @@ fn timeouts(scope: &Scope<'_>) -> HealthTimeouts {
     };
     let text = annotation(scope.machine, key).or_else(of_set);
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+/// Whether another manager, which connected at another time, gave the kubelet the time to report until `known`. That is kept while
+/// it is plausible: two managers without leader election would otherwise write their own times without end.
+fn is_anothers(scope: &Scope<'_>, known: Timestamp) -> bool {
+    let said = scope.machine.condition(conditions::machine::HEALTH_TIMEOUT).and_then(|said| said.reason.as_deref());
+    let connected = scope.context.connected_since;
+    let own = connected.saturating_add(REPORTS_WITHIN).unwrap_or(Timestamp::MAX);
+    let latest = scope.now().saturating_add(REPORTS_WITHIN).unwrap_or(Timestamp::MAX);
+    said == Some(REPORT_AWAITED) && known.duration_since(own).abs() > SAME_TIME && known <= latest
 }
 
 impl StatusDraft<'_> {

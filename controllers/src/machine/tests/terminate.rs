@@ -66,7 +66,7 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
     assert_eq!(plan.wake, Some(held.now + SignedDuration::from_secs(20)));
     let drained = status_of(&plan)["conditions"][1].clone();
     assert_eq!((drained["type"].as_str(), drained["status"].as_str()), (Some("Drained"), Some("False")));
-    let message = "pod default/p is not evicted since 2026-06-01T12:00:00Z: needs 2; pods that are left are deleted without grace \
+    let message = "pod default/p is not evicted: needs 2; pods that are left are deleted without grace \
                    at 2026-06-01T13:59:00Z";
     assert_eq!(drained["message"], message);
     assert_eq!(plan.events[0].reason, "EvictionRefused");

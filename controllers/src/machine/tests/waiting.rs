@@ -90,8 +90,26 @@ fn a_call_that_waits_for_its_turn_is_told_from_one_that_is_not_answered() {
     assert!(wait(&scene).1.contains("--*-concurrency"));
     let call = scene.call(Verb::Create);
     assert!(!scene.outcomes.started(&call, scene.now));
-    let answer = "the provider has not answered since 2026-06-01T12:00:00Z";
-    assert_eq!(wait(&scene), ("CallingProvider", answer.to_owned()));
+    let (reason, text) = wait(&scene);
+    assert_eq!(reason, "CallingProvider");
+    assert!(text.starts_with("the provider has not answered a call yet") && !text.contains("2026"), "{text}");
+}
+
+/// Two managers without leader election: one waits for an answer, the other has none to wait for.
+#[test]
+fn the_wait_of_another_manager_stays_in_the_status_as_long_as_its_call_may_last() {
+    let told = |seconds_ago: i64| {
+        let since = (at(NOW) - SignedDuration::from_secs(seconds_ago)).to_string();
+        let waited = json!([{"type": WAITING, "status": "True", "reason": "CallingProvider", "message": "",
+            "lastTransitionTime": since}]);
+        linked("Running").with("/status/conditions", json!([conditions(READY)["status"]["conditions"][0], waited[0]]))
+    };
+    let removes = |seconds_ago: i64| {
+        let plan = scene(told(seconds_ago)).node(synced(READY)).plan();
+        plan.steps().any(|planned| planned.why.contains("what the machine waits for"))
+    };
+    assert!(!removes(20));
+    assert!(removes(31), "no call lasts for so long");
 }
 
 #[test]

@@ -167,7 +167,8 @@ pub(crate) enum Blocker {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { pod, since, why } => write!(f, "pod {pod} is not evicted since {since:.0}: {why}"),
+            // Not since when: that is known to this process alone, and another manager would tell another time.
+            Self::Refused { pod, why, .. } => write!(f, "pod {pod} is not evicted: {why}"),
             Self::Unreadable(text) => f.write_str(text),
             Self::Overdue { pod, since, finalizers } => {
                 write!(f, "pod {pod} should have ended at {since:.0}")?;
@@ -177,10 +178,8 @@ impl fmt::Display for Blocker {
                 }
                 Ok(())
             }
-            Self::Detaching { volume, since } => write!(f, "volume {volume} is being detached since {since:.0}"),
-            Self::Attaching { volume, since } => {
-                write!(f, "volume {volume} has yet to be attached to another node since {since:.0}")
-            }
+            Self::Detaching { volume, .. } => write!(f, "volume {volume} is being detached"),
+            Self::Attaching { volume, .. } => write!(f, "volume {volume} has yet to be attached to another node"),
             Self::Queued { pod } => write!(f, "pod {pod} waits for its turn: pods with volumes leave one by one"),
             Self::Leaving { pod } => write!(f, "pod {pod} is ending"),
             Self::VolumesUnknown(why) => {
