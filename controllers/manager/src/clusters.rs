@@ -16,6 +16,8 @@ pub(crate) struct Clusters {
     pub(crate) control: Client,
     /// The cluster of the Nodes, if any.
     pub(crate) target: Option<Client>,
+    /// For another client of the cluster of the custom resources.
+    control_config: Config,
 }
 
 /// Why there is no client. Each message names the flag.
@@ -47,14 +49,21 @@ impl Clusters {
             ("", "") | ("inClusterConfig", _) => incluster(CONTROL),
             ("", file) | (file, _) => from_file(CONTROL, file).await,
         };
-        let control = client(CONTROL, control?, leadership)?;
+        let control_config = control?;
+        let control = client(CONTROL, control_config.clone(), leadership)?;
         let target = match target.transpose()? {
             // One cluster has one pool of connections.
             Some(_) if is_one(flags) => Some(control.clone()),
             Some(config) => Some(client(TARGET, config, leadership)?),
             None => None,
         };
-        Ok(Self { control, target })
+        Ok(Self { control, target, control_config })
+    }
+
+    /// Another client of the cluster of the custom resources, with connections of its own. Its tasks belong to the runtime of the
+    /// caller.
+    pub(crate) fn another_control(&self, leadership: &Leadership) -> Result<Client, ClusterError> {
+        client(CONTROL, self.control_config.clone(), leadership)
     }
 }
 

@@ -12,7 +12,7 @@ use nodewright_controllers::{
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     events::{EventTask, Recorder},
-    leadership::{Election, Leadership, LeaseConfig},
+    leadership::{Election, ElectionThread, Leadership, LeaseConfig},
     manager::{Manager, Options},
 };
 
@@ -221,6 +221,9 @@ impl ControllerProcess {
         if !leader_elect {
             return Ok(vec![]);
         }
+        let thread = ElectionThread::start()
+            .map_err(|error| format!("failed to start a thread for leader election: {error}"))?;
+        let client = thread.make(|| self.clusters.another_control(&self.leadership))?;
         let namespace = &self.process.namespace;
         let identity = LeaseConfig::new(namespace, SET_LEASE).identity;
         let needed = LEASES.into_iter().filter(|(_, names)| names.iter().any(|name| self.chosen.contains(name)));
@@ -233,7 +236,7 @@ impl ControllerProcess {
                     retry_period,
                     ..LeaseConfig::new(namespace, name)
                 };
-                Ok(Election::new(self.clusters.control.clone(), agent("leases"), config)?)
+                Ok(Election::new(client.clone(), agent("leases"), config)?.on(thread.clone()))
             })
             .collect()
     }

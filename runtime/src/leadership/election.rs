@@ -22,7 +22,7 @@ use tokio::{sync::Mutex, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    Clock, Leadership, boot_clock,
+    Clock, ElectionThread, Leadership, boot_clock,
     protocol::{Attempt, LeaseError, Protocol},
 };
 use nodewright_observability::metrics::Metrics;
@@ -100,6 +100,8 @@ pub struct Election {
     metrics: Arc<Metrics>,
     seed: u64,
     renewal: Mutex<Option<Renewal>>,
+    /// Where it works, if not in the runtime of its caller.
+    thread: Option<ElectionThread>,
 }
 
 /// The lease is held, and a task renews it.
@@ -121,7 +123,27 @@ impl Election {
         config.validate()?;
         let protocol = Protocol { client, user_agent, config, clock: boot_clock(), seen: Mutex::default() };
         let (protocol, metrics, seed) = (Arc::new(protocol), Arc::default(), fastrand::u64(..));
-        Ok(Self { protocol, metrics, seed, renewal: Mutex::default() })
+        Ok(Self { protocol, metrics, seed, renewal: Mutex::default(), thread: None })
+    }
+
+    /// The same contender, which sends its requests on this thread, so that busy workers delay no renewal. Its client must have
+    /// been made there ([`ElectionThread::make`]), or the workers drive its connections.
+    #[must_use]
+    pub fn on(self, thread: ElectionThread) -> Self {
+        Self { thread: Some(thread), ..self }
+    }
+
+    /// Does the work on the thread of the contender, if it has one. Dropping the future ends the work.
+    async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        let Some(thread) = &self.thread else { return work.await };
+        match AbortOnDropHandle::new(thread.spawn(work)).await {
+            Ok(result) => result,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The thread has ended, and with it the process.
+                Err(_) => std::future::pending().await,
+            },
+        }
     }
 
     /// The same contender, not yet started, with what its manager has. Contenders may share the seed.
@@ -153,43 +175,31 @@ impl Election {
         }
         *renewal = None;
         self.metrics.leading(&self.config().name, false);
-        let leadership = self.contend().await;
+        let (protocol, metrics) = (self.protocol.clone(), self.metrics.clone());
+        let seed = self.seed;
+        // In one piece with the first renewals: a caller that has no time to take note of the lease must not let it expire.
+        let (leadership, task) = self
+            .run(async move {
+                let leadership = contend(&protocol, seed).await;
+                let task = tokio::spawn(renew(protocol, metrics, leadership.clone()));
+                (leadership, AbortOnDropHandle::new(task))
+            })
+            .await;
         self.metrics.leading(&self.config().name, true);
-        let task = tokio::spawn(renew(self.protocol.clone(), self.metrics.clone(), leadership.clone()));
-        *renewal = Some(Renewal { leadership: leadership.clone(), task: AbortOnDropHandle::new(task) });
+        *renewal = Some(Renewal { leadership: leadership.clone(), task });
         leadership
     }
 
     /// Watches the lease without acquiring it, so that it need not stand unchanged for its whole duration once it is its turn.
     pub async fn observe(&self) {
-        let config = self.config();
-        loop {
-            self.protocol.read(config.attempt_timeout()).await;
-            tokio::time::sleep(config.retry_period).await;
-        }
-    }
-
-    async fn contend(&self) -> Leadership {
-        let config = self.config();
-        let (mut report, mut jitter) = (Report::default(), fastrand::Rng::with_seed(self.seed));
-        loop {
-            let begun = self.protocol.clock.elapsed();
-            match self.protocol.attempt(config.attempt_timeout()).await {
-                Ok(Attempt::Held { transitions }) => {
-                    let leadership = Leadership::until(self.protocol.clock.clone(), begun + config.renew_deadline);
-                    if !leadership.is_over() {
-                        tracing::info!(lease = config.name, identity = config.identity, transitions, "acquired lease");
-                        return leadership;
-                    }
-                }
-                Ok(Attempt::Taken { holder }) if report.is_news(&holder) => {
-                    tracing::info!(lease = config.name, holder, "waiting for lease");
-                }
-                Ok(Attempt::Taken { .. }) => {}
-                Err(error) => report.failure(config, &error),
+        let protocol = self.protocol.clone();
+        self.run(async move {
+            loop {
+                protocol.read(protocol.config.attempt_timeout()).await;
+                tokio::time::sleep(protocol.config.retry_period).await;
             }
-            tokio::time::sleep(config.retry_period.mul_f64(1.0 + JITTER * jitter.f64())).await;
-        }
+        })
+        .await
     }
 
     /// Ends the leadership and releases the lease, so that another process may take it at once. Gives up after a second. Drop
@@ -206,11 +216,37 @@ impl Election {
             return;
         }
         let name = &self.config().name;
-        match tokio::time::timeout(RELEASE_TIMEOUT, self.protocol.give_back()).await {
+        let protocol = self.protocol.clone();
+        let giving_back = self.run(async move { protocol.give_back().await });
+        match tokio::time::timeout(RELEASE_TIMEOUT, giving_back).await {
             Ok(Ok(())) => tracing::info!(lease = name, "released lease"),
             Ok(Err(error)) => tracing::warn!(lease = name, %error, "failed to release lease, it will expire"),
             Err(_) => tracing::warn!(lease = name, "failed to release lease in time, it will expire"),
         }
+    }
+}
+
+/// Tries until the lease is held.
+async fn contend(protocol: &Protocol, seed: u64) -> Leadership {
+    let config = &protocol.config;
+    let (mut report, mut jitter) = (Report::default(), fastrand::Rng::with_seed(seed));
+    loop {
+        let begun = protocol.clock.elapsed();
+        match protocol.attempt(config.attempt_timeout()).await {
+            Ok(Attempt::Held { transitions }) => {
+                let leadership = Leadership::until(protocol.clock.clone(), begun + config.renew_deadline);
+                if !leadership.is_over() {
+                    tracing::info!(lease = config.name, identity = config.identity, transitions, "acquired lease");
+                    return leadership;
+                }
+            }
+            Ok(Attempt::Taken { holder }) if report.is_news(&holder) => {
+                tracing::info!(lease = config.name, holder, "waiting for lease");
+            }
+            Ok(Attempt::Taken { .. }) => {}
+            Err(error) => report.failure(config, &error),
+        }
+        tokio::time::sleep(config.retry_period.mul_f64(1.0 + JITTER * jitter.f64())).await;
     }
 }
 

@@ -17,6 +17,7 @@ mod clock;
 mod election;
 mod guard;
 mod protocol;
+mod thread;
 
 use std::{
     fmt,
@@ -34,6 +35,7 @@ pub use self::{
     checked_clock::{CheckedClock, LARGE_SKEW, NOTICEABLE_SKEW},
     clock::{Clock, boot_clock, tokio_clock},
     election::{Election, LeaseConfig},
+    thread::ElectionThread,
 };
 
 /// How long [`Leadership::ended`] trusts a timer before it checks the clock again.
