@@ -54,6 +54,7 @@ pub mod finalizers;
 pub mod leadership;
 pub mod manager;
 pub mod object;
+pub mod offload;
 pub mod plan;
 mod queue;
 mod readiness;

@@ -28,7 +28,11 @@ use nodewright_runtime::{
 };
 
 use self::snapshot::Snapshot;
-use crate::shared::{TARGET, machine_config::CachedConfig, renderer::Renderer};
+use crate::shared::{
+    TARGET,
+    machine_config::CachedConfig,
+    renderer::{RENDERED_ONCE_A_SECOND, Renderer},
+};
 
 /// The controller of KubeletConfigs.
 #[derive(Debug)]
@@ -75,6 +79,11 @@ impl Controller for KubeletConfigController {
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         Snapshot::take(stores, key, &self.renderer, self.extensions.as_deref())
+    }
+
+    /// As a pool: the base may change with each of many MachineConfigs that are applied together.
+    fn children(&self, snapshot: &Snapshot) -> usize {
+        if snapshot.is_generating() { RENDERED_ONCE_A_SECOND } else { 0 }
     }
 
     fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {

@@ -11,6 +11,7 @@ use nodewright_render::kubelet;
 use nodewright_runtime::{
     cache::Stores,
     object::{ObjectRef, is_deleting, name, uid},
+    offload::off_worker,
 };
 
 use crate::shared::{
@@ -86,6 +87,11 @@ impl Snapshot {
         let unreadable = unreadable.first().map(|pool| pool.describe::<MachineConfigPool>());
         Some(Self { operator: Operator::of(stores), pools: parts, stale, unreadable, object })
     }
+
+    /// Whether a MachineConfig has to be made or changed.
+    pub(super) fn is_generating(&self) -> bool {
+        self.pools.iter().any(|part| matches!(part.wanted, Ok(Wanted::Content { .. })))
+    }
 }
 
 fn part(
@@ -137,8 +143,9 @@ fn wanted(
         refused(texts.join("; "))
     })?;
     let inputs: Vec<_> = configs.iter().filter_map(|config| config.input()).collect();
-    kubelet::check_order(name(pool), &inputs, &merged.rendered).map_err(|error| refused(error.to_string()))?;
-    let spec = kubelet::generate(name(pool), &pool.spec, &merged.rendered.spec.config, &object.spec);
+    off_worker(|| kubelet::check_order(name(pool), &inputs, &merged.rendered))
+        .map_err(|error| refused(error.to_string()))?;
+    let spec = off_worker(|| kubelet::generate(name(pool), &pool.spec, &merged.rendered.spec.config, &object.spec));
     let spec = spec.map_err(|errors| refused(field::summary(&errors)))?;
     Ok(Wanted::Content { spec, inputs: digest })
 }

@@ -20,6 +20,7 @@ use nodewright_runtime::{
     clip::clip_list,
     effect::Never,
     object::{ResourceType, annotation, child_of, controller_uid, is_deleting, name, uid},
+    offload::off_worker,
     plan::{Context, Step},
 };
 use serde_json::{Value, json};
@@ -35,6 +36,11 @@ use crate::shared::{
 const QUIET: SignedDuration = SignedDuration::from_secs(5);
 /// The reason of that wait.
 pub(super) const QUIET_PERIOD: &str = "QuietPeriod";
+/// For how long it has to be wanted to be stored at all, as a part of that time: of MachineConfigs that are applied one after the
+/// other each makes another rendering, of up to a megabyte.
+const SETTLED: SignedDuration = SignedDuration::from_secs(2);
+/// The reason of that wait.
+pub(super) const SETTLING: &str = "Settling";
 
 /// How many names a message has, and how long each may be.
 const EXAMPLES: usize = 5;
@@ -46,6 +52,8 @@ pub(super) enum Decision<'a> {
     Keep(&'a str),
     /// This is wanted, and has to be made.
     Create(&'a str, Box<Step<Never>>),
+    /// This is wanted, and is made at this time, if it is wanted until then.
+    Settle(&'a str, Timestamp),
     /// It exists, and belongs to nobody.
     Adopt(&'a CachedConfig),
     /// It becomes the target at this time, if it is wanted until then.
@@ -86,20 +94,25 @@ fn decide_or_hold<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -> H
             Ok(Wanted { name, rendered }) => (name.as_str(), Some(&rendered.spec), Some(&rendered.provenance)),
         },
     };
-    let read = prove(snapshot)?;
+    let read = off_worker(|| prove(snapshot))?;
     // An earlier release has rendered it: what it says is in the object alone.
     let Some(spec) = spec.or(read.as_ref()) else { return Err(Decision::Wait(unread(wanted))) };
     if wanted == target && snapshot.existing.is_some() {
         return Ok(Decision::Keep(target));
     }
-    if wanted != target && compare(snapshot, wanted, spec, provenance)? == Comparison::Equal {
+    if wanted != target && off_worker(|| compare(snapshot, wanted, spec, provenance))? == Comparison::Equal {
         return Ok(Decision::Keep(target));
     }
-    let Some(existing) = &snapshot.existing else { return create(snapshot, wanted, spec) };
+    let Some(existing) = &snapshot.existing else {
+        // What is too large is told at once.
+        let made = off_worker(|| create(snapshot, wanted, spec))?;
+        let due = wanted_for(context, wanted, SETTLED);
+        return Ok(if due > context.now { Decision::Settle(wanted, due) } else { made });
+    };
     if controller_uid(existing.as_ref()).is_none() {
         return Ok(Decision::Adopt(existing));
     }
-    let due = quiet_until(context, existing);
+    let due = wanted_for(context, name(existing.as_ref()), QUIET);
     Ok(if due > context.now { Decision::Ripen(wanted, due) } else { Decision::Target(wanted) })
 }
 
@@ -277,11 +290,11 @@ fn create<'a>(snapshot: &Snapshot, wanted: &'a str, spec: &RenderedSpec) -> Held
     Ok(Decision::Create(wanted, Box::new(Step::Create { key: target_ref(wanted), resource, body })))
 }
 
-/// Until when other changes may come. The age of the object does not tell: it may be of an earlier change, and be wanted for a
+/// When something will have been wanted for so long: until then other changes may come. The age of the object does not tell: it may be of an earlier change, and be wanted for a
 /// moment only, between two MachineConfigs that are changed together. A process that starts knows of no wish, and waits anew.
-fn quiet_until(context: &Context<'_, Never>, existing: &CachedConfig) -> Timestamp {
-    let since = context.noted(&wish(name(existing))).unwrap_or(context.now);
-    since.checked_add(QUIET).unwrap_or(context.now)
+fn wanted_for(context: &Context<'_, Never>, wanted: &str, long: SignedDuration) -> Timestamp {
+    let since = context.noted(&wish(wanted)).unwrap_or(context.now);
+    since.checked_add(long).unwrap_or(context.now)
 }
 
 /// The note that this is wanted.

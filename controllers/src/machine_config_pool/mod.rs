@@ -6,7 +6,7 @@
 //!                                                              │
 //!   the target is held, and says why  ◀── brakes ◀─────────────┤ decision
 //!                                                              ▼
-//!            create rendered-<pool>-<digest>  ──▶  five quiet seconds  ──▶  spec.configuration
+//!   two quiet seconds  ──▶  create rendered-<pool>-<digest>  ──▶  three more  ──▶  spec.configuration
 //! ```
 //!
 //! Which nodes move to the target, and when, is not decided here.
@@ -58,6 +58,7 @@ use crate::shared::{
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
     machine_config::{CachedConfig, target_ref},
     node::Node,
+    renderer::RENDERED_ONCE_A_SECOND,
 };
 
 /// What all pools have in common.
@@ -122,6 +123,10 @@ impl Controller for MachineConfigPoolController {
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         Snapshot::take(stores, key, &self.renderer, self.settings.extensions.as_deref())
+    }
+
+    fn children(&self, snapshot: &Snapshot) -> usize {
+        if snapshot.is_rendered() { RENDERED_ONCE_A_SECOND } else { 0 }
     }
 
     fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {

@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::{
     Settings,
-    decision::{Decision, QUIET_PERIOD, decide, source, wish},
+    decision::{Decision, QUIET_PERIOD, SETTLING, decide, source, wish},
     garbage,
     snapshot::{Rendering, Snapshot},
     status,
@@ -69,6 +69,10 @@ fn say(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan<Never>) {
     match decision {
         Decision::Hold(reason, text) => drop(plan.wait(reason, format!("{}: {text}", snapshot.consequence()))),
         Decision::Wait(text) => drop(plan.wait(reasons::WAITING_FOR_INPUTS, text.clone())),
+        Decision::Settle(name, until) => {
+            let text = format!("{name} is made at {until}, if nothing else is selected until then");
+            plan.wait_until(*until, SETTLING, text);
+        }
         Decision::Ripen(name, until) => {
             let text = format!("{name} becomes the target at {until}, if nothing else is selected until then");
             plan.wait_until(*until, QUIET_PERIOD, text);
@@ -81,7 +85,11 @@ impl Decision<'_> {
     /// The name of what is wanted, if it is known.
     fn wanted(&self) -> Option<&str> {
         match self {
-            Self::Keep(name) | Self::Create(name, _) | Self::Ripen(name, _) | Self::Target(name) => Some(name),
+            Self::Keep(name)
+            | Self::Create(name, _)
+            | Self::Settle(name, _)
+            | Self::Ripen(name, _)
+            | Self::Target(name) => Some(name),
             Self::Adopt(config) => Some(name(*config)),
             Self::Hold(..) | Self::Wait(_) => None,
         }
@@ -104,7 +112,7 @@ fn prepare(decision: &Decision<'_>, snapshot: &Snapshot) -> Vec<Planned<Never>> 
                 steps.extend(note_inputs(existing, &snapshot.rendering));
             }
         }
-        Decision::Hold(..) | Decision::Wait(_) => {}
+        Decision::Hold(..) | Decision::Wait(_) | Decision::Settle(..) => {}
     }
     steps
 }

@@ -138,6 +138,11 @@ impl Snapshot {
 }
 
 impl Snapshot {
+    /// Whether the selected MachineConfigs had to be rendered.
+    pub(super) fn is_rendered(&self) -> bool {
+        matches!(self.rendering, Rendering::Done(..) | Rendering::Former(_))
+    }
+
     /// What a pool is left with that cannot have what it selects.
     pub(super) fn consequence(&self) -> &'static str {
         if self.target_name.is_some() { "the target stays" } else { "there is no target yet" }

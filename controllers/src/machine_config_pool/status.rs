@@ -10,7 +10,7 @@ use nodewright_api::{
 use nodewright_runtime::{effect::Never, plan::Context};
 
 use super::{
-    decision::Decision,
+    decision::{Decision, SETTLING},
     snapshot::{Snapshot, noted_target},
 };
 use crate::shared::{
@@ -20,6 +20,11 @@ use crate::shared::{
 
 /// A shorter wait for something that is read or made is no news.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+
+/// Whether the rendering has changed before it was stored again and again.
+fn is_never_settled(context: &Context<'_, Never>) -> bool {
+    context.now.duration_since(context.waiting_since(SETTLING)) >= PATIENCE
+}
 
 pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, decision: &Decision<'_>) -> StatusWrite<Never> {
     let pool = snapshot.pool.as_ref();
@@ -37,6 +42,12 @@ pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, decision:
                 return StatusWrite::Later(due);
             }
             (due <= context.now).then_some((ConditionStatus::True, reasons::WAITING_FOR_INPUTS, text))
+        }
+        Decision::Settle(..) if is_never_settled(context) => {
+            let text = "MachineConfigs that it selects change again and again: what they render to is stored once it has stayed the \
+                        same for two seconds";
+            let text = format!("{}: {text}", snapshot.consequence());
+            Some((ConditionStatus::True, reasons::WAITING_FOR_INPUTS, text))
         }
         _ => Some((ConditionStatus::False, reasons::RENDERED, String::new())),
     };

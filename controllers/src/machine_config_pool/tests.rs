@@ -166,10 +166,13 @@ impl World {
 
     /// Does what a plan says, as an API server would.
     fn act(&mut self) -> Vec<String> {
-        let plan = self.plan();
-        if let Some(texts) = &plan.notes {
-            let since = |text: &Arc<str>| Note::since(&self.notes, text).unwrap_or(self.now);
-            self.notes = texts.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
+        let mut plan = self.plan();
+        self.note(&plan);
+        // What is wanted has to settle first.
+        if let Some(due) = plan.waits.iter().find(|wait| wait.reason == "Settling").and_then(|wait| wait.until) {
+            self.now = due;
+            plan = self.plan();
+            self.note(&plan);
         }
         self.events.extend(plan.events.iter().cloned());
         let mut done = vec![];
@@ -217,6 +220,13 @@ impl World {
             }
         }
         done
+    }
+
+    fn note(&mut self, plan: &Plan<Never>) {
+        if let Some(texts) = &plan.notes {
+            let since = |text: &Arc<str>| Note::since(&self.notes, text).unwrap_or(self.now);
+            self.notes = texts.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
+        }
     }
 
     /// Acts until nothing is left to do, and lets time pass where the plan waits for it.
@@ -296,6 +306,33 @@ fn what_a_pool_selects_is_rendered_and_becomes_its_target_after_five_quiet_secon
     assert_eq!(sources, ["00-a", "10-b"]);
     assert_eq!(world.condition("RenderDegraded").0, "False");
     assert_eq!(world.condition("Degraded").0, "False");
+}
+
+/// As `kubectl apply` of a folder does: each MachineConfig makes another rendering.
+#[test]
+fn many_changes_in_a_row_make_one_rendered_object_once_they_have_ended() {
+    let mut world = two_configs();
+    for number in 0..200 {
+        world.put(config(&format!("20-{number}"), json!({"kernelArguments": [format!("x={number}")]})));
+        let plan = world.plan();
+        world.note(&plan);
+        assert!(!plan.steps().any(|planned| matches!(planned.step, Step::Create { .. })), "after {number} changes");
+        world.now += Duration::from_millis(40);
+    }
+    let done = world.settle();
+    assert_eq!(done.iter().filter(|step| step.starts_with("create")).count(), 1, "{done:?}");
+}
+
+#[test]
+fn a_pool_that_never_settles_says_so() {
+    let mut world = two_configs();
+    world.waits = vec![Waiting::new("Settling", world.now - jiff::SignedDuration::from_secs(30))];
+    let plan = world.plan();
+    let told = plan.steps().any(|planned| {
+        matches!(&planned.step, Step::Apply(apply)
+        if apply.fragment["status"].to_string().contains("change again and again"))
+    });
+    assert!(told, "{plan:?}");
 }
 
 #[test]

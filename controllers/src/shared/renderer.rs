@@ -4,16 +4,24 @@ use std::{collections::HashMap, fmt, sync::Arc};
 
 use nodewright_api::machine_config::{ControllerConfig, GENERATED_BY};
 use nodewright_render::{Input, Options, RenderError, Rendered, inputs, name, render};
-use nodewright_runtime::object::{annotation, resource_version, uid};
+use nodewright_runtime::{
+    object::{annotation, resource_version, uid},
+    offload::off_worker,
+};
 use parking_lot::Mutex;
 use prometheus_client::{metrics::counter::Counter, registry::Registry};
 
 use crate::shared::machine_config::CachedConfig;
 
+/// For [`Controller::children`](nodewright_runtime::controller::Controller::children): what has been rendered rests for a second.
+/// Meanwhile more MachineConfigs may change, each of which would be rendered.
+pub(crate) const RENDERED_ONCE_A_SECOND: usize = 1_000;
+
 /// Renders, and remembers for each purpose, such as a pool, what it has rendered last. All clones share that.
 ///
 /// # Guarantees
 /// * What it says depends on its arguments alone: that it remembers shows only in the time it takes.
+/// * It renders and hashes away from the worker threads, one after the other: as many at once as there are renderers.
 /// * It remembers one rendering for each purpose, and none of what is [settled](Renderer::settle).
 #[derive(Clone, Default)]
 pub struct Renderer {
@@ -100,7 +108,7 @@ impl Renderer {
                     Wanted { name, rendered }
                 }))
             };
-            memory.outcome.get_or_insert_with(rendering).clone()
+            memory.outcome.get_or_insert_with(|| off_worker(rendering)).clone()
         })
     }
 
@@ -129,7 +137,7 @@ impl Renderer {
 
 impl Memory {
     fn of(key: Key, inputs: &Inputs<'_>) -> Self {
-        let digest = inputs::digest(&inputs.inputs(), &inputs.options).into();
+        let digest = off_worker(|| inputs::digest(&inputs.inputs(), &inputs.options)).into();
         Self { key, digest, outcome: None }
     }
 }

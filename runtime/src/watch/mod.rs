@@ -42,6 +42,7 @@ use self::{
 use crate::{
     cache::{Change, Store, Unreadable},
     object::{Kind, ResourceType, name, namespace, resource_version},
+    offload::{LARGE, off_worker},
     queue::Priority,
     request::{ANSWER_WITHIN, Call, Connection, RequestError},
 };
@@ -255,7 +256,8 @@ impl<K: Kind> Watch<K> {
         self.store.begin_list();
         loop {
             let answer = self.connection.send(self.page_call(PAGE, token.as_deref())).await?;
-            let Page { version, next, items } = decode::page::<K>(answer.body()).map_err(Broken::NoList)?;
+            let Page { version, next, items } =
+                decoded(answer.body().len(), || decode::page::<K>(answer.body())).map_err(Broken::NoList)?;
             let version = version.ok_or(Broken::NoVersion)?;
             if token.is_none() && version < self.store.version() {
                 self.rewind(version);
@@ -366,7 +368,8 @@ impl<K: Kind> Watch<K> {
     }
 
     fn hear(&self, text: &str) -> Result<(), Broken> {
-        let line = decode::line::<K>(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
+        let line = decoded(text.len(), || decode::line::<K>(text))
+            .map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
         if matches!(line, Line::Present(_) | Line::Gone { .. }) {
             // A bookmark does not count: a server continues to send them while its etcd is away.
             self.connection.contact.heard();
@@ -452,6 +455,11 @@ impl<K: Kind> Watch<K> {
             format!("&fieldSelector={}", utf8_percent_encode(&self.selector, QUERY_VALUE))
         }
     }
+}
+
+/// Decodes. What is large would keep a worker from other tasks, such as those of the connections.
+fn decoded<T>(size: usize, decode: impl FnOnce() -> T) -> T {
+    if size < LARGE { decode() } else { off_worker(decode) }
 }
 
 fn lines(body: Body) -> impl Stream<Item = Result<String, tokio_util::codec::LinesCodecError>> + Unpin {
