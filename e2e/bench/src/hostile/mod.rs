@@ -6,10 +6,13 @@
 mod connections;
 mod input;
 mod objects;
+mod rendering;
+mod restore;
 mod reviews;
 mod statuses;
 mod target;
 mod time;
+mod two_managers;
 
 use std::time::Instant;
 
@@ -47,10 +50,13 @@ enum Attack {
     LargeStatuses,
     Clock,
     ShortTimeouts,
+    Rendering,
+    TwoManagers,
+    Restore,
 }
 
 impl Attack {
-    const ALL: [Self; 10] = [
+    const ALL: &'static [Self] = &[
         Self::IdleConnections,
         Self::BadInput,
         Self::LargeReviews,
@@ -61,6 +67,9 @@ impl Attack {
         Self::LargeStatuses,
         Self::Clock,
         Self::ShortTimeouts,
+        Self::Rendering,
+        Self::TwoManagers,
+        Self::Restore,
     ];
 
     fn name(self) -> &'static str {
@@ -75,6 +84,9 @@ impl Attack {
             Self::LargeStatuses => "large-statuses",
             Self::Clock => "clock",
             Self::ShortTimeouts => "short-timeouts",
+            Self::Rendering => "rendering",
+            Self::TwoManagers => "two-managers",
+            Self::Restore => "restore",
         }
     }
 
@@ -90,6 +102,9 @@ impl Attack {
             Self::LargeStatuses => statuses::large(target).await,
             Self::Clock => time::clock_ahead(target).await,
             Self::ShortTimeouts => time::short_timeouts(target).await,
+            Self::Rendering => rendering::starving(target).await,
+            Self::TwoManagers => two_managers::unelected(target).await,
+            Self::Restore => restore::undone_generation(target).await,
         }
     }
 }
@@ -106,7 +121,7 @@ async fn attack(arguments: HostileArguments) -> Result<(), BenchError> {
     let is_chosen = |attack: &Attack| {
         arguments.only.is_empty() || arguments.only.iter().any(|part| attack.name().contains(part.as_str()))
     };
-    let chosen: Vec<_> = Attack::ALL.into_iter().filter(is_chosen).collect();
+    let chosen: Vec<_> = Attack::ALL.iter().copied().filter(is_chosen).collect();
     // Short retry periods, so that an attack does not wait for retries of the one before.
     let flags = ["--provider-short-retry=1s", "--provider-medium-retry=5s"].map(str::to_owned);
     let options = DevclusterOptions {

@@ -7,7 +7,7 @@ use kube::{Client, Config, client::Body};
 use serde_json::Value;
 
 use nodewright_e2e_cloud::CloudClient;
-use nodewright_e2e_control_plane::ControlPlaneError;
+use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneError};
 use nodewright_e2e_devcluster::{
     Devcluster, DevclusterOptions, ManagerOptions, ManagerProcess, NAMESPACE, machines::wait_for_running,
 };
@@ -50,6 +50,15 @@ impl Target {
 
     pub(crate) fn cloud(&self) -> CloudClient {
         self.set.cloud()
+    }
+
+    pub(crate) fn control_plane(&self) -> &ControlPlane {
+        self.set.control_plane()
+    }
+
+    /// A client of the API server, as administrator.
+    pub(crate) fn client(&self) -> Client {
+        self.set.client()
     }
 
     pub(crate) fn log_tail(&mut self) -> String {

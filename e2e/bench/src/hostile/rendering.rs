@@ -1,0 +1,163 @@
+//! Node configuration that changes much within seconds: rendering must not take the time of the renewal of the lease.
+
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, TryStreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
+    core::ApiResource,
+};
+use nodewright_api::machine_config::{API_VERSION, MachineConfig, MachineConfigPool, ROLE, WORKER};
+use nodewright_e2e_devcluster::NAMESPACE;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::{Measured, target::Target};
+
+const POOL: &str = "hostile";
+/// How many MachineConfigs, and the bytes of each: together nearly as much as an object may have.
+const CONFIGS: usize = 205;
+const BYTES: usize = 4_400;
+/// How many requests of ours wait for their answers at once.
+const AT_ONCE: usize = 8;
+/// Time between two deletions, each of which makes another rendering.
+const DELETION_INTERVAL: Duration = Duration::from_millis(60);
+/// How many rendered objects so many seconds of changes may make.
+const OBJECTS: usize = 3;
+const SECONDS: u64 = 8;
+/// After ten seconds without a renewal a manager gives up. It renews every two seconds.
+const LONGEST_GAP: Duration = Duration::from_secs(6);
+const LEASES: [&str; 3] = ["machine-controller-manager", "machine-controller", "nodewright-machine-config"];
+/// How long the pool may take to follow.
+const TIMEOUT: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+pub(crate) async fn starving(target: &mut Target) -> Measured {
+    let cluster = Pool { client: target.client() };
+    let result = cluster.attack().await;
+    let cleaned = cluster.clean().await;
+    result.and_then(|text| cleaned.map(|()| text))
+}
+
+struct Pool {
+    client: Client,
+}
+
+fn failed(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn config(number: usize) -> Value {
+    let file = json!({"path": format!("/etc/file-{number}"), "mode": 420,
+        "contents": {"source": format!("data:,{}", "x".repeat(BYTES))}});
+    json!({"apiVersion": API_VERSION, "kind": "MachineConfig",
+        "metadata": {"name": name(number), "labels": {ROLE: POOL}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [file]}}}})
+}
+
+fn name(number: usize) -> String {
+    format!("hostile-{number:03}")
+}
+
+/// How many rendered objects changes that took so long may make.
+fn allowed(changes: Duration) -> usize {
+    OBJECTS * usize::try_from(changes.as_secs() / SECONDS + 1).unwrap_or(usize::MAX)
+}
+
+impl Pool {
+    async fn attack(&self) -> Measured {
+        let longest = Mutex::new(Duration::ZERO);
+        tokio::select! {
+            result = self.change(&longest) => result,
+            () = self.watch_leases(&longest) => Err("the leases are not watched any more".to_owned()),
+        }
+    }
+
+    async fn change(&self, longest: &Mutex<Duration>) -> Measured {
+        let roles = json!([{"key": ROLE, "operator": "In", "values": [WORKER, POOL]}]);
+        self.post::<MachineConfigPool>(json!({"apiVersion": API_VERSION, "kind": "MachineConfigPool",
+            "metadata": {"name": POOL}, "spec": {"machineConfigSelector": {"matchExpressions": roles}}}))
+            .await?;
+        let begun = Instant::now();
+        let all = stream::iter((0..CONFIGS).map(|number| self.post::<MachineConfig>(config(number))));
+        all.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        let creating = begun.elapsed();
+        let target = self.wait_for_target().await?;
+        let created = self.rendered().await?.len();
+
+        let begun = Instant::now();
+        let configs = Api::<MachineConfig>::all(self.client.clone());
+        for number in 0..CONFIGS {
+            configs.delete(&name(number), &DeleteParams::default()).await.map_err(failed)?;
+            sleep(DELETION_INTERVAL).await;
+        }
+        let deleting = begun.elapsed();
+        // What is under way ends.
+        sleep(Duration::from_secs(5)).await;
+        let deleted = self.rendered().await?.len() - created;
+        let longest = *longest.lock();
+        let text = format!(
+            "{CONFIGS} MachineConfigs made in {:.1} s: {created} rendered objects, target {target}; deleted in {:.1} s: {deleted} more; \
+             at most {:.1} s between renewals of a lease",
+            creating.as_secs_f64(),
+            deleting.as_secs_f64(),
+            longest.as_secs_f64()
+        );
+        let is_bounded = created <= allowed(creating) && deleted <= allowed(deleting);
+        if is_bounded && longest <= LONGEST_GAP { Ok(text) } else { Err(text) }
+    }
+
+    /// The target that has the last MachineConfig among its sources.
+    async fn wait_for_target(&self) -> Result<String, String> {
+        let (begun, pools) = (Instant::now(), Api::<MachineConfigPool>::all(self.client.clone()));
+        while begun.elapsed() < TIMEOUT {
+            let configuration = pools.get(POOL).await.map_err(failed)?.spec.configuration;
+            if let Some(target) = configuration.name.filter(|_| configuration.source.len() == CONFIGS) {
+                return Ok(target);
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+        Err(format!("within {} s the pool got no target of all {CONFIGS} MachineConfigs", TIMEOUT.as_secs()))
+    }
+
+    /// The names of the rendered objects of the pool.
+    async fn rendered(&self) -> Result<Vec<String>, String> {
+        let all = Api::<MachineConfig>::all(self.client.clone());
+        let all = all.list_metadata(&ListParams::default()).await.map_err(failed)?;
+        let prefix = format!("rendered-{POOL}-");
+        Ok(all.into_iter().map(|config| config.name_any()).filter(|name| name.starts_with(&prefix)).collect())
+    }
+
+    async fn post<K: kube::Resource<DynamicType = ()>>(&self, object: Value) -> Result<(), String> {
+        let api = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::erase::<K>(&()));
+        let object = serde_json::from_value(object).map_err(failed)?;
+        api.create(&PostParams::default(), &object).await.map(drop).map_err(failed)
+    }
+
+    async fn clean(&self) -> Result<(), String> {
+        let (now, configs) = (DeleteParams::default(), Api::<MachineConfig>::all(self.client.clone()));
+        // Its rendered objects go with it, by garbage collection.
+        Api::<MachineConfigPool>::all(self.client.clone()).delete(POOL, &now).await.map_err(failed)?;
+        let of_pool = ListParams::default().labels(&format!("{ROLE}={POOL}"));
+        configs.delete_collection(&now, &of_pool).await.map(drop).map_err(failed)
+    }
+
+    /// Notes the longest time since a renewal of one of the leases.
+    async fn watch_leases(&self, longest: &Mutex<Duration>) {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), NAMESPACE);
+        loop {
+            for name in LEASES {
+                let Ok(lease) = leases.get(name).await else { continue };
+                let Some(renewed) = lease.spec.and_then(|spec| spec.renew_time) else { continue };
+                let since = Duration::try_from(Timestamp::now().duration_since(renewed.0)).unwrap_or_default();
+                let mut longest = longest.lock();
+                *longest = since.max(*longest);
+            }
+            sleep(POLL_INTERVAL).await;
+        }
+    }
+}
