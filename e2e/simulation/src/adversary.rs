@@ -31,7 +31,7 @@ const RUNAWAY: u64 = 20_000;
 const FURTHEST_LAG: Duration = Duration::from_mins(1);
 /// A longer outage disconnects a manager.
 const NOTICED: Duration = Duration::from_secs(75);
-/// Within this window no object may be written more than twice a second.
+/// Within this window no object may be written more than twice a second, for each manager that writes.
 const WINDOW: Duration = Duration::from_mins(1);
 const MOST_IN_WINDOW: usize = 120;
 
@@ -156,8 +156,8 @@ impl Adversary {
             secrets: vec![],
             born: BTreeMap::new(),
             outage_end: None,
-            rates: Rates::default(),
-            is_excited: schedule.is_exciting(design.elects),
+            rates: Rates::of(if design.elects { 1 } else { schedule.managers() }),
+            is_excited: schedule.is_exciting(),
         };
         Self { state: Arc::new(Mutex::new(state)), user: Arc::default(), trace }
     }
@@ -467,20 +467,27 @@ impl State {
 }
 
 /// How often each object is written.
-#[derive(Default)]
-struct Rates(BTreeMap<String, VecDeque<Instant>>);
+struct Rates {
+    times: BTreeMap<String, VecDeque<Instant>>,
+    most: usize,
+}
 
 impl Rates {
+    /// The rates where so many managers write at the same time.
+    fn of(managers: usize) -> Self {
+        Self { times: BTreeMap::new(), most: MOST_IN_WINDOW * managers }
+    }
+
     /// Notes a write of an object or a subresource. Returns the number of writes within the window if it is too high.
     fn note(&mut self, path: &str) -> Option<usize> {
         let object = path.strip_suffix("/status").unwrap_or(path);
-        let (times, now) = (self.0.entry(object.to_owned()).or_default(), Instant::now());
+        let (times, now) = (self.times.entry(object.to_owned()).or_default(), Instant::now());
         times.push_back(now);
         while times.front().is_some_and(|first| now - *first > WINDOW) {
             times.pop_front();
         }
         let writes = times.len();
-        if writes > MOST_IN_WINDOW {
+        if writes > self.most {
             times.clear();
             return Some(writes);
         }

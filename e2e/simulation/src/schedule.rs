@@ -293,13 +293,15 @@ impl Schedule {
         })
     }
 
-    /// Whether another client writes into all objects, or two managers write at the same time. Objects are then written often.
-    pub fn is_exciting(&self, elects: bool) -> bool {
-        self.acts().iter().any(|(_, act)| match act {
-            Act::Disturb(_) | Act::WipeStatus(_) | Act::TakeOwners(_) => true,
-            Act::SecondManager(_) => !elects,
-            _ => false,
-        })
+    /// Whether another client writes into all objects. They are then written often.
+    pub fn is_exciting(&self) -> bool {
+        let is_exciting = |act: &Act| matches!(act, Act::Disturb(_) | Act::WipeStatus(_) | Act::TakeOwners(_));
+        self.acts().iter().any(|(_, act)| is_exciting(act))
+    }
+
+    /// How many managers write at the same time, if they acquire no leases.
+    pub fn managers(&self) -> usize {
+        if self.acts().iter().any(|(_, act)| matches!(act, Act::SecondManager(_))) { 2 } else { 1 }
     }
 
     /// The number of faults of single steps and requests.

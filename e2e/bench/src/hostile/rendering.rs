@@ -18,9 +18,14 @@ use tokio::time::sleep;
 
 use super::{Measured, target::Target};
 
-const POOL: &str = "hostile";
-/// How many MachineConfigs, and the bytes of each: together nearly as much as an object may have.
+/// The label by which the pools select, and how many pools there are: each renders the same.
+const LABEL: &str = "hostile";
+const POOLS: usize = 8;
+/// How many MachineConfigs come and go.
 const CONFIGS: usize = 205;
+/// How many stay, with how many files of how many bytes: together nearly as much as an object may have.
+const LARGE: usize = 10;
+const FILES: usize = 20;
 const BYTES: usize = 4_400;
 /// How many requests of ours wait for their answers at once.
 const AT_ONCE: usize = 8;
@@ -51,21 +56,37 @@ fn failed(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-fn config(number: usize) -> Value {
-    let file = json!({"path": format!("/etc/file-{number}"), "mode": 420,
-        "contents": {"source": format!("data:,{}", "x".repeat(BYTES))}});
-    json!({"apiVersion": API_VERSION, "kind": "MachineConfig",
-        "metadata": {"name": name(number), "labels": {ROLE: POOL}},
-        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": [file]}}}})
+fn file(path: &str, bytes: usize) -> Value {
+    json!({"path": path, "mode": 420, "contents": {"source": format!("data:,{}", "x".repeat(bytes))}})
+}
+
+fn config(name: &str, files: &[Value]) -> Value {
+    json!({"apiVersion": API_VERSION, "kind": "MachineConfig", "metadata": {"name": name, "labels": {ROLE: LABEL}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}}})
+}
+
+/// One that stays.
+fn large(number: usize) -> Value {
+    let files: Vec<_> = (0..FILES).map(|place| file(&format!("/etc/large-{number}-{place}"), BYTES)).collect();
+    config(&format!("hostile-large-{number}"), &files)
+}
+
+/// One that comes and goes.
+fn small(number: usize) -> Value {
+    config(&name(number), &[file(&format!("/etc/file-{number}"), 20)])
 }
 
 fn name(number: usize) -> String {
     format!("hostile-{number:03}")
 }
 
+fn pool_name(number: usize) -> String {
+    format!("hostile-{number}")
+}
+
 /// How many rendered objects changes that took so long may make.
 fn allowed(changes: Duration) -> usize {
-    OBJECTS * usize::try_from(changes.as_secs() / SECONDS + 1).unwrap_or(usize::MAX)
+    POOLS * OBJECTS * usize::try_from(changes.as_secs() / SECONDS + 1).unwrap_or(usize::MAX)
 }
 
 impl Pool {
@@ -78,15 +99,19 @@ impl Pool {
     }
 
     async fn change(&self, longest: &Mutex<Duration>) -> Measured {
-        let roles = json!([{"key": ROLE, "operator": "In", "values": [WORKER, POOL]}]);
-        self.post::<MachineConfigPool>(json!({"apiVersion": API_VERSION, "kind": "MachineConfigPool",
-            "metadata": {"name": POOL}, "spec": {"machineConfigSelector": {"matchExpressions": roles}}}))
-            .await?;
+        let roles = json!([{"key": ROLE, "operator": "In", "values": [WORKER, LABEL]}]);
+        let spec = json!({"machineConfigSelector": {"matchExpressions": roles}});
+        for number in 0..POOLS {
+            self.post::<MachineConfigPool>(json!({"apiVersion": API_VERSION, "kind": "MachineConfigPool",
+                "metadata": {"name": pool_name(number)}, "spec": spec}))
+                .await?;
+        }
         let begun = Instant::now();
-        let all = stream::iter((0..CONFIGS).map(|number| self.post::<MachineConfig>(config(number))));
+        let all = (0..LARGE).map(large).chain((0..CONFIGS).map(small));
+        let all = stream::iter(all.map(|config| self.post::<MachineConfig>(config)));
         all.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         let creating = begun.elapsed();
-        let target = self.wait_for_target().await?;
+        self.wait_for_targets().await?;
         let created = self.rendered().await?.len();
 
         let begun = Instant::now();
@@ -101,8 +126,8 @@ impl Pool {
         let deleted = self.rendered().await?.len() - created;
         let longest = *longest.lock();
         let text = format!(
-            "{CONFIGS} MachineConfigs made in {:.1} s: {created} rendered objects, target {target}; deleted in {:.1} s: {deleted} more; \
-             at most {:.1} s between renewals of a lease",
+            "{POOLS} pools, {CONFIGS} MachineConfigs made in {:.1} s: {created} rendered objects; deleted in {:.1} s: {deleted} more; at \
+             most {:.1} s between renewals of a lease",
             creating.as_secs_f64(),
             deleting.as_secs_f64(),
             longest.as_secs_f64()
@@ -111,25 +136,30 @@ impl Pool {
         if is_bounded && longest <= LONGEST_GAP { Ok(text) } else { Err(text) }
     }
 
-    /// The target that has the last MachineConfig among its sources.
-    async fn wait_for_target(&self) -> Result<String, String> {
+    /// Waits until all pools have a target with the last MachineConfig among its sources.
+    async fn wait_for_targets(&self) -> Result<(), String> {
         let (begun, pools) = (Instant::now(), Api::<MachineConfigPool>::all(self.client.clone()));
-        while begun.elapsed() < TIMEOUT {
-            let configuration = pools.get(POOL).await.map_err(failed)?.spec.configuration;
-            if let Some(target) = configuration.name.filter(|_| configuration.source.len() == CONFIGS) {
-                return Ok(target);
+        loop {
+            let pools = pools.list(&ListParams::default()).await.map_err(failed)?;
+            let has_all = |pool: &&MachineConfigPool| pool.spec.configuration.source.len() == LARGE + CONFIGS;
+            let done = pools.iter().filter(has_all).count();
+            if done >= POOLS {
+                return Ok(());
+            }
+            if begun.elapsed() > TIMEOUT {
+                let seconds = TIMEOUT.as_secs();
+                return Err(format!("{done} of {POOLS} pools have a target of all MachineConfigs after {seconds} s"));
             }
             sleep(POLL_INTERVAL).await;
         }
-        Err(format!("within {} s the pool got no target of all {CONFIGS} MachineConfigs", TIMEOUT.as_secs()))
     }
 
-    /// The names of the rendered objects of the pool.
+    /// The names of the rendered objects of the pools.
     async fn rendered(&self) -> Result<Vec<String>, String> {
         let all = Api::<MachineConfig>::all(self.client.clone());
         let all = all.list_metadata(&ListParams::default()).await.map_err(failed)?;
-        let prefix = format!("rendered-{POOL}-");
-        Ok(all.into_iter().map(|config| config.name_any()).filter(|name| name.starts_with(&prefix)).collect())
+        let names = all.into_iter().map(|config| config.name_any());
+        Ok(names.filter(|name| name.starts_with("rendered-hostile-")).collect())
     }
 
     async fn post<K: kube::Resource<DynamicType = ()>>(&self, object: Value) -> Result<(), String> {
@@ -141,9 +171,12 @@ impl Pool {
     async fn clean(&self) -> Result<(), String> {
         let (now, configs) = (DeleteParams::default(), Api::<MachineConfig>::all(self.client.clone()));
         // Its rendered objects go with it, by garbage collection.
-        Api::<MachineConfigPool>::all(self.client.clone()).delete(POOL, &now).await.map_err(failed)?;
-        let of_pool = ListParams::default().labels(&format!("{ROLE}={POOL}"));
-        configs.delete_collection(&now, &of_pool).await.map(drop).map_err(failed)
+        let pools = Api::<MachineConfigPool>::all(self.client.clone());
+        for number in 0..POOLS {
+            pools.delete(&pool_name(number), &now).await.map_err(failed)?;
+        }
+        let of_pools = ListParams::default().labels(&format!("{ROLE}={LABEL}"));
+        configs.delete_collection(&now, &of_pools).await.map(drop).map_err(failed)
     }
 
     /// Notes the longest time since a renewal of one of the leases.

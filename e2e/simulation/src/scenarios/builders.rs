@@ -63,6 +63,11 @@ pub(super) fn fails() -> Effect {
     Effect::Error { code: Code::Unavailable, message: None, applied: false }
 }
 
+/// A failure that does not pass by itself.
+pub(super) fn refuses() -> Effect {
+    Effect::Error { code: Code::Internal, message: None, applied: false }
+}
+
 /// A cloud fault for all calls of a minute.
 pub(super) fn lasting(operation: FaultOperation, effect: Effect) -> Act {
     for_seconds(60.0, operation, effect)

@@ -2,7 +2,9 @@
 
 use nodewright_e2e_cloud::{Effect, FaultOperation};
 
-use super::builders::{at, delete, forgotten, lasting, late_rival, named, of, one, request, roll, run, scale};
+use super::builders::{
+    at, delete, for_seconds, forgotten, lasting, late_rival, named, of, one, refuses, request, roll, run, scale,
+};
 use crate::{
     run::{Run, Scenario},
     schedule::{Act, Edit, Fate, Trouble},
@@ -106,6 +108,17 @@ pub(super) fn rivals() -> Vec<Scenario> {
                     at(2_000, scale(5)),
                     at(9_000, scale(1)),
                     at(20_000, scale(4)),
+                ],
+            ),
+        ),
+        named(
+            "two managers, and a provider that refuses machines for minutes",
+            run(
+                [],
+                vec![
+                    at(0, scale(6)),
+                    at(0, for_seconds(150.0, FaultOperation::Create, refuses())),
+                    at(1_000, Act::SecondManager(140)),
                 ],
             ),
         ),
