@@ -14,7 +14,7 @@ use crate::{
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController},
     machine_config_pool::{self, DegradedPools, MachineConfigPoolController, Renderer},
     machine_deployment::{MachineDeploymentController, RolloutNodeController},
-    machine_set::MachineSetController,
+    machine_set::{self, MachineSetController},
     orphan_node::{OrphanNodeController, look_up},
     orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
     shared::{CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, schema::Schemas},
@@ -71,7 +71,10 @@ impl Wiring {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.set.clone());
         match name {
             "machine-deployment" => self.add_machine_deployment(manager),
-            "machine-set" => manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() }),
+            "machine-set" => {
+                machine_set::register_metrics(&self.metrics, manager.stores(), self.clock.clone());
+                manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() });
+            }
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager),
             "controller-config" => self.add_controller_config(manager),

@@ -14,6 +14,7 @@
 //! * Node template, timeouts and class kind of the template are copied to existing Machines, those in deletion included.
 
 mod ceiling;
+mod metrics;
 mod notes;
 mod overshoot;
 mod reconcile;
@@ -35,6 +36,7 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
+pub(crate) use self::metrics::register as register_metrics;
 use self::snapshot::{Snapshot, deployment_of, is_ahead, wish};
 use crate::shared::{
     CONTROL,

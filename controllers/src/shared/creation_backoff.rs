@@ -83,9 +83,18 @@ pub(crate) fn report<'a>(
     machines: impl Iterator<Item = &'a Machine>,
     now: Timestamp,
 ) -> Option<String> {
+    of_noted(set, machines, now)?.report()
+}
+
+/// That of a set with a round.
+pub(crate) fn of_noted<'a>(
+    set: &MachineSet,
+    machines: impl Iterator<Item = &'a Machine>,
+    now: Timestamp,
+) -> Option<CreationBackoff<'a>> {
     noted(set)?;
     let ledger = annotation(set, annotations::LEDGER)?.parse::<Ledger>().ok()?;
-    CreationBackoff::of(set, &ledger, machines, now).report()
+    Some(CreationBackoff::of(set, &ledger, machines, now))
 }
 
 /// What the Machines of a set say about its creations.
@@ -146,10 +155,7 @@ impl<'a> CreationBackoff<'a> {
 
     /// What to tell the user, if several rounds have failed. The text follows from objects: it does not change with time.
     pub(crate) fn report(&self) -> Option<String> {
-        let rounds = self.rounds.saturating_add(u32::from(!self.failed.is_empty()));
-        if rounds < WORTH_REPORTING {
-            return None;
-        }
+        let rounds = self.failed_rounds()?;
         let mut kept: Vec<_> =
             self.failed.iter().filter_map(|machine| Some((self.kept_until(machine)?, machine))).collect();
         kept.sort_by_key(|(until, machine)| (*until, name(**machine)));
@@ -164,6 +170,12 @@ impl<'a> CreationBackoff<'a> {
                 cause(machine)
             ),
         })
+    }
+
+    /// How many rounds in a row have failed, if these are several.
+    pub(crate) fn failed_rounds(&self) -> Option<u32> {
+        let rounds = self.rounds.saturating_add(u32::from(!self.failed.is_empty()));
+        (rounds >= WORTH_REPORTING).then_some(rounds)
     }
 
     fn is_of_round(&self, machine: &Machine) -> bool {
