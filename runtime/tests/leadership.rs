@@ -6,7 +6,12 @@ mod support;
 
 use std::time::Duration;
 
-use nodewright_runtime::{manager::Ended, plan::FailureClass, request::Call};
+use nodewright_runtime::{
+    leadership::{Election, ElectionThread, LeaseConfig},
+    manager::Ended,
+    plan::FailureClass,
+    request::Call,
+};
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 
@@ -151,4 +156,33 @@ async fn whoever_takes_over_lists_before_its_first_plan() {
     running.until("three copies", |it| it.copies() == 3).await;
     server.hold_watches(false);
     running.end().await;
+}
+
+/// The worker stands still for much longer than the lease, as it does where something computes without end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn busy_workers_cost_no_lease() {
+    let held = |thread: Option<ElectionThread>| async move {
+        let server = ApiServer::default();
+        let client = thread.as_ref().map_or_else(|| server.client(), |thread| thread.make(|| server.client()));
+        let config = LeaseConfig {
+            lease_duration: Duration::from_secs(2),
+            renew_deadline: Duration::from_millis(1_500),
+            retry_period: Duration::from_millis(200),
+            ..LeaseConfig::new("default", "lease")
+        };
+        let election = Election::new(client, "test/1 (lease)".parse().unwrap(), config).unwrap();
+        let election = match thread {
+            Some(thread) => election.on(thread),
+            None => election,
+        };
+        let leadership = election.acquire().await;
+        tokio::spawn(async { std::thread::sleep(Duration::from_secs(4)) }).await.unwrap();
+        let is_held = !leadership.is_over();
+        election.release().await;
+        is_held
+    };
+    let own = ElectionThread::start().unwrap();
+    let held_beside = tokio::spawn(held(Some(own))).await.unwrap();
+    let held_among = tokio::spawn(held(None)).await.unwrap();
+    assert_eq!((held_beside, held_among), (true, false), "on a thread of its own, and among the tasks that wait");
 }

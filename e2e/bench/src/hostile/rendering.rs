@@ -18,9 +18,9 @@ use tokio::time::sleep;
 
 use super::{Measured, target::Target};
 
-/// The label by which the pools select, and how many pools there are: each renders the same.
+/// The label by which the pools select, and how many pools there are: each renders the same. More make fewer objects, as one is rendered after the other.
 const LABEL: &str = "hostile";
-const POOLS: usize = 8;
+const POOLS: usize = 1;
 /// How many MachineConfigs come and go.
 const CONFIGS: usize = 205;
 /// How many stay, with how many files of how many bytes: together nearly as much as an object may have.
