@@ -66,6 +66,8 @@ pub const IDENTITY: &str = "nodewright.dev/identity";
 /// Ours, on a MachineClass: VMs without a Machine of whose deletion nothing is known, and since when each was seen, as JSON:
 /// `{"<provider id>":"<RFC 3339>"}`.
 pub const UNEXPLAINED_VMS: &str = "nodewright.dev/unexplained-vms";
+/// On a MachineClass, ours: orphaned VMs whose deletion was asked for, and the Machines of their tags, as JSON. Their Nodes follow.
+pub const SWEPT_VMS: &str = "nodewright.dev/swept-vms";
 /// Ours, on a Machine: its decimal index in the ledger of its set. Valid only with the name that belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";
 /// Ours, on a Machine: what was copied to its Node, as JSON: the keys of labels and annotations, and the taints as
@@ -110,6 +112,7 @@ pub const OWN: [&str; 11] = [
     SIZED_FOR,
     IDENTITY,
     UNEXPLAINED_VMS,
+    SWEPT_VMS,
     INDEX,
     APPLIED_NODE_TEMPLATE,
     TRACEPARENT,

@@ -32,6 +32,9 @@ pub mod machine_set {
 pub mod machine {
     /// The VM exists, and the provider has proven that it is the Machine's.
     pub const INSTANCE_PROVISIONED: &str = "InstanceProvisioned";
+    /// Present only while True: the VM was made for a former Machine of this name, and no other Machine has it. The message is the
+    /// UID of the former Machine, by which the VM is found.
+    pub const VM_ADOPTED: &str = "VMAdopted";
     /// The Node has joined the target cluster.
     pub const NODE_JOINED: &str = "NodeJoined";
     /// The Node is drained.
@@ -53,8 +56,9 @@ pub mod machine {
     /// Present only while True: the machine has waited for a while for something that no other condition names.
     pub const WAITING: &str = "Waiting";
     /// All types of this module. Other types are the Node's.
-    pub const ALL: [&str; 11] = [
+    pub const ALL: [&str; 12] = [
         INSTANCE_PROVISIONED,
+        VM_ADOPTED,
         NODE_JOINED,
         DRAINED,
         VOLUMES_DETACHED,

@@ -152,6 +152,12 @@ pub mod machine {
     pub const NODE_DELETED: &str = "NodeDeleted";
     /// The tags of the VM that the Machine names say that it is another Machine's.
     pub const PROVIDER_ID_MISMATCH: &str = "ProviderIDMismatch";
+    /// The VM of the Machine's name was made for another Machine, or nothing says for which, and another Machine has the name.
+    pub const VM_NOT_OWNED: &str = "VMNotOwned";
+    /// The same, and whether another Machine has the name is not known.
+    pub const VM_OWNER_UNKNOWN: &str = "VMOwnerUnknown";
+    /// Condition `VMAdopted`, and an event: the VM of a former Machine was adopted.
+    pub const VM_ADOPTED: &str = "VMAdopted";
     /// Other Machines name the same VM.
     pub const PROVIDER_ID_NOT_UNIQUE: &str = "ProviderIDNotUnique";
     /// `spec.providerID` was changed and is not the VM's.

@@ -113,7 +113,8 @@ impl Wiring {
             spans: self.spans.clone(),
             reads: Mutex::default(),
         });
-        let orphan_vms = OrphanVmController::new(&self.namespace, self.orphan_vms.clone(), driver.clone());
+        let orphan_vms =
+            OrphanVmController::new(&self.namespace, self.orphan_vms.clone(), driver.clone(), self.settings.has_target);
         manager.add_with(orphan_vms, move |call| orphans.clone().perform(call));
         let brakes = BrakeCollector { stores: manager.stores(), settings: self.settings.brake };
         self.metrics.register(|registry| registry.register_collector(Box::new(brakes)));

@@ -5,9 +5,12 @@
 //! * `create` is idempotent by its token: any number of calls with one token create one VM, even if the answer of an earlier
 //!   call was late or lost.
 //! * `delete` of a VM that does not exist is [`Ok`].
-//! * A VM belongs to a Machine by cluster and Machine name, which are its tags. An id is a claim and not a proof: its VM is
+//! * A VM may belong to a Machine if its tags name the Machine's cluster and name. An id is a claim and not a proof: its VM is
 //!   returned or deleted only if the tags match. If the VM exists and its tags do not match, that is a [`Mismatch`], and never
 //!   [`Code::NotFound`]; the Machine's own VMs are found and deleted all the same.
+//! * Cluster and name prove little: another namespace may use both. What proves is the token of the creation, the UID of a
+//!   Machine, which the VM keeps ([`Driver::stores_owner`]): answers say it, and a VM that was made for another Machine is not
+//!   deleted. The manager decides whether a Machine may adopt it ([`MachineRequest::adopted_uid`]).
 //! * A `provider_id` equals `spec.providerID` of the Node that the VM becomes.
 //! * `list` returns all VMs with the tags of the cluster and of a Machine, or an error; never a part.
 //! * A failure says if the provider asked for fewer calls ([`DriverError::throttled`]): then all calls with the same
@@ -185,8 +188,10 @@ pub struct MachineRequest {
     pub name: String,
     /// Namespace of the Machine.
     pub namespace: String,
-    /// UID of the Machine: the token of `create`, and a second tag. Not the VM's identity: it changes on a restore.
+    /// UID of the Machine: the token of `create`, which the VM keeps.
     pub uid: String,
+    /// UID of the former Machine whose VM this Machine has adopted, as after a restore from a backup. That VM counts as its own.
+    pub adopted_uid: Option<String>,
     /// The provider's id of its VM, if known: a claim, until the tags of that VM prove it.
     pub provider_id: Option<String>,
     /// Whether an earlier answer has proven that id. Then `delete` also removes a VM that is not visible yet.
@@ -197,6 +202,13 @@ pub struct MachineRequest {
     pub class: Class,
     /// User data with its placeholders replaced; only for `create`.
     pub user_data: SecretText,
+}
+
+impl MachineRequest {
+    /// Whether a VM with this token is the Machine's: it was made for this Machine, or for the one whose VM it has adopted.
+    pub fn owns(&self, owner_uid: Option<&str>) -> bool {
+        owner_uid.is_some_and(|owner| owner == self.uid || Some(owner) == self.adopted_uid.as_deref())
+    }
 }
 
 /// Text that is never printed.
@@ -216,6 +228,8 @@ pub struct Instance {
     pub provider_id: String,
     /// The name that its Node will have.
     pub node_name: String,
+    /// UID of the Machine that it was made for, the token of its creation; `None` if the provider has none.
+    pub owner_uid: Option<String>,
     /// Its addresses, for `status.addresses`; empty keeps the previous ones.
     pub addresses: Vec<NodeAddress>,
     /// Notes to keep for later calls; `None` keeps the previous ones.
@@ -229,6 +243,8 @@ pub struct Instance {
 pub struct ListedVm {
     /// The Machine's name in its tags.
     pub machine: String,
+    /// UID of the Machine that it was made for; `None` if the provider has none.
+    pub owner_uid: Option<String>,
     /// When it was created, if the provider tells.
     pub created: Option<Timestamp>,
     /// Whether it is being deleted.
@@ -238,7 +254,7 @@ pub struct ListedVm {
 impl ListedVm {
     /// A VM of this Machine that stays, and of which no more is known.
     pub fn of(machine: impl Into<String>) -> Self {
-        Self { machine: machine.into(), created: None, is_deleting: false }
+        Self { machine: machine.into(), owner_uid: None, created: None, is_deleting: false }
     }
 }
 
@@ -286,6 +302,12 @@ pub trait Driver: Send + Sync + 'static {
         Duration::from_secs(2)
     }
 
+    /// Whether VMs keep the token of their creation, so that answers have an `owner_uid`, and `delete` spares the VMs of other
+    /// Machines of the same name. If not, the manager looks for such Machines before it takes or deletes a VM.
+    fn stores_owner(&self) -> bool {
+        true
+    }
+
     /// Creates the VM of a Machine, or finds the one that an earlier call with the same token created.
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
@@ -295,13 +317,14 @@ pub trait Driver: Send + Sync + 'static {
         ready(Err(error)).boxed()
     }
 
-    /// Deletes the VMs of a Machine and their resources, and the VM of `provider_id` only if its tags prove it, or if it is not
-    /// visible and `is_proven`. May return before they are gone: `status` tells. Returns notes to keep for later calls, if any.
+    /// Deletes the VMs of a Machine ([`MachineRequest::owns`]) and their resources, and the VM of `provider_id` if it keeps no token,
+    /// its tags match and `is_proven`, or if it is not visible and `is_proven`. A VM of `provider_id` that was made for another
+    /// Machine is a [`Mismatch`]. May return before they are gone: `status` tells. Returns notes to keep for later calls, if any.
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>>;
 
-    /// Finds the VM of a Machine: the VM of `provider_id` if its tags prove it, else by cluster and name. [`Code::NotFound`] if
-    /// there is none, [`Code::OutOfRange`] if there are several, a [`Mismatch`] if the Machine has none and the VM of
-    /// `provider_id` belongs to another.
+    /// Finds the VM of a Machine: the one that it owns ([`MachineRequest::owns`]), else the VM of `provider_id` if its tags match, else
+    /// the only one of its cluster and name. [`Code::NotFound`] if there is none, [`Code::OutOfRange`] if it owns several, a
+    /// [`Mismatch`] if it owns none and the VM of `provider_id` belongs to another, or several have its name.
     ///
     /// If a driver answers [`Code::Unimplemented`], nothing is proven: the claims of its Machines are trusted.
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;

@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
-    others, token,
+    namesakes, others, token,
 };
 use crate::shared::{CONTROL, class_secrets::USER_DATA};
 
@@ -65,7 +65,15 @@ impl Caller {
                 let deleted = self.driver.delete(machine).await;
                 return deleted.map_or_else(Outcome::Failed, |notes| notes.map_or(Outcome::Done, Outcome::Noted));
             }
-            Verb::DeleteOthers => return others::delete(self.driver.as_ref(), &machine).await,
+            Verb::DeleteOthers => {
+                let namesakes = async || namesakes::look_up(&self.control, &machine).await;
+                return others::delete(self.driver.as_ref(), &machine, namesakes).await;
+            }
+            Verb::Namesakes => {
+                return namesakes::look_up(&self.control, &machine)
+                    .await
+                    .map_or_else(Outcome::Failed, Outcome::Namesakes);
+            }
             Verb::DropToken => {
                 let Some(target) = &self.target else { return Outcome::Done };
                 return token::drop(target, &machine.uid).await.map_or_else(unavailable, |()| Outcome::Done);
@@ -135,7 +143,7 @@ impl Caller {
             Verb::Delete => "delete call",
             Verb::DeleteOthers => "delete_others call",
             // These are made too often to be worth a span each.
-            Verb::Status | Verb::DropToken => return,
+            Verb::Status | Verb::Namesakes | Verb::DropToken => return,
         };
         let machine = &call.request.machine;
         let seed = format!("{}/{name}/{begun}", machine.uid);

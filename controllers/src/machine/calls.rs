@@ -32,6 +32,8 @@ pub enum Verb {
     Delete,
     /// Delete the VMs that the provider lists for the Machine, except the one that it names.
     DeleteOthers,
+    /// Which other Machines have the name, in all namespaces: the API server is asked, not the provider.
+    Namesakes,
     /// Delete the bootstrap token of a Machine that has joined, or will not.
     DropToken,
 }
@@ -115,6 +117,8 @@ pub enum Outcome {
     Instance(Instance),
     /// The VM or the token is deleted.
     Done,
+    /// Other Machines of the name.
+    Namesakes(Vec<String>),
     /// The VM is deleted, and the driver has notes to keep for later calls.
     Noted(String),
     /// The ordinal of the Machine is retired, or its set is gone: it gets no VM.
@@ -152,6 +156,7 @@ impl Effect for Call {
             Verb::Initialize => "initialize",
             Verb::Delete => "delete",
             Verb::DeleteOthers => "delete_others",
+            Verb::Namesakes => "namesakes",
             Verb::DropToken => "drop_token",
         }
     }
@@ -175,7 +180,8 @@ impl Effect for Call {
             Verb::Create | Verb::Initialize => ("creations", limits.creations),
             Verb::Delete | Verb::DeleteOthers => ("deletions", limits.deletions),
             Verb::Status => ("status", limits.others),
-            // The API server of the target cluster gets it, not the provider.
+            // API servers get these, not the provider.
+            Verb::Namesakes => return vec![Group::new("namesakes", limits.others)],
             Verb::DropToken => return vec![Group::new("tokens", limits.others)],
         };
         let (class, credentials) = (&machine.class.name, machine.class.secret.fingerprint(USER_DATA));

@@ -11,13 +11,16 @@
 use std::sync::Arc;
 
 use nodewright_api::{Machine, conditions, reasons};
-use nodewright_driver::{DriverError, Instance};
+use nodewright_driver::Instance;
 use nodewright_runtime::{
     cache::{Store, Stores},
     object::{is_deleting, name, uid},
 };
 
-use super::status::{StatusDraft, true_since};
+use super::{
+    ownership::NotOwned,
+    status::{StatusDraft, true_since},
+};
 use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
     membership,
@@ -150,6 +153,15 @@ impl StatusDraft<'_> {
         let id = found.filter(|found| instance_id(found) != instance_id(claimed)).unwrap_or(claimed);
         let reason = if instance.is_some() { PROVISIONED } else { UNVERIFIED };
         let draft = self.condition(conditions::machine::INSTANCE_PROVISIONED, true, reason, id);
+        let owner = instance.and_then(|instance| instance.owner_uid.as_deref());
+        let draft = match owner {
+            // One that is made for another Machine comes here only if it may be adopted.
+            Some(owner) if owner != uid(machine) => {
+                draft.condition(conditions::machine::VM_ADOPTED, true, reasons::machine::VM_ADOPTED, owner)
+            }
+            Some(_) => draft.without(conditions::machine::VM_ADOPTED),
+            None => draft,
+        };
         let named = instance.map(|instance| instance.node_name.as_str()).filter(|name| !name.is_empty());
         match named.filter(|_| noted_node(machine).is_none()) {
             Some(node) => draft.node_named(node),
@@ -157,9 +169,8 @@ impl StatusDraft<'_> {
         }
     }
 
-    pub(super) fn foreign(self, error: &DriverError) -> Self {
-        let reason = reasons::machine::PROVIDER_ID_MISMATCH;
-        self.condition(conditions::machine::INSTANCE_PROVISIONED, false, reason, error.message.clone())
+    pub(super) fn foreign(self, why: &NotOwned) -> Self {
+        self.condition(conditions::machine::INSTANCE_PROVISIONED, false, why.reason, why.error.message.clone())
     }
 
     fn node_named(self, node: &str) -> Self {

@@ -7,8 +7,13 @@ use super::calls::Outcome;
 use crate::shared::indexes::instance_id;
 
 /// Deletes each VM by its id: a driver that takes another Machine's VM for this one's would delete that by the name. `NotFound` once
-/// the provider lists none, and `Done` until then.
-pub(super) async fn delete(driver: &dyn Driver, machine: &MachineRequest) -> Outcome {
+/// the provider lists none, and `Done` until then. A VM that was made for another Machine of the name stays; so does one of which
+/// nothing says for whom it was made, while there are other Machines of the name.
+pub(super) async fn delete(
+    driver: &dyn Driver,
+    machine: &MachineRequest,
+    namesakes: impl AsyncFnOnce() -> Result<Vec<String>, DriverError>,
+) -> Outcome {
     let listed = match driver.list(machine.class.clone()).await {
         Ok(listed) => listed,
         // Of a list it says nothing of the VMs.
@@ -19,7 +24,15 @@ pub(super) async fn delete(driver: &dyn Driver, machine: &MachineRequest) -> Out
     };
     let shared = machine.provider_id.as_deref().map(instance_id);
     let is_other = |id: &str, vm: &ListedVm| vm.machine == machine.name && Some(instance_id(id)) != shared;
-    let others: Vec<_> = listed.into_iter().filter(|(id, vm)| is_other(id, vm)).collect();
+    let mut others: Vec<_> = listed.into_iter().filter(|(id, vm)| is_other(id, vm)).collect();
+    others.retain(|(_, vm)| vm.owner_uid.is_none() || machine.owns(vm.owner_uid.as_deref()));
+    if others.iter().any(|(_, vm)| vm.owner_uid.is_none()) {
+        match namesakes().await {
+            Ok(namesakes) if namesakes.is_empty() => {}
+            Ok(_) => others.retain(|(_, vm)| vm.owner_uid.is_some()),
+            Err(error) => return Outcome::Failed(error),
+        }
+    }
     if others.is_empty() {
         return Outcome::Failed(DriverError::new(Code::NotFound, "the provider lists no other VM of the machine"));
     }
@@ -100,6 +113,7 @@ mod tests {
             name: "m".to_owned(),
             namespace: "n".to_owned(),
             uid: "u".to_owned(),
+            adopted_uid: None,
             provider_id: Some("p:///shared".to_owned()),
             is_proven: true,
             last_known_state: String::new(),
@@ -114,7 +128,7 @@ mod tests {
             ((*id).to_owned(), ListedVm { is_deleting, ..ListedVm::of(*machine) })
         });
         let driver = Listing { vms: Ok(listed.collect()), answer, deleted: Mutex::default() };
-        let outcome = delete(&driver, &sharing()).now_or_never().unwrap();
+        let outcome = delete(&driver, &sharing(), async || Ok(vec![])).now_or_never().unwrap();
         (outcome, driver.deleted.into_inner())
     }
 
@@ -136,11 +150,33 @@ mod tests {
     }
 
     #[test]
+    fn vms_of_other_machines_of_the_name_stay() {
+        let delete_with = |owner: Option<&str>, namesakes: &[&str]| {
+            let vm = ListedVm { owner_uid: owner.map(str::to_owned), ..ListedVm::of("m") };
+            let vms = Ok(BTreeMap::from([("p:///own".to_owned(), vm)]));
+            let driver = Listing { vms, answer: Ok(()), deleted: Mutex::default() };
+            let namesakes = namesakes.iter().map(|&name| name.to_owned()).collect();
+            delete(&driver, &sharing(), async || Ok(namesakes)).now_or_never().unwrap();
+            driver.deleted.into_inner().len()
+        };
+        let table =
+            [(Some("u"), &["b/m"] as &[&str], 1), (Some("another"), &[], 0), (None, &[], 1), (None, &["b/m"], 0)];
+        for (owner, namesakes, deleted) in table {
+            assert_eq!(delete_with(owner, namesakes), deleted, "{owner:?} {namesakes:?}");
+        }
+        let vms = Ok(BTreeMap::from([("p:///own".to_owned(), ListedVm::of("m"))]));
+        let driver = Listing { vms, answer: Ok(()), deleted: Mutex::default() };
+        let forbidden = || Err(DriverError::new(Code::PermissionDenied, "no"));
+        let outcome = delete(&driver, &sharing(), async || forbidden()).now_or_never().unwrap();
+        assert_eq!((outcome, driver.deleted.into_inner().len()), (Outcome::Failed(forbidden().unwrap_err()), 0));
+    }
+
+    #[test]
     fn a_list_that_fails_does_not_say_that_there_is_none() {
         for (code, expected) in [(Code::NotFound, Code::Unavailable), (Code::Internal, Code::Internal)] {
             let vms = Err(DriverError::new(code, "no list"));
             let driver = Listing { vms, answer: Ok(()), deleted: Mutex::default() };
-            let outcome = delete(&driver, &sharing()).now_or_never().unwrap();
+            let outcome = delete(&driver, &sharing(), async || Ok(vec![])).now_or_never().unwrap();
             assert_eq!(outcome.error().map(|error| error.code), Some(expected));
         }
     }

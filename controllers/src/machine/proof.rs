@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nodewright_api::{OperationState, OperationType, conditions, operations, reasons};
+use nodewright_api::{OperationState, OperationType, conditions, operations};
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::object::name;
 
@@ -12,8 +12,9 @@ use super::{
     claim::{self, Vm},
     decision::{Scope, Stage},
     health,
+    ownership::{NotOwned, Ownership, ownership},
     provider::{Answer, CALLING, PAUSE_OVER, Provider, VmStatus, creation_pause},
-    provision::{foreign, invalid, is_unprovisioned},
+    provision::{foreign, invalid, is_unprovisioned, unknown},
     terminate,
 };
 use crate::shared::ownership::vm_id;
@@ -42,11 +43,20 @@ fn prove(scope: &Scope<'_>) -> Stage {
     }
     match provider.vm_status() {
         None => provider.ask_owner(),
-        Some(VmStatus::Foreign(answer, error)) => foreign(&provider, &answer, error),
+        Some(VmStatus::Foreign(answer, error)) => foreign(&provider, &answer, &NotOwned::by_tags(error)),
         Some(VmStatus::Failed(answer, error)) => failed(&provider, &answer, error),
         Some(VmStatus::NotFound(answer)) => not_found(&provider, &answer),
-        Some(VmStatus::Proven(instance)) => proven(scope, Some(instance)),
-        Some(VmStatus::Unimplemented) => proven(scope, None),
+        Some(VmStatus::Proven(answer, instance)) => owned(&provider, &answer, Some(instance)),
+        Some(VmStatus::Unimplemented(answer)) => owned(&provider, &answer, None),
+    }
+}
+
+fn owned(provider: &Provider<'_>, answer: &Answer<'_>, instance: Option<&Instance>) -> Stage {
+    match ownership(provider, answer, instance) {
+        Ownership::Own => proven(&provider.scope, instance),
+        Ownership::Open(stage) => stage,
+        Ownership::Foreign(why) => foreign(provider, answer, &why),
+        Ownership::Unknown(why, due) => unknown(provider, &why, due),
     }
 }
 
@@ -129,10 +139,19 @@ fn settle(scope: &Scope<'_>) -> Stage {
         None => provider.ask_owner(),
         Some(VmStatus::Failed(answer, error)) => terminate::try_again(&provider, (&answer, error), Verb::Status),
         Some(VmStatus::NotFound(_)) => Stage::over(),
-        Some(VmStatus::Foreign(_, error)) => leave(scope, error),
-        Some(VmStatus::Proven(instance)) => note(scope, Some(instance)),
-        Some(VmStatus::Unimplemented) if !scope.snapshot.claim.rivals.is_empty() => Stage::default(),
-        Some(VmStatus::Unimplemented) => note(scope, None),
+        Some(VmStatus::Foreign(_, error)) => leave(scope, &NotOwned::by_tags(error)),
+        Some(VmStatus::Unimplemented(_)) if !scope.snapshot.claim.rivals.is_empty() => Stage::default(),
+        Some(VmStatus::Proven(answer, instance)) => settle_owned(&provider, &answer, Some(instance)),
+        Some(VmStatus::Unimplemented(answer)) => settle_owned(&provider, &answer, None),
+    }
+}
+
+fn settle_owned(provider: &Provider<'_>, answer: &Answer<'_>, instance: Option<&Instance>) -> Stage {
+    match ownership(provider, answer, instance) {
+        Ownership::Own => note(&provider.scope, instance),
+        Ownership::Open(stage) => stage,
+        Ownership::Foreign(why) => leave(&provider.scope, &why),
+        Ownership::Unknown(why, due) => terminate::owner_unknown(provider, &why, due),
     }
 }
 
@@ -142,11 +161,11 @@ fn note(scope: &Scope<'_>, instance: Option<&Instance>) -> Stage {
 }
 
 /// Says that the VM stays, unless that was said before the Machine was deleted.
-fn leave(scope: &Scope<'_>, error: &DriverError) -> Stage {
-    let (condition, reason) = (conditions::machine::INSTANCE_PROVISIONED, reasons::machine::PROVIDER_ID_MISMATCH);
+fn leave(scope: &Scope<'_>, why: &NotOwned) -> Stage {
+    let (condition, reason) = (conditions::machine::INSTANCE_PROVISIONED, why.reason);
     if scope.machine.condition(condition).is_some_and(|known| known.reason.as_deref() == Some(reason)) {
         return Stage::over();
     }
-    let event = scope.warning(reason, error.message.as_str());
-    Stage::reporting("the VM is another's", scope.status().foreign(error).step(), event).over_if_idle()
+    let event = scope.warning(reason, why.error.message.as_str());
+    Stage::reporting("the VM is another's", scope.status().foreign(why).step(), event).over_if_idle()
 }

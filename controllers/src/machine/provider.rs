@@ -19,7 +19,7 @@ use super::{
     snapshot::{Owner, Snapshot},
     trace,
 };
-use crate::shared::ownership::vm_id;
+use crate::shared::ownership::{adopted_uid, vm_id};
 
 /// The longest pause after a failure that may pass by itself.
 pub(super) const PASSING: Duration = Duration::from_mins(1);
@@ -49,10 +49,10 @@ pub(super) struct Answer<'a> {
 }
 
 pub(super) enum VmStatus<'a> {
-    /// The VM is the Machine's; or the Machine has this one.
-    Proven(&'a Instance),
+    /// The tags of the VM are the Machine's; or the Machine has this one. [`super::ownership`] says whether it is its own.
+    Proven(Answer<'a>, &'a Instance),
     NotFound(Answer<'a>),
-    Unimplemented,
+    Unimplemented(Answer<'a>),
     Foreign(Answer<'a>, &'a DriverError),
     Failed(Answer<'a>, &'a DriverError),
 }
@@ -64,6 +64,7 @@ impl<'a> Provider<'a> {
             name: name(machine).to_owned(),
             namespace: namespace(machine).to_owned(),
             uid: uid(machine).to_owned(),
+            adopted_uid: adopted_uid(machine).map(str::to_owned),
             provider_id: vm_id(machine).map(str::to_owned),
             is_proven: is_verified(machine),
             last_known_state: machine.status.as_ref().map(|status| status.last_known_state.clone()).unwrap_or_default(),
@@ -85,6 +86,17 @@ impl<'a> Provider<'a> {
 
     pub(super) fn call(&self, verb: Verb) -> Call {
         Call { verb, request: self.request.clone() }
+    }
+
+    /// Whether a VM with this token is the Machine's own, or adopted.
+    pub(super) fn owns(&self, owner_uid: Option<&str>) -> bool {
+        self.request.machine.owns(owner_uid)
+    }
+
+    /// Whether a call was made for the VM that is known now, with the same proof.
+    pub(super) fn is_of_this_vm(&self, answer: &Answer<'_>) -> bool {
+        let (asked, now) = (&answer.call.request.machine, &self.request.machine);
+        (&asked.provider_id, asked.is_proven, &asked.adopted_uid) == (&now.provider_id, now.is_proven, &now.adopted_uid)
     }
 
     pub(super) fn known(&self, verb: Verb) -> Option<&'a Known<Outcome>> {
@@ -124,12 +136,12 @@ impl<'a> Provider<'a> {
         let is_of_id = answer.call.request.machine.provider_id.as_deref() == id && answer.call.verb == Verb::Status;
         match answer.outcome {
             Outcome::Instance(instance) if is_of_id || Some(instance.provider_id.as_str()) == id => {
-                Some(VmStatus::Proven(instance))
+                Some(VmStatus::Proven(answer, instance))
             }
             Outcome::Failed(error) if is_of_id => Some(match error.code {
                 _ if error.mismatch.is_some() => VmStatus::Foreign(answer, error),
                 Code::NotFound => VmStatus::NotFound(answer),
-                Code::Unimplemented => VmStatus::Unimplemented,
+                Code::Unimplemented => VmStatus::Unimplemented(answer),
                 _ => VmStatus::Failed(answer, error),
             }),
             _ => None,

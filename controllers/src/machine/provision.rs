@@ -18,6 +18,7 @@ use super::{
     claim,
     decision::{Scope, Stage},
     node_sync::{AppliedKeys, LONGEST_LABEL},
+    ownership::{NotOwned, Ownership, ownership},
     provider::{Answer, CALLING, PASSING, PAUSE_OVER, Provider, VmStatus, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,
@@ -53,10 +54,18 @@ pub(super) fn create(scope: &Scope<'_>) -> Stage {
     if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create]) {
         return Stage::waiting(CALLING, message);
     }
-    let unknown = || provider.ask("nothing is known of the machine's VM", Verb::Status);
-    let Some(answer) = provider.newest(&[Verb::Status, Verb::Create]) else { return unknown() };
+    let ask = || provider.ask("nothing is known of the machine's VM", Verb::Status);
+    let Some(answer) = provider.newest(&[Verb::Status, Verb::Create]) else { return ask() };
     match answer.outcome {
-        Outcome::Instance(instance) => link(scope, instance),
+        Outcome::Instance(instance) => match ownership(&provider, &answer, Some(instance)) {
+            Ownership::Own => link(scope, instance),
+            Ownership::Open(stage) => stage,
+            Ownership::Foreign(why) => foreign(&provider, &answer, &why),
+            Ownership::Unknown(why, due) => unknown(&provider, &why, due),
+        },
+        Outcome::Failed(error) if answer.call.verb == Verb::Status && error.mismatch.is_some() => {
+            foreign(&provider, &answer, &NotOwned::by_tags(error))
+        }
         Outcome::Retired if !is_of_owner(answer.call, scope.machine) => {
             provider.ask("another set has the machine now", Verb::Create)
         }
@@ -71,7 +80,7 @@ pub(super) fn create(scope: &Scope<'_>) -> Stage {
             provider.ask("the machine has no VM", Verb::Create)
         }
         Outcome::Failed(error) => try_again(&provider, (&answer, error), Verb::Status),
-        Outcome::Done | Outcome::Noted(_) => unknown(),
+        Outcome::Done | Outcome::Noted(_) | Outcome::Namesakes(_) => ask(),
     }
 }
 
@@ -89,14 +98,21 @@ pub(super) fn initialize(scope: &Scope<'_>) -> Stage {
     if let Some(message) = provider.awaited(&[Verb::Status, Verb::Initialize]) {
         return Stage::waiting(CALLING, message);
     }
-    let instance = match provider.vm_status() {
+    let (answer, instance) = match provider.vm_status() {
         None => return provider.ask_owner(),
-        Some(VmStatus::Foreign(answer, error)) => return foreign(&provider, &answer, error),
+        Some(VmStatus::Foreign(answer, error)) => return foreign(&provider, &answer, &NotOwned::by_tags(error)),
         Some(VmStatus::Failed(answer, error)) => return try_again(&provider, (&answer, error), Verb::Status),
         Some(VmStatus::NotFound(_)) => return not_found(scope),
-        Some(VmStatus::Unimplemented) => return initialized(scope, None),
-        Some(VmStatus::Proven(instance)) => instance,
+        Some(VmStatus::Unimplemented(answer)) => (answer, None),
+        Some(VmStatus::Proven(answer, instance)) => (answer, Some(instance)),
     };
+    match ownership(&provider, &answer, instance) {
+        Ownership::Own => {}
+        Ownership::Open(stage) => return stage,
+        Ownership::Foreign(why) => return foreign(&provider, &answer, &why),
+        Ownership::Unknown(why, due) => return unknown(&provider, &why, due),
+    }
+    let Some(instance) = instance else { return initialized(scope, None) };
     // A VM that this process created is new, whatever the answer was.
     let is_new = provider.known(Verb::Create).is_some();
     match provider.newest(&[Verb::Initialize]).map(|answer| (answer.outcome, answer)) {
@@ -164,15 +180,32 @@ pub(super) fn invalid(scope: &Scope<'_>, reason: &'static str, message: &str) ->
 }
 
 /// Leaves a VM of another Machine alone, and asks again later, or once the class is corrected.
-pub(super) fn foreign(provider: &Provider<'_>, answer: &Answer<'_>, error: &DriverError) -> Stage {
+pub(super) fn foreign(provider: &Provider<'_>, answer: &Answer<'_>, why: &NotOwned) -> Stage {
     let scope = &provider.scope;
     let Some(due) = provider.due(answer, scope.settings.medium_retry) else {
         return provider.ask("is it still another's VM?", Verb::Status);
     };
-    let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, error) } else { scope.status() };
-    let (reason, message) = (reasons::machine::PROVIDER_ID_MISMATCH, error.message.as_str());
-    Stage::reporting("the VM is another's", draft.foreign(error).told_of(answer, scope), scope.warning(reason, message))
-        .and_wait(reason, message)
+    not_taken(scope, Some(answer), "the VM is another's", why, due)
+}
+
+/// Takes no VM of which it is not known whose it is, until the API server has been asked again.
+pub(super) fn unknown(provider: &Provider<'_>, why: &NotOwned, due: Timestamp) -> Stage {
+    not_taken(&provider.scope, None, "whose VM it is is not known", why, due)
+}
+
+fn not_taken(
+    scope: &Scope<'_>,
+    answer: Option<&Answer<'_>>,
+    because: &'static str,
+    why: &NotOwned,
+    due: Timestamp,
+) -> Stage {
+    let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, &why.error) } else { scope.status() };
+    let message = why.error.message.as_str();
+    let draft = draft.foreign(why);
+    let step = answer.map_or_else(|| draft.clone().step(), |answer| draft.clone().told_of(answer, scope));
+    Stage::reporting(because, step, scope.warning(why.reason, message))
+        .and_wait(why.reason, message)
         .waking_at(due)
         .waking_at(scope.creation_deadline())
 }

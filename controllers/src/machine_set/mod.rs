@@ -19,6 +19,7 @@ mod notes;
 mod overshoot;
 mod reconcile;
 mod removal;
+mod retired;
 mod snapshot;
 mod status;
 mod template;

@@ -21,6 +21,7 @@ use super::{
     notes::SetNotes,
     overshoot,
     removal::{Removal, next_expiry, removal, victims},
+    retired,
     snapshot::{BATCH, Members, Snapshot, is_ahead, is_consistent},
     status::{invalid_ledger_text, unreadable_text, write},
     template::{adoptions, creations, taken, updates},
@@ -48,6 +49,10 @@ pub(super) fn plan(
         return plan;
     }
     match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
+        // No name is left: nothing is deleted that could not be replaced.
+        Some(Ok(ledger)) if ledger.is_used_up() && !is_deleting(set) => {
+            plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set)));
+        }
         Some(Ok(ledger)) => plan.append(reconcile(context, &Members::of(snapshot, &ledger), &controller.fleet)),
         // No action: without the ledger a retired name could be used again.
         Some(Err(_)) => plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set))),
@@ -149,13 +154,14 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     let awaited = size_awaited(context, snapshot);
     let size_is_awaited = !awaited.waits.is_empty();
     plan.append(awaited);
-    let enough = if size_is_awaited { usize::MAX } else { replicas };
+    let enough = if size_is_awaited || invalid.is_some() { usize::MAX } else { replicas };
     let backoff = members.backoff(context.now);
+    let retired = retired::retired(context, members, enough, settings);
     let victims = if invalid.is_some() { vec![] } else { victims(context, members, enough, settings, &backoff) };
     let mut denied = Plan::idle();
-    if !victims.is_empty() || !members.retired.is_empty() || !members.leaving.is_empty() {
+    if !victims.is_empty() || !retired.due.is_empty() || !members.leaving.is_empty() {
         let why = "there are more machines than wanted, or it has failed";
-        let removal = removal(members, victims, &backoff);
+        let removal = removal(members, &retired.due, victims, &backoff);
         let is_repeated = removal.ledger == *members.ledger && is_denied(context.failure);
         let deletions = remove(set, &removal, why);
         if !is_repeated {
@@ -163,6 +169,9 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
             return plan;
         }
         denied = deletions;
+    }
+    if !size_is_awaited && invalid.is_none() {
+        plan.append(failure(set, unreadable::LEDGER, retired::text(members, &retired)));
     }
     if invalid.is_some() {
         plan.append(denied);
@@ -187,6 +196,9 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
     }
     let missing = replicas.saturating_sub(members.staying.len() + members.unreadable);
     let missing = if size_is_awaited { 0 } else { missing };
+    // A machine that the ledger retires and that is needed is replaced before it goes.
+    let room = retired.room.saturating_sub(members.staying.len() + members.unreadable);
+    let missing = if retired.kept.is_empty() { missing } else { missing.min(room) };
     plan.append(fill(context, members, settings, missing));
     // Denied deletions and releases are repeated beside everything else, so that one machine does not hold up the others.
     for planned in denied.stages.into_iter().flatten() {
@@ -312,7 +324,8 @@ fn finalize(members: &Members<'_>, now: Timestamp) -> Plan<Never> {
         plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
     } else if !snapshot.machines.is_empty() {
         let victims = members.staying.iter().chain(&members.unselected).copied().take(BATCH).collect();
-        plan = remove(set, &removal(members, victims, &members.backoff(now)), "the set is being deleted");
+        let backoff = members.backoff(now);
+        plan = remove(set, &removal(members, &members.retired, victims, &backoff), "the set is being deleted");
         // Delete a Machine only if it has not changed: one that was released meanwhile must stay.
         plan.pin_deletions();
         plan.wait("MachinesLeaving", format!("{} machines are yet to be gone", snapshot.machines.len()));

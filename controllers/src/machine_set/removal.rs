@@ -27,8 +27,10 @@ pub(super) struct Removal<'a> {
     pub(super) round: Option<Round>,
 }
 
+/// `retired`: Machines whose ordinals are retired already, and which go, too.
 pub(super) fn removal<'a>(
     members: &Members<'a>,
+    retired: &[&'a Arc<Machine>],
     victims: Vec<&'a Arc<Machine>>,
     backoff: &CreationBackoff<'_>,
 ) -> Removal<'a> {
@@ -40,7 +42,7 @@ pub(super) fn removal<'a>(
         .ledger
         .retire(ordinals.chain(members.leaving.iter().copied()))
         .note(unnumbered.map(|machine| name(machine.as_ref()).to_owned()), present);
-    let machines = members.retired.iter().copied().take(BATCH).chain(victims).collect();
+    let machines = retired.iter().copied().take(BATCH).chain(victims).collect();
     Removal { ledger, machines, round }
 }
 
@@ -71,7 +73,7 @@ fn is_failed(machine: &Machine) -> bool {
 }
 
 /// Whether the autoscaler has marked a Machine, and the set has the replica count that was written with the mark.
-fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
+pub(super) fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
     let candidate = annotation(machine, annotations::MACHINE_PRIORITY) == Some(annotations::MACHINE_PRIORITY_CANDIDATE);
     let changed = annotation(set, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME).and_then(|time| time.parse().ok());
     candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
@@ -98,7 +100,7 @@ pub(super) fn next_expiry(
 /// 3. those marked by the autoscaler, the older mark first;
 /// 4. the less useful phase;
 /// 5. age, the older one first unless the annotation of the set says otherwise; then name.
-fn sort(machines: &mut [impl AsRef<Machine>], order: Option<&str>, settings: &FleetSettings) {
+pub(super) fn sort(machines: &mut [impl AsRef<Machine>], order: Option<&str>, settings: &FleetSettings) {
     let newest_first = order == Some(annotations::DELETION_ORDER_NEWEST);
     machines.sort_by_cached_key(|machine| rank(machine.as_ref(), newest_first, settings));
 }

@@ -18,6 +18,7 @@ use super::{
     MachineSetController, Snapshot,
     ceiling::{ceiling, lacking},
     overshoot::frozen_text,
+    retired,
 };
 use crate::shared::{
     availability::{Availability, is_ready},
@@ -88,7 +89,13 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
 
 pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
     let key = annotations::LEDGER;
-    let error = annotation(set, key)?.parse::<Ledger>().err()?;
+    let error = match annotation(set, key)?.parse::<Ledger>() {
+        Err(error) => error.to_string(),
+        Ok(ledger) if ledger.is_used_up() && !is_deleting(set) => {
+            format!("`{ledger}` retires all ordinals, so that no name is left for a machine")
+        }
+        Ok(_) => return None,
+    };
     Some(format!(
         "annotation {key}: {error}; until it is restored no machine of the set is created or deleted: restore it, or \
          delete the machines of the set and remove the annotation"
@@ -150,6 +157,9 @@ fn replica_failure(
     }
     if let Some(failure) = context.failure.filter(|failure| is_lasting(failure, context.attempt)) {
         return Some((refusal_reason(failure), failure.to_string()));
+    }
+    if let Some(text) = retired::told(context, snapshot, settings) {
+        return Some((unreadable::LEDGER, text));
     }
     if let Some(text) = unreadable_text(snapshot) {
         return Some((unreadable::MACHINE, text));

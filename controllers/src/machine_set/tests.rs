@@ -7,6 +7,7 @@ mod overshoot;
 mod preserved;
 mod refused;
 mod released;
+mod retired;
 mod unreadable;
 
 use std::sync::Arc;

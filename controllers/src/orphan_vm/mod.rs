@@ -18,12 +18,14 @@
 //! * A VM whose Machine nobody is known to have deleted is kept for a day from when it was seen first, also when the Machine vanished
 //!   while no manager ran. That time is an annotation of the class: it outlasts restarts, and starts again if it is lost.
 //! * No more VMs go than the limit of a pass. The VM of another cluster, and one without the tags of a Machine, are never listed.
+//! * The Node of a deleted VM is deleted once a believed list lacks the VM: the Node has exactly its id, the label of the Machine of its
+//!   tags, and no Machine claims it. The class remembers the VM.
 //! * Of several VMs of one Machine the one stays that the Machine has; if it has none yet, the oldest.
 //!
 //! # Caveats
 //! * Where no Machine is left, nothing proves that the list is the right one, and the VMs stay.
 //! * VMs of a class that no longer exists are not looked for, unless another class has the same cluster and credentials.
-//! * If the manager may not list Machines in all namespaces, those of other namespaces are not seen.
+//! * If the manager may not list Machines in all namespaces, no VM is deleted: one of another namespace may have it.
 
 mod calls;
 mod judge;
@@ -31,6 +33,7 @@ mod metrics;
 mod reconcile;
 mod snapshot;
 mod sweep;
+mod swept;
 #[cfg(test)]
 mod tests;
 mod unexplained;
@@ -43,18 +46,23 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use nodewright_api::{Machine, MachineClass, MachineSet};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
-    object::{ObjectRef, is_deleting},
+    object::{Cluster, ObjectRef, is_deleting},
     plan::{Context, Plan},
 };
 
 use self::{calls::Call, snapshot::Snapshot};
 pub(crate) use self::{metrics::OrphanMetrics, sweep::Caller};
-use crate::shared::{CONTROL, indexes::MACHINES_BY_CLASS};
+use crate::shared::{
+    CONTROL, TARGET,
+    indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE},
+    node::Node,
+};
 
 /// When orphaned VMs are deleted. See the flags of the same names.
 #[derive(Clone, Debug)]
@@ -95,14 +103,21 @@ pub struct OrphanVmController {
     pub(crate) settings: OrphanVmSettings,
     /// For its deadlines and the fields that identify VMs. It is not called.
     pub(crate) driver: Arc<dyn Driver>,
+    /// Whether there is a target cluster, with the Nodes of the VMs.
+    has_target: bool,
     /// How many Machines have vanished from the cache without having been deleted.
     vanished: Arc<AtomicU64>,
 }
 
 impl OrphanVmController {
     /// A controller for the classes of a namespace.
-    pub fn new(namespace: impl Into<String>, settings: OrphanVmSettings, driver: Arc<dyn Driver>) -> Self {
-        Self { namespace: namespace.into(), settings, driver, vanished: Arc::default() }
+    pub fn new(
+        namespace: impl Into<String>,
+        settings: OrphanVmSettings,
+        driver: Arc<dyn Driver>,
+        has_target: bool,
+    ) -> Self {
+        Self { namespace: namespace.into(), settings, driver, has_target, vanished: Arc::default() }
     }
 }
 
@@ -115,6 +130,9 @@ impl Controller for OrphanVmController {
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineClass>(CONTROL, &self.namespace);
         on.kind::<MachineSet>(CONTROL, &self.namespace);
+        if self.has_target {
+            on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE);
+        }
         let vanished = self.vanished.clone();
         on.kind::<Machine>(CONTROL, &self.namespace).index(MACHINES_BY_CLASS).wakes(move |change, stores, wake| {
             let is_lost = |old: &Arc<Machine>| change.new.is_none() && !is_deleting(old.as_ref());
@@ -123,6 +141,15 @@ impl Controller for OrphanVmController {
                 stores.of::<MachineClass>(CONTROL).keys().into_iter().for_each(wake);
             }
         });
+    }
+
+    /// VMs are looked for without the target cluster, too: their Nodes wait.
+    fn goes_on_without(&self, _: &MachineClass, cluster: Cluster, _: Timestamp) -> bool {
+        cluster == TARGET
+    }
+
+    fn plans_unlisted(&self, _: &MachineClass, cluster: Cluster) -> bool {
+        cluster == TARGET
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::reasons::machine_class as reasons;
+use nodewright_api::{labels, reasons::machine_class as reasons};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     effect::Known,
     events::Event,
-    object::ObjectRef,
+    object::{ObjectRef, is_deleting, label, name},
     plan::{Context, Plan, Step, reference},
 };
 
@@ -17,9 +17,10 @@ use super::{
     calls::{Call, Fate, Listed, Orphan, Outcome, Request},
     judge::judge,
     snapshot::{Problem, Snapshot},
+    swept::Swept,
     unexplained::Unexplained,
 };
-use crate::shared::CONTROL;
+use crate::shared::{CONTROL, TARGET, node::Node};
 
 /// A list that is older says nothing about now.
 const FRESH: Duration = Duration::from_mins(1);
@@ -129,7 +130,10 @@ impl Search<'_> {
             notes.push(vanished.as_str().into());
         }
         let (suspects, problem) = match judge(list.listed, &self.snapshot.fleet) {
-            Ok(orphans) => (self.suspects(list, orphans, plan), None),
+            Ok(orphans) => {
+                self.delete_nodes(list, plan);
+                (self.suspects(list, orphans, plan), None)
+            }
             Err(problem) => (vec![], Some(problem)),
         };
         // One that was seen before an outage is seen anew.
@@ -165,8 +169,49 @@ impl Search<'_> {
         let Call::Sweep(_, due) = &sweep else { return Ok(usual) };
         let text = format!("deleting {} that no machine has: {}", vms(due.len()), named(due.iter()));
         plan.event(Event::warning(reference(self.snapshot.class.as_ref()), reasons::DELETING_ORPHAN_VMS, text));
+        let record = Swept::recorded(&self.snapshot.class).with(due.iter()).patch(&self.snapshot.class);
+        let record = Step::edit(CONTROL, self.snapshot.class.as_ref(), record);
+        plan.then("the nodes of these VMs have to go after them", record);
         plan.then("two lists have shown VMs without a machine", Step::Call(sweep));
         Err(Box::new(std::mem::replace(plan, Plan::idle())))
+    }
+
+    /// Deletes the Nodes of swept VMs that a believed list lacks: they are gone. Removes from the record what is over.
+    fn delete_nodes(&self, list: &List<'_>, plan: &mut Plan<Call>) {
+        let class = self.snapshot.class.as_ref();
+        let swept = Swept::recorded(class);
+        // Without the Nodes nothing is over.
+        let Some(nodes) = self.snapshot.nodes_of_swept.as_ref().filter(|_| swept.iter().next().is_some()) else {
+            return;
+        };
+        let of = |id: &str| nodes.get(id).into_iter().flatten();
+        for (id, machine) in swept.iter().filter(|(id, _)| self.is_gone(list, id)) {
+            let left = of(id).filter(|node| is_node_of_machine(node, machine) && !is_deleting(node.as_ref()));
+            for node in left {
+                let text = format!(
+                    "deleting node {} of VM {id}, which no machine had, and which is gone",
+                    name(node.as_ref())
+                );
+                plan.event(Event::normal(reference(class), reasons::DELETING_ORPHAN_VMS, text));
+                plan.beside("its VM was an orphan, and is gone", Step::delete(TARGET, node.as_ref()));
+            }
+        }
+        let is_open = |id: &str| {
+            let has_node =
+                swept.iter().any(|(it, machine)| it == id && of(id).any(|node| is_node_of_machine(node, machine)));
+            !self.snapshot.fleet.names(id) && (list.listed.contains_key(id) || has_node)
+        };
+        if let Some(step) = Step::edit(CONTROL, class, swept.clone().only(is_open).patch(class)) {
+            plan.beside("nothing is left of these VMs", step);
+        }
+    }
+
+    /// Whether a swept VM is gone: the list is of later, lacks it, and no Machine names it.
+    fn is_gone(&self, list: &List<'_>, id: &str) -> bool {
+        let sweep = Call::Sweep(self.request.clone(), Arc::new([]));
+        let swept = self.context.outcomes.get(&sweep).and_then(|known| known.last.as_ref());
+        let is_later = swept.is_none_or(|(ended, _)| *ended <= list.begun);
+        is_later && !list.listed.contains_key(id) && !self.snapshot.fleet.names(id)
     }
 
     /// When to list again after a list that is so old that Machines may have gone since with their VMs: it shows no new orphans.
@@ -245,6 +290,11 @@ impl Search<'_> {
         plan.notes.get_or_insert_default().push(note.into());
         plan.wait(reason, text);
     }
+}
+
+/// Whether a Node has the label of the Machine of its VM's tags: the label was written when the VM was that Machine's.
+fn is_node_of_machine(node: &Node, machine: &str) -> bool {
+    label(node, labels::MACHINE_NAME) == Some(machine)
 }
 
 /// Why orphans could not be deleted.

@@ -1,6 +1,9 @@
 //! What the search for orphaned VMs may see.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::SecretReference;
 use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, annotations, reasons::unreadable};
@@ -11,10 +14,12 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
+use super::swept::Swept;
 use crate::shared::{
-    CONTROL, class_secrets,
-    indexes::{MACHINES_BY_CLASS, instance_id, object_key},
+    CONTROL, TARGET, class_secrets,
+    indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE, instance_id, object_key},
     ledger::{Ledger, base, set_of},
+    node::Node,
     ownership::vm_id,
     usable_class::usable,
 };
@@ -29,6 +34,8 @@ pub struct Snapshot {
     pub lister: Option<Result<Class, Problem>>,
     pub scoped_watches: Vec<ScopedWatch>,
     pub fleet: Fleet,
+    /// The Nodes of swept VMs, by the ids of these; `None` until the Nodes are listed.
+    pub nodes_of_swept: Option<BTreeMap<String, Vec<Arc<Node>>>>,
     /// How many Machines have vanished without having been deleted.
     pub vanished: u64,
 }
@@ -41,8 +48,23 @@ impl Snapshot {
         let lister = is_first.then(|| listing(stores, &class, driver));
         let scoped_watches = if is_first { class_secrets::scoped_watches(&class) } else { vec![] };
         let fleet = Fleet::take(stores, namespace(class.as_ref()), &group);
-        Some(Self { class, lister, scoped_watches, fleet, vanished })
+        let nodes_of_swept = nodes_of_swept(stores, &class);
+        Some(Self { class, lister, scoped_watches, fleet, nodes_of_swept, vanished })
     }
+}
+
+fn nodes_of_swept(stores: &Stores, class: &MachineClass) -> Option<BTreeMap<String, Vec<Arc<Node>>>> {
+    if !stores.is_listed::<Node>(TARGET) {
+        return None;
+    }
+    let nodes = stores.of::<Node>(TARGET);
+    let of = |id: &str| {
+        let mut of_vm = nodes.by(NODE_BY_INSTANCE, instance_id(id));
+        // Ids of other providers may end alike.
+        of_vm.retain(|node| node.provider_id() == Some(id));
+        (id.to_owned(), of_vm)
+    };
+    Some(Swept::recorded(class).iter().map(|(id, _)| of(id)).collect())
 }
 
 fn listing(stores: &Stores, class: &MachineClass, driver: &dyn Driver) -> Result<Class, Problem> {

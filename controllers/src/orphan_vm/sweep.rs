@@ -66,15 +66,16 @@ impl Caller {
     /// Whether a Machine has the VM, or may. The provider has shown the VM before this read began, and a Machine exists before
     /// its VM: a new one is found.
     async fn is_needed(&self, request: &Request, orphan: &Orphan) -> Result<bool, String> {
-        let machines = self.machines("", &orphan.machine).await;
-        let machines = match machines {
-            // As with the roles of machine-controller-manager.
-            Err(error) if error.class == FailureClass::Forbidden => {
-                self.machines(&request.key.namespace, &orphan.machine).await
-            }
-            other => other,
-        };
-        let machines = machines.map_err(|error| format!("failed to look for machine {}: {error}", orphan.machine))?;
+        let machines = self.machines("", &orphan.machine).await.map_err(|error| {
+            let remedy = match error.class {
+                // A machine of that name in another namespace would have the VM.
+                FailureClass::Forbidden => {
+                    "; allow to list machines in all namespaces, as the ClusterRole nodewright-machines does"
+                }
+                _ => "",
+            };
+            format!("failed to look for machine {}: {error}{remedy}", orphan.machine)
+        })?;
         let is_free = |machine: &Machine| {
             namespace(machine) == &*request.key.namespace
                 && !is_deleting(machine)

@@ -53,10 +53,13 @@ impl fmt::Display for Ordinal {
 
 /// A text is not a valid ledger.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{0}` is no ledger: a seed of three letters, a semicolon, and ranges of indices are expected, as in `k7f;0-41,43`"
-)]
-pub struct InvalidLedger(String);
+#[error("`{text}` is no ledger: {why}")]
+pub struct InvalidLedger {
+    text: String,
+    why: String,
+}
+
+const EXPECTED: &str = "a seed of three letters, a semicolon, and ranges of ordinals are expected, as in `k7f;0-41,43`";
 
 /// The seed of a set's names, and the ordinals that are used up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +172,11 @@ impl Ledger {
         self
     }
 
+    /// Whether no ordinal is left for another Machine.
+    pub fn is_used_up(&self) -> bool {
+        self.retired_count() >= u64::from(ORDINALS)
+    }
+
     /// The number of ordinals that are used up.
     pub fn retired_count(&self) -> u64 {
         self.retired.iter().map(|(first, last)| u64::from(last - first) + 1).sum()
@@ -208,7 +216,9 @@ impl FromStr for Ledger {
     type Err = InvalidLedger;
 
     fn from_str(text: &str) -> Result<Self, InvalidLedger> {
-        let invalid = || InvalidLedger(text.chars().take(64).collect());
+        let excerpt = |text: &str| text.chars().take(64).collect::<String>();
+        let because = |why: String| InvalidLedger { text: excerpt(text), why };
+        let invalid = || because(EXPECTED.to_owned());
         let (seed, rest) = text.split_once(';').ok_or_else(invalid)?;
         let (ranges, noted) = rest.split_once(';').unwrap_or((rest, ""));
         let letter = |byte: u8| ALPHABET.iter().position(|letter| *letter == byte);
@@ -223,12 +233,22 @@ impl FromStr for Ledger {
         let mut ledger = Self { seed, retired: vec![], noted };
         for range in ranges.split(',').filter(|range| !range.is_empty()) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let first: u32 = first.parse().map_err(|_| invalid())?;
-            let last: u32 = last.parse().map_err(|_| invalid())?;
-            if first > last || last >= ORDINALS || ledger.retired.last().is_some_and(|(_, end)| *end >= first) {
-                return Err(invalid());
+            let number = |digits: &str| {
+                let is_number = (1..=20).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+                is_number.then(|| digits.parse().unwrap_or(u64::MAX)).ok_or_else(invalid)
+            };
+            let (first, last) = (number(first)?, number(last)?);
+            let (Ok(begin), Ok(end), true) = (u32::try_from(first), u32::try_from(last), last < u64::from(ORDINALS))
+            else {
+                let greatest = ORDINALS - 1;
+                let why = format!("`{}` goes beyond {greatest}, the last ordinal that a set can have", excerpt(range));
+                return Err(because(why));
+            };
+            if begin > end || ledger.retired.last().is_some_and(|(_, before)| *before >= begin) {
+                let why = format!("the ranges have to ascend, and `{}` does not", excerpt(range));
+                return Err(because(why));
             }
-            ledger.retired.push((first, last));
+            ledger.retired.push((begin, end));
         }
         Ok(ledger.retire([]))
     }
@@ -285,6 +305,18 @@ mod tests {
         ] {
             assert!(text.parse::<Ledger>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_range_beyond_the_last_ordinal_is_explained() {
+        let why = |text: &str| text.parse::<Ledger>().unwrap_err().to_string();
+        let beyond = "`k7f;0-4000000000` is no ledger: `0-4000000000` goes beyond 14348906, the last ordinal that a set can have";
+        assert_eq!(why("k7f;0-4000000000"), beyond);
+        assert!(why("k7f;0-99999999999999999999").contains("goes beyond"));
+        assert!(why("k7f;5,3").contains("the ranges have to ascend, and `3` does not"));
+        assert!(why("k7f;x").contains("a seed of three letters"));
+        assert!("k7f;0-14348906".parse::<Ledger>().unwrap().is_used_up());
+        assert!(!"k7f;0-14348905".parse::<Ledger>().unwrap().is_used_up());
     }
 
     #[test]

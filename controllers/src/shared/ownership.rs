@@ -21,6 +21,12 @@ pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {
     noted.message.as_deref().filter(|id| !id.is_empty())
 }
 
+/// The UID of the former Machine whose VM this one has adopted.
+pub(crate) fn adopted_uid(machine: &Machine) -> Option<&str> {
+    let noted = machine.condition(conditions::machine::VM_ADOPTED).filter(|noted| noted.status == "True")?;
+    noted.message.as_deref().filter(|uid| !uid.is_empty())
+}
+
 /// The id of the VM that the controller acts on: the recorded id, else the claimed id.
 pub(crate) fn vm_id(machine: &Machine) -> Option<&str> {
     noted_id(machine).or(machine.provider_id())

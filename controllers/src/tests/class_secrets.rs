@@ -39,7 +39,11 @@ impl Provider {
         match call.verb {
             Verb::Create => {
                 self.0.lock().push(machine.class.secret.get("userData").unwrap_or_default().to_owned());
-                Outcome::Instance(Instance { provider_id: format!("p:///{}", machine.name), ..Instance::default() })
+                Outcome::Instance(Instance {
+                    provider_id: format!("p:///{}", machine.name),
+                    owner_uid: Some(machine.uid.clone()),
+                    ..Instance::default()
+                })
             }
             Verb::Status if machine.provider_id.is_none() => Outcome::Failed(DriverError::new(Code::NotFound, "none")),
             Verb::Delete => Outcome::Done,

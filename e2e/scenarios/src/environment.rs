@@ -368,6 +368,12 @@ impl Environment {
         succeeded("apply", ended).map(drop)
     }
 
+    /// Applies a manifest in another namespace.
+    pub async fn apply_to(&self, namespace: &str, manifest: &(impl Manifest + ?Sized)) -> TestResult {
+        let arguments = format!("apply --server-side --namespace={namespace} -f -");
+        succeeded("apply", self.run_kubectl(&arguments, Some(&manifest.manifest())).await?).map(drop)
+    }
+
     /// Applies a manifest that must be rejected; returns kubectl's output.
     pub async fn apply_refused(&self, manifest: &(impl Manifest + ?Sized)) -> TestResult<String> {
         let manifest = manifest.manifest();

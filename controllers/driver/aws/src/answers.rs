@@ -110,6 +110,15 @@ impl Vm {
         self.tag_set.items.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect()
     }
 
+    /// The client token of its creation, the UID of a Machine.
+    pub(crate) fn token(&self) -> Option<&str> {
+        Some(self.client_token.as_str()).filter(|token| !token.is_empty())
+    }
+
+    pub(crate) fn owner_uid(&self) -> Option<String> {
+        self.token().map(str::to_owned)
+    }
+
     /// When it was started last.
     pub(crate) fn launched(&self) -> Option<Timestamp> {
         self.launch_time.as_deref()?.parse().ok()

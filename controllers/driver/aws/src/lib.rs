@@ -1,5 +1,6 @@
 //! The driver `aws`: VMs of Amazon EC2. A MachineClass has the providerSpec and the Secret of machine-controller-manager's AWS
-//! provider. A VM belongs to a Machine by its tag `Name` and the tags of the class that name cluster and role.
+//! provider. A VM may belong to a Machine by its tag `Name` and the tags of the class that name cluster and role; that it does is
+//! proven by the client token of its creation, which EC2 shows: the Machine's UID.
 //!
 //! # Guarantees
 //! * The client token of a creation is the Machine's UID, so EC2 makes one VM of it.
@@ -149,6 +150,7 @@ impl Account {
         Ok(Instance {
             provider_id: provider_id(&self.session.region, &vm.id),
             node_name: vm.private_dns_name.clone(),
+            owner_uid: vm.owner_uid(),
             addresses: addresses(vm),
             last_known_state: None,
             uninitialized: self.identity.forwards && is_checked && !vm.is_deleting(),
@@ -235,18 +237,18 @@ impl AwsDriver {
 
     /// The VM that was created with this token; `refused` is EC2's answer to the creation.
     async fn made_by(&self, account: &Account, request: &MachineRequest, refused: Refused) -> Result<Vm> {
-        let vms = self.owned(account, &account.owner(&request.name, &request.class)).await?;
+        let vms = self.tagged(account, &account.owner(&request.name, &request.class)).await?;
         vms.into_iter().find(|vm| vm.client_token == request.uid).ok_or_else(|| {
             let message = format!("the instance of an earlier call does not show yet: {}", refused.error.message);
             DriverError::new(Code::Unavailable, message)
         })
     }
 
-    /// The VMs of a Machine that are not gone, by their tags.
-    async fn owned(&self, account: &Account, owner: &Owner<'_>) -> Result<Vec<Vm>> {
+    /// The VMs with the tags of a Machine that are not gone.
+    async fn tagged(&self, account: &Account, owner: &Owner<'_>) -> Result<Vec<Vm>> {
         let vms = self.client.list(&account.session, &parameters::describe_tagged(&owner.tags())).await;
         let vms = vms.map_err(|refused| refused.error)?;
-        Ok(vms.into_iter().filter(|vm| !vm.is_gone() && owner.owns(vm)).collect())
+        Ok(vms.into_iter().filter(|vm| !vm.is_gone() && owner.prove(vm).is_ok()).collect())
     }
 
     /// The VM of a provider id, if its tags prove that it is the owner's.
@@ -261,13 +263,20 @@ impl AwsDriver {
     async fn delete_vms(self, request: MachineRequest) -> Result<()> {
         let account = Account::of(&request.class)?;
         let owner = account.owner(&request.name, &request.class);
-        let mut vms = self.owned(&account, &owner).await?;
+        let is_proven = |vm: &Vm| {
+            request.is_proven
+                && request.provider_id.as_ref().is_some_and(|claim| claim.ends_with(&format!("/{}", vm.id)))
+        };
+        let is_sure = |vm: &Vm| request.owns(vm.token()) || vm.token().is_none() && is_proven(vm);
+        let mut vms = self.tagged(&account, &owner).await?;
+        vms.retain(is_sure);
         let mut mismatch = None;
         if let Some(claim) = request.provider_id.as_deref()
             && !vms.iter().any(|vm| claim.ends_with(&format!("/{}", vm.id)))
         {
             match self.claimed(&account, &owner, claim).await {
-                Ok(vm) => vms.push(vm),
+                Ok(vm) if is_sure(&vm) => vms.push(vm),
+                Ok(vm) => mismatch = Some(owner.anothers(&vm, &request)),
                 Err(error) if error.code == Code::NotFound && request.is_proven => {
                     self.delete_hidden(&account, claim, &request.last_known_state).await?;
                 }
@@ -308,15 +317,17 @@ impl AwsDriver {
 
     async fn find(&self, account: &Account, request: &MachineRequest) -> Result<Vm> {
         let owner = account.owner(&request.name, &request.class);
-        let mut fault = None;
+        let (mut found, mut fault) = (None, None);
         if let Some(claim) = request.provider_id.as_deref() {
             match self.claimed(account, &owner, claim).await {
+                Ok(vm) if request.owns(vm.token()) => return Ok(vm),
+                Ok(vm) => found = Some(vm),
                 Err(error) if error.code == Code::NotFound || error.mismatch.is_some() => fault = Some(error),
-                other => return other,
+                Err(error) => return Err(error),
             }
         }
-        let vms = self.owned(account, &owner).await?;
-        owner.the_one(vms)?.ok_or_else(|| {
+        let vms = self.tagged(account, &owner).await?;
+        owner.the_one(vms, found, request)?.ok_or_else(|| {
             let message = || format!("there is no instance for machine {} in its cluster", request.name);
             fault.unwrap_or_else(|| DriverError::new(Code::NotFound, message()))
         })
@@ -354,7 +365,8 @@ impl AwsDriver {
         let vms = vms.map_err(|refused| refused.error)?;
         let listed = |vm: &Vm| {
             let machine = (*vm.tags().get(NAME_TAG)?).to_owned();
-            let listed = ListedVm { machine, created: vm.launched(), is_deleting: vm.is_deleting() };
+            let (owner_uid, created) = (vm.owner_uid(), vm.launched());
+            let listed = ListedVm { machine, owner_uid, created, is_deleting: vm.is_deleting() };
             Some((provider_id(&account.session.region, &vm.id), listed))
         };
         Ok(vms.iter().filter(|vm| !vm.is_gone() && is_of(&account.identity, vm)).filter_map(listed).collect())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use nodewright_api::{Code, finalizers};
-use nodewright_driver::{DriverError, Mismatch, Result};
+use nodewright_driver::{DriverError, MachineRequest, Mismatch, Result};
 
 use crate::{
     PROVIDER_ID_PREFIX,
@@ -25,11 +25,7 @@ impl Owner<'_> {
         owner_tags(self.identity, self.machine)
     }
 
-    pub(crate) fn owns(&self, vm: &Vm) -> bool {
-        is_of(self.identity, vm) && vm.tags().get(NAME_TAG) == Some(&self.machine)
-    }
-
-    /// Checks that the tags of a VM prove that it is this Machine's.
+    /// Checks that a VM has the tags of this Machine's cluster and name.
     pub(crate) fn prove(&self, vm: &Vm) -> Result<()> {
         let (is_cluster, is_machine) = (is_of(self.identity, vm), vm.tags().get(NAME_TAG) == Some(&self.machine));
         let (mismatch, remedy) = match (is_cluster, is_machine) {
@@ -54,14 +50,36 @@ impl Owner<'_> {
         Err(DriverError::new(Code::FailedPrecondition, message).with_mismatch(mismatch))
     }
 
-    /// The VM of this Machine that stays. One that is being deleted counts only if there is no other: a caller that waits for its
-    /// end must still see it.
-    pub(crate) fn the_one(&self, vms: Vec<Vm>) -> Result<Option<Vm>> {
-        let (deleting, mut staying): (Vec<Vm>, Vec<Vm>) = vms.into_iter().partition(Vm::is_deleting);
+    /// A VM that was made for another Machine of the same name.
+    pub(crate) fn anothers(&self, vm: &Vm, request: &MachineRequest) -> DriverError {
+        let message = format!(
+            "instance {} has the tags of machine {}, and its client token is {:?}, not the machine's UID {}; delete the Machine: the \
+             VM stays",
+            vm.id, self.machine, vm.client_token, request.uid
+        );
+        DriverError::new(Code::FailedPrecondition, message).with_mismatch(Mismatch::Machine)
+    }
+
+    /// Of the VMs with the tags of this Machine, the one that it owns and that stays. One that is being deleted counts only if there
+    /// is no other: a caller that waits for its end must still see it. If it owns none, the one that it names, or the only one.
+    pub(crate) fn the_one(&self, vms: Vec<Vm>, claimed: Option<Vm>, request: &MachineRequest) -> Result<Option<Vm>> {
+        let (own, others): (Vec<Vm>, Vec<Vm>) = vms.into_iter().partition(|vm| request.owns(vm.token()));
+        let owns_any = !own.is_empty();
+        if !owns_any && claimed.is_some() {
+            return Ok(claimed);
+        }
+        let (deleting, mut staying): (Vec<Vm>, Vec<Vm>) =
+            if owns_any { own } else { others }.into_iter().partition(Vm::is_deleting);
         if staying.len() > 1 {
             let ids: Vec<&str> = staying.iter().map(|vm| vm.id.as_str()).collect();
-            let message = format!("machine {} has several instances: {}", self.machine, ids.join(", "));
-            return Err(DriverError::new(Code::OutOfRange, message));
+            let (machine, ids) = (self.machine, ids.join(", "));
+            return Err(if owns_any {
+                DriverError::new(Code::OutOfRange, format!("machine {machine} has several instances: {ids}"))
+            } else {
+                let message =
+                    format!("several instances have the tags of machine {machine}, and none was made for it: {ids}");
+                DriverError::new(Code::FailedPrecondition, message).with_mismatch(Mismatch::Machine)
+            });
         }
         Ok(staying.pop().or_else(|| deleting.into_iter().next()))
     }

@@ -43,6 +43,8 @@ pub(crate) struct State {
 #[derive(Clone)]
 pub(crate) struct Vm {
     pub(crate) tags: Tags,
+    /// The token of its creation, the UID of a Machine.
+    pub(crate) owner: String,
     pub(crate) is_stopped: bool,
     shows_at: Instant,
     gone_at: Option<Instant>,
@@ -55,7 +57,8 @@ impl State {
         let id = self.tokens.entry(token.to_owned()).or_insert_with(|| next.clone()).clone();
         if id == next {
             let hidden = if std::mem::take(&mut self.hides_next) { CONSISTENCY / 2 } else { Duration::ZERO };
-            let vm = Vm { tags, is_stopped: false, shows_at: Instant::now() + hidden, gone_at: None };
+            let owner = token.to_owned();
+            let vm = Vm { tags, owner, is_stopped: false, shows_at: Instant::now() + hidden, gone_at: None };
             self.vms.insert(id.clone(), vm);
         }
         id
@@ -124,7 +127,7 @@ impl MemoryDriver {
             Ok(state.existing().contains_key(&id).then_some(id))
         };
         let id = self.cloud.ask(&request.class, made).await??;
-        id.map(|id| instance(&id)).ok_or_else(|| {
+        id.map(|id| instance(&id, &request.uid)).ok_or_else(|| {
             DriverError::new(
                 Code::FailedPrecondition,
                 "the VM of this machine was deleted; a new VM needs a new machine",
@@ -133,35 +136,45 @@ impl MemoryDriver {
     }
 
     async fn find(self, request: MachineRequest) -> Result<Instance> {
-        let (vms, own) = (self.cloud.vms(&request.class).await?, tags(&request.class, &request.name)?);
-        let claimed = request.provider_id.as_deref().map_or(Ok(None), |id| claimed(&vms, &own, id));
-        if let Ok(Some(id)) = &claimed {
-            return Ok(instance(id));
-        }
-        let found: Vec<&String> = vms.iter().filter(|(_, vm)| vm.tags == own).map(|(id, _)| id).collect();
-        match (found.as_slice(), claimed) {
-            ([id], _) => Ok(instance(id)),
-            ([], Err(mismatch)) => Err(mismatch),
-            ([], Ok(_)) => Err(DriverError::new(Code::NotFound, format!("machine {} has no VM", request.name))),
-            (several, _) => {
-                Err(DriverError::new(Code::OutOfRange, format!("the machine has several VMs: {several:?}")))
+        let (vms, tags) = (self.cloud.vms(&request.class).await?, tags(&request.class, &request.name)?);
+        let claimed = request.provider_id.as_deref().map_or(Ok(None), |id| claimed(&vms, &tags, id));
+        let named: Vec<(&String, &Vm)> = vms.iter().filter(|(_, vm)| vm.tags == tags).collect();
+        let own: Vec<_> = named.iter().filter(|(_, vm)| request.owns(Some(&vm.owner))).collect();
+        match (own.as_slice(), claimed, named.as_slice()) {
+            // A VM of another token is found, and the answer says whose it is: the manager knows whether the Machine may adopt it.
+            ([(id, vm)], ..) | ([], Ok(None) | Err(_), [(id, vm)]) => Ok(instance(id, &vm.owner)),
+            ([], Ok(Some(id)), _) => Ok(instance(&id, &vms[&id].owner)),
+            ([], Err(mismatch), []) => Err(mismatch),
+            ([], Ok(None), []) => Err(DriverError::new(Code::NotFound, format!("machine {} has no VM", request.name))),
+            ([], ..) => {
+                let message = format!("several VMs have the name of machine {}, and none is its own", request.name);
+                Err(DriverError::new(Code::FailedPrecondition, message).with_mismatch(Mismatch::Machine))
+            }
+            (several, ..) => {
+                Err(DriverError::new(Code::OutOfRange, format!("the machine has several VMs: {}", several.len())))
             }
         }
     }
 
     async fn delete_vms(self, request: MachineRequest) -> Result<Option<String>> {
-        let (vms, own) = (self.cloud.vms(&request.class).await?, tags(&request.class, &request.name)?);
-        let mut doomed: BTreeSet<String> =
-            vms.iter().filter(|(_, vm)| vm.tags == own).map(|(id, _)| id.clone()).collect();
-        let claimed = request.provider_id.as_deref().map_or(Ok(None), |id| claimed(&vms, &own, id));
+        let (vms, tags) = (self.cloud.vms(&request.class).await?, tags(&request.class, &request.name)?);
+        let is_own = |vm: &Vm| vm.tags == tags && request.owns(Some(&vm.owner));
+        let mut doomed: BTreeSet<String> = vms.iter().filter(|(_, vm)| is_own(vm)).map(|(id, _)| id.clone()).collect();
+        let claimed = request.provider_id.as_deref().map_or(Ok(None), |id| claimed(&vms, &tags, id));
         // The id was proven before, and the VM does not show: it may be so new that the cloud hides it.
         if let (Ok(None), true, Some(id)) = (&claimed, request.is_proven, &request.provider_id) {
             doomed.extend(id.strip_prefix(PREFIX).map(str::to_owned));
         }
-        for id in doomed {
-            self.cloud.terminate(&request.class, &id).await?;
+        for id in &doomed {
+            self.cloud.terminate(&request.class, id).await?;
         }
-        claimed.map(|_| None)
+        match claimed? {
+            Some(id) if !doomed.contains(&id) => {
+                let message = format!("VM {id} was made for another machine of this name");
+                Err(DriverError::new(Code::FailedPrecondition, message).with_mismatch(Mismatch::Machine))
+            }
+            _ => Ok(None),
+        }
     }
 }
 
@@ -206,8 +219,9 @@ fn faults(provider_spec: &RawJson) -> Vec<(String, String)> {
     wrong.map(|(path, _)| (path.to_owned(), "is missing, or has another type".to_owned())).collect()
 }
 
-fn instance(id: &str) -> Instance {
-    Instance { provider_id: format!("{PREFIX}{id}"), node_name: id.to_owned(), ..Instance::default() }
+fn instance(id: &str, owner: &str) -> Instance {
+    let (provider_id, owner_uid) = (format!("{PREFIX}{id}"), Some(owner.to_owned()));
+    Instance { provider_id, node_name: id.to_owned(), owner_uid, ..Instance::default() }
 }
 
 impl Driver for MemoryDriver {
@@ -252,7 +266,8 @@ impl Driver for MemoryDriver {
         let named = move |(id, mut vm): (String, Vm)| {
             let is_own = vm.tags.get("cluster") == own.get("cluster");
             let machine = vm.tags.remove("machine").filter(|_| is_own)?;
-            Some((format!("{PREFIX}{id}"), ListedVm { is_deleting: vm.gone_at.is_some(), ..ListedVm::of(machine) }))
+            let (owner_uid, is_deleting) = (Some(vm.owner), vm.gone_at.is_some());
+            Some((format!("{PREFIX}{id}"), ListedVm { owner_uid, is_deleting, ..ListedVm::of(machine) }))
         };
         async move { cloud.vms(&class).await }.map_ok(|vms| vms.into_iter().filter_map(named).collect()).boxed()
     }

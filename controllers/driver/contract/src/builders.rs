@@ -20,6 +20,7 @@ pub fn machine(name: &str, class: Class) -> MachineRequest {
         name: name.to_owned(),
         namespace: "default".to_owned(),
         uid: format!("uid-of-{name}"),
+        adopted_uid: None,
         provider_id: None,
         is_proven: false,
         last_known_state: String::new(),

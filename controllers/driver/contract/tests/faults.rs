@@ -150,7 +150,7 @@ impl Faulty {
         let tags = memory::tags(&request.class, &request.name)?;
         let tag = |state: &mut State| {
             state.tokens.insert(request.uid.clone(), id.clone());
-            state.vms.entry(id).and_modify(|vm| vm.tags = tags);
+            state.vms.entry(id).and_modify(|vm| (vm.tags, vm.owner) = (tags, request.uid.clone()));
         };
         self.inner.cloud.ask(&request.class, tag).await
     }
@@ -205,7 +205,8 @@ impl Faulty {
             }
             ("rejected_credentials", Code::Unauthenticated, _) => failed(Code::NotFound, "there is no VM"),
             ("no_empty_errors", Code::NotFound, _) => failed(Code::NotFound, ""),
-            ("several_vms", Code::OutOfRange, _) | ("other_clusters_vm", _, Some(Mismatch::Cluster)) => Ok(claimed),
+            ("several_vms", _, Some(Mismatch::Machine)) if claimed.provider_id.is_empty() => Ok(claimed),
+            ("other_clusters_vm", _, Some(Mismatch::Cluster)) => Ok(claimed),
             ("other_machines_vm" | "untagged_vm", _, Some(Mismatch::Machine)) if has_tags == Some(is_tagged) => {
                 Ok(claimed)
             }
@@ -224,6 +225,8 @@ impl Faulty {
             "delete_dropped" if is_known => return Ok(None),
             // Noted before it is done.
             "delete_dropped" if is_noted => drop(self.memory.deleted.lock().insert(uid.clone())),
+            // It takes the name for a proof.
+            "other_uids_vm" => request.adopted_uid = self.owner_of(&request.name),
             "delete_by_name" if request.provider_id.is_none() => {
                 return self.inner.list(request.class).await.map(|_| None);
             }
@@ -254,6 +257,11 @@ impl Faulty {
             }
             _ => self.inner.delete_orphan(orphan).await,
         }
+    }
+
+    fn owner_of(&self, machine: &str) -> Option<String> {
+        let is_of = |vm: &&memory::Vm| vm.tags.get("machine").is_some_and(|name| name == machine);
+        self.state(|state| state.existing().values().find(is_of).map(|vm| vm.owner.clone()))
     }
 
     fn has_vm(&self, request: &MachineRequest) -> bool {

@@ -240,7 +240,10 @@ type GetInfoResponse struct {
 	// Whether InitializeMachine is to be called.
 	Initializes bool `protobuf:"varint,8,opt,name=initializes,proto3" json:"initializes,omitempty"`
 	// Whether ValidateClass is to be called.
-	Validates     bool `protobuf:"varint,9,opt,name=validates,proto3" json:"validates,omitempty"`
+	Validates bool `protobuf:"varint,9,opt,name=validates,proto3" json:"validates,omitempty"`
+	// Whether VMs keep the token of CreateMachine, so that answers have an owner_token, and DeleteMachine spares the VMs of other
+	// Machines of the same name. If not, the manager looks for such Machines before it takes or deletes a VM.
+	StoresOwner   bool `protobuf:"varint,10,opt,name=stores_owner,json=storesOwner,proto3" json:"stores_owner,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -334,6 +337,13 @@ func (x *GetInfoResponse) GetInitializes() bool {
 func (x *GetInfoResponse) GetValidates() bool {
 	if x != nil {
 		return x.Validates
+	}
+	return false
+}
+
+func (x *GetInfoResponse) GetStoresOwner() bool {
+	if x != nil {
+		return x.StoresOwner
 	}
 	return false
 }
@@ -645,11 +655,11 @@ func (x *UserData) GetText() string {
 
 type MachineRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the Machine. With the cluster, its VM belongs to it by that name.
+	// Name of the Machine. Its VM has it in its tags, and the cluster. Another Machine may have the same name: see token.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Namespace of the Machine.
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	// UID of the Machine: the token of CreateMachine. It changes on a restore from a backup.
+	// UID of the Machine: the token of CreateMachine, which the VM keeps. It changes on a restore from a backup.
 	Token string `protobuf:"bytes,3,opt,name=token,proto3" json:"token,omitempty"`
 	// What the Machine names as its VM; empty if nothing. A claim, until the tags of that VM prove it.
 	ProviderId string `protobuf:"bytes,4,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
@@ -658,8 +668,10 @@ type MachineRequest struct {
 	// The driver's own notes of earlier answers.
 	LastKnownState string `protobuf:"bytes,6,opt,name=last_known_state,json=lastKnownState,proto3" json:"last_known_state,omitempty"`
 	Class          *Class `protobuf:"bytes,7,opt,name=class,proto3" json:"class,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The token of a VM that this Machine has adopted, as after a restore: that VM counts as its own.
+	AdoptedToken  *string `protobuf:"bytes,8,opt,name=adopted_token,json=adoptedToken,proto3,oneof" json:"adopted_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MachineRequest) Reset() {
@@ -739,6 +751,13 @@ func (x *MachineRequest) GetClass() *Class {
 		return x.Class
 	}
 	return nil
+}
+
+func (x *MachineRequest) GetAdoptedToken() string {
+	if x != nil && x.AdoptedToken != nil {
+		return *x.AdoptedToken
+	}
+	return ""
 }
 
 type CreateMachineRequest struct {
@@ -1116,7 +1135,9 @@ type ListedMachine struct {
 	// When it was created, if the provider tells.
 	Created *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=created,proto3" json:"created,omitempty"`
 	// Whether it is being deleted.
-	Deleting      bool `protobuf:"varint,4,opt,name=deleting,proto3" json:"deleting,omitempty"`
+	Deleting bool `protobuf:"varint,4,opt,name=deleting,proto3" json:"deleting,omitempty"`
+	// The token of the CreateMachine that made it, if the provider keeps it.
+	OwnerToken    *string `protobuf:"bytes,5,opt,name=owner_token,json=ownerToken,proto3,oneof" json:"owner_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1177,6 +1198,13 @@ func (x *ListedMachine) GetDeleting() bool {
 		return x.Deleting
 	}
 	return false
+}
+
+func (x *ListedMachine) GetOwnerToken() string {
+	if x != nil && x.OwnerToken != nil {
+		return *x.OwnerToken
+	}
+	return ""
 }
 
 type DeleteOrphanRequest struct {
@@ -1252,6 +1280,8 @@ type Instance struct {
 	LastKnownState *string `protobuf:"bytes,4,opt,name=last_known_state,json=lastKnownState,proto3,oneof" json:"last_known_state,omitempty"`
 	// Whether InitializeMachine still has to be called.
 	Uninitialized bool `protobuf:"varint,5,opt,name=uninitialized,proto3" json:"uninitialized,omitempty"`
+	// The token of the CreateMachine that made it, if the provider keeps it.
+	OwnerToken    *string `protobuf:"bytes,6,opt,name=owner_token,json=ownerToken,proto3,oneof" json:"owner_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1319,6 +1349,13 @@ func (x *Instance) GetUninitialized() bool {
 		return x.Uninitialized
 	}
 	return false
+}
+
+func (x *Instance) GetOwnerToken() string {
+	if x != nil && x.OwnerToken != nil {
+		return *x.OwnerToken
+	}
+	return ""
 }
 
 type Address struct {
@@ -1543,7 +1580,7 @@ var File_driver_proto protoreflect.FileDescriptor
 const file_driver_proto_rawDesc = "" +
 	"\n" +
 	"\fdriver.proto\x12\x14nodewright.driver.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\x8c\x03\n" +
+	"\x0eGetInfoRequest\"\xaf\x03\n" +
 	"\x0fGetInfoResponse\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\tR\x0fprotocolVersion\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12,\n" +
@@ -1553,7 +1590,9 @@ const file_driver_proto_rawDesc = "" +
 	"\vconsistency\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\vconsistency\x12-\n" +
 	"\x04poll\x18\a \x01(\v2\x19.google.protobuf.DurationR\x04poll\x12 \n" +
 	"\vinitializes\x18\b \x01(\bR\vinitializes\x12\x1c\n" +
-	"\tvalidates\x18\t \x01(\bR\tvalidates\";\n" +
+	"\tvalidates\x18\t \x01(\bR\tvalidates\x12!\n" +
+	"\fstores_owner\x18\n" +
+	" \x01(\bR\vstoresOwner\";\n" +
 	"\x14ValidateClassRequest\x12#\n" +
 	"\rprovider_spec\x18\x01 \x01(\tR\fproviderSpec\"L\n" +
 	"\x15ValidateClassResponse\x123\n" +
@@ -1572,7 +1611,7 @@ const file_driver_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value:\x028\x01\"$\n" +
 	"\bUserData\x12\x18\n" +
-	"\x04text\x18\x01 \x01(\tB\x04\xa8\xbb\x18\x01R\x04text\"\xf3\x01\n" +
+	"\x04text\x18\x01 \x01(\tB\x04\xa8\xbb\x18\x01R\x04text\"\xaf\x02\n" +
 	"\x0eMachineRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x14\n" +
@@ -1581,7 +1620,9 @@ const file_driver_proto_rawDesc = "" +
 	"providerId\x12\x1b\n" +
 	"\tis_proven\x18\x05 \x01(\bR\bisProven\x12(\n" +
 	"\x10last_known_state\x18\x06 \x01(\tR\x0elastKnownState\x121\n" +
-	"\x05class\x18\a \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"\x93\x01\n" +
+	"\x05class\x18\a \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\x12(\n" +
+	"\radopted_token\x18\b \x01(\tH\x00R\fadoptedToken\x88\x01\x01B\x10\n" +
+	"\x0e_adopted_token\"\x93\x01\n" +
 	"\x14CreateMachineRequest\x12>\n" +
 	"\amachine\x18\x01 \x01(\v2$.nodewright.driver.v1.MachineRequestR\amachine\x12;\n" +
 	"\tuser_data\x18\x02 \x01(\v2\x1e.nodewright.driver.v1.UserDataR\buserData\"\x95\x01\n" +
@@ -1601,26 +1642,32 @@ const file_driver_proto_rawDesc = "" +
 	"\x14ListMachinesResponse\x12?\n" +
 	"\bmachines\x18\x01 \x03(\v2#.nodewright.driver.v1.ListedMachineR\bmachines\x12\x1a\n" +
 	"\bcomplete\x18\x02 \x01(\bR\bcomplete\x127\n" +
-	"\afailure\x18\x03 \x01(\v2\x1d.nodewright.driver.v1.FailureR\afailure\"\x96\x01\n" +
+	"\afailure\x18\x03 \x01(\v2\x1d.nodewright.driver.v1.FailureR\afailure\"\xcc\x01\n" +
 	"\rListedMachine\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
 	"\acreated\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12\x1a\n" +
-	"\bdeleting\x18\x04 \x01(\bR\bdeleting\"}\n" +
+	"\bdeleting\x18\x04 \x01(\bR\bdeleting\x12$\n" +
+	"\vowner_token\x18\x05 \x01(\tH\x00R\n" +
+	"ownerToken\x88\x01\x01B\x0e\n" +
+	"\f_owner_token\"}\n" +
 	"\x13DeleteOrphanRequest\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x121\n" +
-	"\x05class\x18\x03 \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"\xef\x01\n" +
+	"\x05class\x18\x03 \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"\xa5\x02\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x1b\n" +
 	"\tnode_name\x18\x02 \x01(\tR\bnodeName\x12;\n" +
 	"\taddresses\x18\x03 \x03(\v2\x1d.nodewright.driver.v1.AddressR\taddresses\x12-\n" +
 	"\x10last_known_state\x18\x04 \x01(\tH\x00R\x0elastKnownState\x88\x01\x01\x12$\n" +
-	"\runinitialized\x18\x05 \x01(\bR\runinitializedB\x13\n" +
-	"\x11_last_known_state\"7\n" +
+	"\runinitialized\x18\x05 \x01(\bR\runinitialized\x12$\n" +
+	"\vowner_token\x18\x06 \x01(\tH\x01R\n" +
+	"ownerToken\x88\x01\x01B\x13\n" +
+	"\x11_last_known_stateB\x0e\n" +
+	"\f_owner_token\"7\n" +
 	"\aAddress\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xb0\x02\n" +
@@ -1767,6 +1814,7 @@ func file_driver_proto_init() {
 	if File_driver_proto != nil {
 		return
 	}
+	file_driver_proto_msgTypes[8].OneofWrappers = []any{}
 	file_driver_proto_msgTypes[10].OneofWrappers = []any{
 		(*MachineResponse_Instance)(nil),
 		(*MachineResponse_Failure)(nil),
@@ -1776,6 +1824,7 @@ func file_driver_proto_init() {
 		(*DeleteMachineResponse_Failure)(nil),
 	}
 	file_driver_proto_msgTypes[12].OneofWrappers = []any{}
+	file_driver_proto_msgTypes[15].OneofWrappers = []any{}
 	file_driver_proto_msgTypes[17].OneofWrappers = []any{}
 	file_driver_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}

@@ -4,14 +4,14 @@
 //! killed, started again and deleted like a VM, and keeps its disk while it is off.
 //!
 //! A container has the name of its Machine, which is also its host name, and so the name of its Node. It belongs to a Machine
-//! by its labels for cluster and Machine name. The kubelet's `--provider-id` has to be `local:///` and that name: user data say
+//! by its labels for cluster, Machine name and the Machine's UID. The kubelet's `--provider-id` has to be `local:///` and that name: user data say
 //! so with the placeholder `<<MACHINE_NAME>>`.
 //!
 //! # Guarantees
 //! * Docker makes one container of a name, so there is never a second one for a Machine.
 //! * A container starts only after its user data are in it. One that was never started is no VM yet: `status` does not find it,
 //!   `create` completes it, `delete` deletes it.
-//! * Only containers with the labels of the Machine's cluster and name are touched.
+//! * Only containers with the labels of the Machine's cluster, name and UID are touched.
 //!
 //! # Caveats
 //! * Docker forgets deleted containers: a `create` that is late by more than [`Driver::consistency`] leaves a container, which
@@ -92,7 +92,8 @@ impl LocalDriver {
             DriverError::new(Code::Unavailable, format!("container {name} has disappeared while it was created"))
         })?;
         let owner = Owner { cluster: spec.cluster, machine: name };
-        owner.prove(&container).map_err(|error| DriverError { code: Code::AlreadyExists, mismatch: None, ..error })?;
+        let proven = owner.prove(&container).and_then(|()| owned(&container, &request));
+        proven.map_err(|error| DriverError { code: Code::AlreadyExists, mismatch: None, ..error })?;
         match container.state.status.as_str() {
             "created" => {
                 self.docker.upload(&container.id, user_data::archive(&request.user_data.0)?).await?;
@@ -105,14 +106,19 @@ impl LocalDriver {
             }
             _ => {}
         }
-        Ok(instance(name))
+        Ok(instance(name, container.label(LABEL_UID)))
     }
 
     async fn delete_container(self, request: MachineRequest) -> Result<()> {
         let owner = Owner::of(&request)?;
+        let is_claimed = request.provider_id.as_deref() == Some(provider_id(owner.machine).as_str());
         if let Some(own) = self.docker.inspect(owner.machine).await?.filter(|own| owner.prove(own).is_ok()) {
-            // By its id: a name may be another container's by now.
-            self.docker.remove(&own.id).await?;
+            match owned(&own, &request) {
+                // By its id: a name may be another container's by now.
+                Ok(()) => self.docker.remove(&own.id).await?,
+                Err(error) if is_claimed => return Err(error),
+                Err(_) => {}
+            }
         }
         self.claimed(&owner, &request).await.map(drop)
     }
@@ -120,8 +126,8 @@ impl LocalDriver {
     async fn find(self, request: MachineRequest) -> Result<Instance> {
         let owner = Owner::of(&request)?;
         let own = self.docker.inspect(owner.machine).await?.filter(|own| owner.prove(own).is_ok());
-        if own.is_some_and(|own| own.state.status != "created") {
-            return Ok(instance(owner.machine));
+        if let Some(own) = own.filter(|own| own.state.status != "created") {
+            return Ok(instance(owner.machine, own.label(LABEL_UID)));
         }
         self.claimed(&owner, &request).await?;
         let message = format!("there is no container for machine {} in cluster {}", owner.machine, owner.cluster);
@@ -139,8 +145,10 @@ impl LocalDriver {
         let containers = self.docker.list(LABEL_CLUSTER, &cluster).await?;
         let listed = |mut container: docker::Listed| {
             let machine = container.labels.remove(LABEL_MACHINE)?;
-            let created = Timestamp::from_second(container.created).ok();
-            Some((provider_id(&machine), ListedVm { machine, created, is_deleting: container.state == "removing" }))
+            let (owner_uid, created) =
+                (container.labels.remove(LABEL_UID), Timestamp::from_second(container.created).ok());
+            let is_deleting = container.state == "removing";
+            Some((provider_id(&machine), ListedVm { machine, owner_uid, created, is_deleting }))
         };
         Ok(containers.into_iter().filter_map(listed).collect())
     }
@@ -223,8 +231,26 @@ fn provider_id(machine: &str) -> String {
     format!("{PROVIDER_ID_PREFIX}{machine}")
 }
 
-fn instance(machine: &str) -> Instance {
-    Instance { provider_id: provider_id(machine), node_name: machine.to_owned(), ..Instance::default() }
+/// Checks that a container was made for this Machine, or for one whose VM it has adopted. One without the label has to be proven.
+fn owned(container: &Container, request: &MachineRequest) -> Result<()> {
+    let made_for = container.label(LABEL_UID);
+    if request.owns(made_for) || made_for.is_none() && request.is_proven {
+        return Ok(());
+    }
+    let message = format!(
+        "container {} has the labels of machine {} and was made for the one with UID {}, not for this one with UID {}; delete the \
+         Machine: the container stays",
+        container.id,
+        request.name,
+        made_for.unwrap_or("(none)"),
+        request.uid
+    );
+    Err(DriverError::new(Code::FailedPrecondition, message).with_mismatch(Mismatch::Machine))
+}
+
+fn instance(machine: &str, owner_uid: Option<&str>) -> Instance {
+    let owner_uid = owner_uid.map(str::to_owned);
+    Instance { provider_id: provider_id(machine), node_name: machine.to_owned(), owner_uid, ..Instance::default() }
 }
 
 impl Driver for LocalDriver {

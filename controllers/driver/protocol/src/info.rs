@@ -31,6 +31,8 @@ pub struct Info {
     pub initializes: bool,
     /// Whether the driver checks a `providerSpec`.
     pub validates: bool,
+    /// Whether VMs keep the token of their creation.
+    pub stores_owner: bool,
 }
 
 /// The driver's `GetInfo` cannot be used.
@@ -54,6 +56,7 @@ impl Info {
             poll: duration(self.poll),
             initializes: self.initializes,
             validates: self.validates,
+            stores_owner: self.stores_owner,
         }
     }
 
@@ -81,6 +84,7 @@ impl Info {
             identity: message.identity,
             initializes: message.initializes,
             validates: message.validates,
+            stores_owner: message.stores_owner,
         })
     }
 }
@@ -117,6 +121,7 @@ mod tests {
             poll: Duration::from_secs(2),
             initializes: true,
             validates: true,
+            stores_owner: true,
         }
     }
 

@@ -17,6 +17,7 @@ pub fn machine_request(request: &MachineRequest) -> v1::MachineRequest {
         provider_id: request.provider_id.clone().unwrap_or_default(),
         is_proven: request.is_proven,
         last_known_state: request.last_known_state.clone(),
+        adopted_token: request.adopted_uid.clone(),
         class: Some(class(&request.class)),
     }
 }
@@ -62,6 +63,7 @@ pub fn decode_machine(request: v1::MachineRequest) -> Result<MachineRequest> {
         name: request.name,
         namespace: request.namespace,
         uid: request.token,
+        adopted_uid: request.adopted_token.filter(|token| !token.is_empty()),
         provider_id: Some(request.provider_id).filter(|id| !id.is_empty()),
         is_proven: request.is_proven,
         last_known_state: request.last_known_state,

@@ -36,6 +36,7 @@ pub fn encode_instance(result: Result<Instance>) -> v1::MachineResponse {
                 .collect(),
             last_known_state: instance.last_known_state,
             uninitialized: instance.uninitialized,
+            owner_token: instance.owner_uid,
         }),
         Err(error) => MachineOutcome::Failure(failure(error)),
     };
@@ -56,6 +57,9 @@ pub fn decode_instance(response: v1::MachineResponse, prefix: &str) -> Result<In
             return Err(broken("a node_name that is no name"));
         }
         let is_address = |it: &v1::Address| is_text(&it.r#type) && is_text(&it.address);
+        if !instance.owner_token.as_deref().is_none_or(is_text) {
+            return Err(broken("an owner_token that is no token"));
+        }
         if instance.addresses.len() > ADDRESSES || !instance.addresses.iter().all(is_address) {
             return Err(broken("addresses that are no short list of addresses"));
         }
@@ -67,6 +71,7 @@ pub fn decode_instance(response: v1::MachineResponse, prefix: &str) -> Result<In
     Ok(Instance {
         provider_id: instance.provider_id,
         node_name: instance.node_name,
+        owner_uid: instance.owner_token,
         addresses: addresses.collect(),
         last_known_state: notes,
         uninitialized: instance.uninitialized,
@@ -101,7 +106,7 @@ pub fn encode_list(result: Result<BTreeMap<String, ListedVm>>) -> Vec<v1::ListMa
     };
     let (mut pages, mut size) = (vec![v1::ListMachinesResponse::default()], 0);
     for (provider_id, vm) in machines {
-        size += provider_id.len() + vm.machine.len() + 32;
+        size += provider_id.len() + vm.machine.len() + vm.owner_uid.as_ref().map_or(0, String::len) + 32;
         if size > MESSAGE_LIMIT / 2 {
             pages.push(v1::ListMachinesResponse::default());
             size = 0;
@@ -109,7 +114,13 @@ pub fn encode_list(result: Result<BTreeMap<String, ListedVm>>) -> Vec<v1::ListMa
         if let Some(page) = pages.last_mut() {
             let created =
                 vm.created.map(|at| prost_types::Timestamp { seconds: at.as_second(), nanos: at.subsec_nanosecond() });
-            page.machines.push(v1::ListedMachine { provider_id, name: vm.machine, created, deleting: vm.is_deleting });
+            page.machines.push(v1::ListedMachine {
+                provider_id,
+                name: vm.machine,
+                created,
+                deleting: vm.is_deleting,
+                owner_token: vm.owner_uid,
+            });
         }
     }
     if let Some(page) = pages.last_mut() {
@@ -132,9 +143,13 @@ pub fn decode_listed(
         if !is_text(&machine.name) {
             return Err(broken("a listed name that is no name"));
         }
+        if !machine.owner_token.as_deref().is_none_or(is_text) {
+            return Err(broken("a listed owner_token that is no token"));
+        }
         // A time that cannot be read is one that is not told.
         let created = machine.created.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
-        let vm = ListedVm { machine: machine.name, created, is_deleting: machine.deleting };
+        let vm =
+            ListedVm { machine: machine.name, owner_uid: machine.owner_token, created, is_deleting: machine.deleting };
         list.insert(machine.provider_id, vm);
     }
     Ok(response.complete)

@@ -137,6 +137,10 @@ impl Driver for RemoteDriver {
         self.info().poll
     }
 
+    fn stores_owner(&self) -> bool {
+        self.info().stores_owner
+    }
+
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
         calls::create(self.link.clone(), protocol::create_request(&request)).boxed()
     }

@@ -37,6 +37,7 @@ impl driver_server::Driver for Service {
             poll: driver.poll(),
             initializes: self.provider.initializes,
             validates: true,
+            stores_owner: driver.stores_owner(),
         };
         Ok(Response::new(info.encode()))
     }

@@ -1,14 +1,14 @@
 //! The driver `simulated`: VMs of the fake cloud that the end-to-end tests and `make run` use.
 //!
-//! The cloud is a separate process with an HTTP API. A VM belongs to a Machine by its tags `cluster` and `machine`; the tag
-//! `uid` holds the token of its creation, the Machine's UID.
+//! The cloud is a separate process with an HTTP API. A VM belongs to a Machine by its tags `cluster` and `machine`, and by the tag
+//! `uid`, which holds the token of its creation, the Machine's UID.
 //!
 //! # Guarantees
 //! The cloud creates one VM for a token and never a second one, not even after the first is deleted.
 //!
 //! # Caveats
 //! * If a class changed between two calls of `create` with one token, the second call returns the VM of the first.
-//! * `create` does not look for a VM that was created with another UID; `status` finds that by name.
+//! * `create` does not look for a VM that was created with another UID; `status` finds that by name, and says so.
 
 mod client;
 mod spec;
@@ -157,12 +157,14 @@ impl SimulatedDriver {
     async fn delete_vms(self, request: MachineRequest) -> Result<()> {
         let owner = Owner::of(&request)?;
         let mut vms = self.client.list(&owner.tags()).await?;
+        vms.retain(|vm| owner.is_sure_of(vm, &request));
         let mut mismatch = None;
         if let Some(id) = request.provider_id.as_deref()
             && !vms.iter().any(|vm| vm.provider_id == id)
         {
             match self.claimed(&owner, id).await {
-                Ok(vm) => vms.push(vm),
+                Ok(vm) if owner.is_sure_of(&vm, &request) => vms.push(vm),
+                Ok(vm) => mismatch = Some(anothers(&vm, &request)),
                 // The VM may exist and not be visible yet. Then only a deletion by its id reaches it.
                 Err(error) if error.code == Code::NotFound && request.is_proven => self.delete_one(vm_id(id)?).await?,
                 Err(error) if error.code == Code::NotFound => {}
@@ -190,16 +192,17 @@ impl SimulatedDriver {
 
     async fn find(self, request: MachineRequest) -> Result<Instance> {
         let owner = Owner::of(&request)?;
-        let mut fault = None;
+        let (mut claimed, mut fault) = (None, None);
         if let Some(id) = request.provider_id.as_deref() {
             match self.claimed(&owner, id).await {
-                Ok(vm) => return Ok(instance(vm)),
+                Ok(vm) if request.owns(token(&vm)) => return Ok(instance(vm)),
+                Ok(vm) => claimed = Some(vm),
                 Err(error) if error.code == Code::NotFound || error.mismatch.is_some() => fault = Some(error),
                 Err(error) => return Err(error),
             }
         }
         let vms = self.client.list(&owner.tags()).await?;
-        the_one(vms, &request.name)?.map(instance).ok_or_else(|| {
+        the_one(vms, claimed, &request)?.map(instance).ok_or_else(|| {
             let message = || format!("there is no vm for machine {} in cluster {}", owner.machine, owner.cluster);
             fault.unwrap_or_else(|| DriverError::new(Code::NotFound, message()))
         })
@@ -210,7 +213,8 @@ impl SimulatedDriver {
         let vms = self.client.list(&[(TAG_CLUSTER, &cluster)]).await?;
         let listed = |mut vm: Vm| {
             let (machine, is_deleting) = (vm.tags.remove(TAG_MACHINE)?, vm.state == VmState::Deleting);
-            Some((vm.provider_id, ListedVm { machine, created: vm.created_at, is_deleting }))
+            let owner_uid = vm.tags.remove(TAG_UID);
+            Some((vm.provider_id, ListedVm { machine, owner_uid, created: vm.created_at, is_deleting }))
         };
         Ok(vms.into_iter().filter_map(listed).collect())
     }
@@ -243,7 +247,13 @@ impl<'a> Owner<'a> {
         [(TAG_CLUSTER, &self.cluster), (TAG_MACHINE, self.machine)]
     }
 
-    /// Checks that the tags of a VM prove that it is this Machine's. The error has the tags.
+    /// Whether a VM of these tags is to go with the Machine: by its token, or, without one, because it was proven before.
+    fn is_sure_of(&self, vm: &Vm, request: &MachineRequest) -> bool {
+        let is_proven = request.is_proven && request.provider_id.as_ref() == Some(&vm.provider_id);
+        self.prove(vm).is_ok() && (request.owns(token(vm)) || token(vm).is_none() && is_proven)
+    }
+
+    /// Checks that a VM has the tags of this Machine's cluster and name. The error has the tags.
     fn prove(&self, vm: &Vm) -> Result<()> {
         let tag = |key: &str| vm.tags.get(key).map(String::as_str);
         let (cluster, machine) = (tag(TAG_CLUSTER), tag(TAG_MACHINE));
@@ -276,14 +286,41 @@ fn quoted(tag: Option<&str>) -> String {
     tag.map_or_else(|| "(none)".to_owned(), |tag| format!("{tag:?}"))
 }
 
-/// Of several VMs of one Machine, the one that stays. One that is being deleted counts only if there is no other: a caller
-/// that waits for its end must still see it.
-fn the_one(vms: Vec<Vm>, machine: &str) -> Result<Option<Vm>> {
-    let (deleting, mut staying): (Vec<Vm>, Vec<Vm>) = vms.into_iter().partition(|vm| vm.state == VmState::Deleting);
+/// The token with which a VM was created: the UID of a Machine.
+fn token(vm: &Vm) -> Option<&str> {
+    vm.tags.get(TAG_UID).map(String::as_str)
+}
+
+fn anothers(vm: &Vm, request: &MachineRequest) -> DriverError {
+    let message = format!(
+        "vm {} has the tags of machine {} and was made for {}, not for this one, which has UID {}; delete the Machine: the VM stays",
+        vm.provider_id,
+        request.name,
+        token(vm).map_or_else(|| "an unknown one".to_owned(), |uid| format!("the one with UID {uid}")),
+        request.uid,
+    );
+    DriverError::new(Code::FailedPrecondition, message).with_mismatch(Mismatch::Machine)
+}
+
+/// Of the VMs of a Machine's name, the one that it owns and that stays. One that is being deleted counts only if there is no other: a
+/// caller that waits for its end must still see it. If it owns none, the one that it names, or the only one.
+fn the_one(vms: Vec<Vm>, claimed: Option<Vm>, request: &MachineRequest) -> Result<Option<Vm>> {
+    let (own, others): (Vec<Vm>, Vec<Vm>) = vms.into_iter().partition(|vm| request.owns(token(vm)));
+    let owns_any = !own.is_empty();
+    if !owns_any && claimed.is_some() {
+        return Ok(claimed);
+    }
+    let (deleting, mut staying): (Vec<Vm>, Vec<Vm>) =
+        if owns_any { own } else { others }.into_iter().partition(|vm| vm.state == VmState::Deleting);
     if staying.len() > 1 {
         let ids: Vec<&str> = staying.iter().map(|vm| vm.id.as_str()).collect();
-        let message = format!("machine {machine} has several vms: {}", ids.join(", "));
-        return Err(DriverError::new(Code::OutOfRange, message));
+        let (machine, ids) = (&request.name, ids.join(", "));
+        return Err(if owns_any {
+            DriverError::new(Code::OutOfRange, format!("machine {machine} has several vms: {ids}"))
+        } else {
+            let message = format!("several vms have the tags of machine {machine}, and none was made for it: {ids}");
+            DriverError::new(Code::FailedPrecondition, message).with_mismatch(Mismatch::Machine)
+        });
     }
     Ok(staying.pop().or_else(|| deleting.into_iter().next()))
 }
@@ -297,7 +334,8 @@ fn vm_id(provider_id: &str) -> Result<&str> {
 }
 
 fn instance(vm: Vm) -> Instance {
-    Instance { provider_id: vm.provider_id, node_name: vm.node_name, ..Instance::default() }
+    let owner_uid = token(&vm).map(str::to_owned);
+    Instance { provider_id: vm.provider_id, node_name: vm.node_name, owner_uid, ..Instance::default() }
 }
 
 impl Driver for SimulatedDriver {

@@ -7,8 +7,9 @@ use nodewright_runtime::{effect::Known, events::Event, object::name};
 
 use super::super::{
     calls::{Outcome, Verb},
-    claim::{Vm, is_verified},
+    claim::Vm,
     decision::{Scope, Stage},
+    ownership::{NotOwned, Ownership, namesakes, ownership},
     provider::{Answer, CALLING, PAUSE_OVER, Provider, deletion_pause},
     provision::link,
     snapshot::ClassProblem,
@@ -44,19 +45,69 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
         }
     }
     // A deletion without the VM's id, or without its proof, was one of a VM that was not known yet.
-    let (id, is_proven) = (vm_id(scope.machine), is_verified(scope.machine));
-    let is_of_this_vm = |answer: &Answer<'_>| {
-        let asked = &answer.call.request.machine;
-        asked.provider_id.as_deref() == id && asked.is_proven == is_proven
-    };
-    let Some(deleted) = provider.newest(&[Verb::Delete]).filter(is_of_this_vm) else {
+    let Some(deleted) = provider.newest(&[Verb::Delete]).filter(|answer| provider.is_of_this_vm(answer)) else {
+        if let Some(stage) = namesakes_excluded(&provider) {
+            return stage;
+        }
         let stage = provider.ask("the VM has to go", Verb::Delete);
         return undrained(scope).into_iter().fold(stage, Stage::telling);
     };
     match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
+        Some(error) if error.mismatch == Some(Mismatch::Machine) => disowned(&provider, &deleted, error),
         Some(error) => try_again(&provider, (&deleted, error), Verb::Delete),
         None => noted(&provider, &deleted).unwrap_or_else(|| confirmed(&provider, deleted.known)),
     }
+}
+
+/// A provider whose VMs keep no token deletes by the name alone: then no other Machine may have the name. `None` if the VM may be
+/// deleted; else what to do, or that it stays.
+fn namesakes_excluded(provider: &Provider<'_>) -> Option<Stage> {
+    let scope = &provider.scope;
+    if scope.snapshot.claim.vm == Vm::Proven || scope.driver.stores_owner() {
+        return None;
+    }
+    let status = provider.newest(&[Verb::Status]).map_or(0, |answer| answer.known.order);
+    match namesakes(provider, status, "the provider deletes VMs by their names") {
+        Ownership::Own => None,
+        Ownership::Open(stage) => Some(stage),
+        Ownership::Foreign(_) => Some(Stage::over()),
+        Ownership::Unknown(why, due) => Some(owner_unknown(provider, &why, due)),
+    }
+}
+
+/// The status notes the VM as proven, and its token is another Machine's: the status is older than the VM's tokens, or a restore has
+/// brought it back. The VM is adopted if no other Machine has it, and else it stays.
+fn disowned(provider: &Provider<'_>, deleted: &Answer<'_>, error: &DriverError) -> Stage {
+    let scope = &provider.scope;
+    let Some(answer) = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.known.order)
+    else {
+        return provider.ask("whose VM is it?", Verb::Status);
+    };
+    match answer.outcome {
+        Outcome::Instance(instance)
+            if instance.owner_uid.is_some() && !provider.owns(instance.owner_uid.as_deref()) =>
+        {
+            match ownership(provider, &answer, Some(instance)) {
+                Ownership::Own => Stage::step("the VM is adopted", scope.status().proven(Some(instance)).step()),
+                Ownership::Open(stage) => stage,
+                Ownership::Foreign(_) => none_on_its_way(provider, answer.ended, Verb::Status),
+                Ownership::Unknown(why, due) => owner_unknown(provider, &why, due),
+            }
+        }
+        outcome if outcome.says_none() => none_on_its_way(provider, answer.ended, Verb::Status),
+        _ => try_again(provider, (deleted, error), Verb::Delete),
+    }
+}
+
+/// Nothing is deleted while it is not known whose VM it is.
+pub(in super::super) fn owner_unknown(provider: &Provider<'_>, why: &NotOwned, due: Timestamp) -> Stage {
+    let scope = &provider.scope;
+    let message = format!(
+        "{}; if the VM is not this machine's, take finalizer {} off the Machine",
+        why.error.message,
+        finalizers::MACHINE_CONTROLLER_MANAGER
+    );
+    lasting(scope, why.reason, &message).and_wait(why.reason, message).waking_at(due)
 }
 
 /// Says of a Node that is not drained, because the deletion is forced, that its Pods end with the VM: with the first call that
@@ -123,19 +174,23 @@ pub(super) fn is_deletion_begun(scope: &Scope<'_>) -> bool {
 /// way, or that it knows several. A VM that only the provider knows is linked first, so that its Node is found.
 fn identified(provider: &Provider<'_>) -> Stage {
     let scope = &provider.scope;
-    let known = [Verb::Status, Verb::Create].into_iter().filter_map(|verb| provider.known(verb)?.last.as_ref());
-    let found = known.into_iter().find_map(|(_, outcome)| match outcome {
-        Outcome::Instance(instance) => Some(instance),
-        _ => None,
-    });
-    if let Some(instance) = found {
-        return link(scope, instance);
+    for answer in [Verb::Status, Verb::Create].iter().filter_map(|verb| provider.newest(&[*verb])) {
+        let Outcome::Instance(instance) = answer.outcome else { continue };
+        match ownership(provider, &answer, Some(instance)) {
+            Ownership::Own => return link(scope, instance),
+            Ownership::Open(stage) => return stage,
+            // It stays. One of its own may still appear.
+            Ownership::Foreign(_) => return none_on_its_way(provider, answer.ended, Verb::Status),
+            Ownership::Unknown(why, due) => return owner_unknown(provider, &why, due),
+        }
     }
     let Some(status) = provider.newest(&[Verb::Status]).filter(|answer| answer.call.request.deleting) else {
         return provider.ask("has the machine a VM?", Verb::Status);
     };
     match status.outcome.error() {
-        Some(error) if error.code == Code::NotFound => none_on_its_way(provider, status.ended, Verb::Status),
+        Some(error) if error.code == Code::NotFound || error.mismatch.is_some() => {
+            none_on_its_way(provider, status.ended, Verb::Status)
+        }
         Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
             try_again(provider, (&status, error), Verb::Status)
         }
@@ -190,6 +245,14 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
             return try_again(provider, (&answer, error), Verb::Status);
+        }
+        Outcome::Instance(instance) if scope.snapshot.claim.vm != Vm::Proven => {
+            match ownership(provider, &answer, Some(instance)) {
+                Ownership::Own => {}
+                Ownership::Open(stage) => return stage,
+                Ownership::Foreign(_) => return none_on_its_way(provider, answer.ended, Verb::Status),
+                Ownership::Unknown(why, due) => return owner_unknown(provider, &why, due),
+            }
         }
         _ => {}
     }

@@ -19,7 +19,7 @@ use nodewright_runtime::{
 
 pub(super) use self::{
     drain::{drained, is_given_up, node_readable, volumes_detached, volumes_released},
-    instance::{token_dropped, try_again, vm_deleted},
+    instance::{owner_unknown, token_dropped, try_again, vm_deleted},
     node::{LISTING_NODES, NODES_UNLISTED, node_deleted},
 };
 use super::{

@@ -109,6 +109,8 @@ fn a_vm_of_which_the_provider_knows_nothing_proves_no_node() {
 #[test]
 fn a_driver_that_cannot_tell_is_told_by_the_machine() {
     let mute = unproven("Running").answered(Verb::Status, 1, failed(Code::Unimplemented));
+    assert_eq!(mute.steps(), ["call Namesakes"], "another machine of the name would have it");
+    let mute = mute.answered(Verb::Namesakes, 1, Outcome::Namesakes(vec![]));
     let proof = condition(&mute.plan(), "InstanceProvisioned");
     assert_eq!((proof["status"].as_str(), proof["reason"].as_str()), (Some("True"), Some("Unverified")));
 }
@@ -199,6 +201,10 @@ fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
 fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected() {
     for mismatch in [Mismatch::Cluster, Mismatch::Machine] {
         let mut stays = dying(scene(proven(""))).answered(Verb::Delete, 2, refuted(mismatch));
+        if mismatch == Mismatch::Machine {
+            assert_eq!(stays.steps(), ["call Status"], "whose is it?");
+            stays = stays.answered(Verb::Status, 1, refuted(mismatch));
+        }
         assert_eq!(stays.steps(), ["status Terminating"]);
         let told = condition(&stays.plan(), "InstanceTerminated");
         assert_eq!((told["status"].as_str(), told["message"].as_str()), (Some("False"), Some("vm 1 is m2's")));

@@ -5,6 +5,7 @@ mod health;
 mod kept;
 mod limits;
 mod observed;
+mod ownership;
 mod provision;
 mod terminate;
 mod tokens;
@@ -216,7 +217,12 @@ fn failed(code: Code) -> Outcome {
 }
 
 fn vm() -> Outcome {
-    Outcome::Instance(Instance { provider_id: "p:///1".into(), node_name: "n".into(), ..Instance::default() })
+    Outcome::Instance(Instance {
+        provider_id: "p:///1".into(),
+        node_name: "n".into(),
+        owner_uid: Some("uid-m".into()),
+        ..Instance::default()
+    })
 }
 
 fn refusal() -> Failure {

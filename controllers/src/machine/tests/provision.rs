@@ -68,7 +68,12 @@ fn after_a_restart_the_provider_says_whether_the_vm_is_set_up() {
     let lost = scene(linked(""));
     assert_eq!(lost.steps(), ["call Status"]);
     assert_eq!(lost.answered(Verb::Status, 0, vm()).steps(), ["status Pending"]);
-    let bare = Outcome::Instance(Instance { uninitialized: true, provider_id: "p:///1".into(), ..Instance::default() });
+    let bare = Outcome::Instance(Instance {
+        uninitialized: true,
+        provider_id: "p:///1".into(),
+        owner_uid: Some("uid-m".into()),
+        ..Instance::default()
+    });
     assert_eq!(scene(linked("")).answered(Verb::Status, 0, bare).steps(), ["call Initialize"]);
 }
 
@@ -287,7 +292,13 @@ fn without_a_target_cluster_the_status_has_the_addresses_of_the_vm() {
     let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
     let addresses =
         vec![address("InternalIP", "10.0.0.7"), address("ExternalIP", "1.2.3.4"), address("InternalIP", "10.0.0.7")];
-    let instance = Instance { provider_id: "p:///1".into(), node_name: "n".into(), addresses, ..Instance::default() };
+    let instance = Instance {
+        provider_id: "p:///1".into(),
+        node_name: "n".into(),
+        owner_uid: Some("uid-m".into()),
+        addresses,
+        ..Instance::default()
+    };
     let written = |has_target: bool| {
         let scene = scene(linked("")).answered(Verb::Status, 2, Outcome::Instance(instance.clone()));
         let settings = Settings { has_target, ..Settings::default() };

@@ -8,6 +8,7 @@ mod input;
 mod objects;
 mod rendering;
 mod restore;
+mod ownership;
 mod reviews;
 mod statuses;
 mod target;
@@ -53,6 +54,9 @@ enum Attack {
     Rendering,
     TwoManagers,
     Restore,
+    CopiedSet,
+    EditedLedger,
+    FinalizersRemoved,
 }
 
 impl Attack {
@@ -70,6 +74,9 @@ impl Attack {
         Self::Rendering,
         Self::TwoManagers,
         Self::Restore,
+        Self::CopiedSet,
+        Self::EditedLedger,
+        Self::FinalizersRemoved,
     ];
 
     fn name(self) -> &'static str {
@@ -87,6 +94,9 @@ impl Attack {
             Self::Rendering => "rendering",
             Self::TwoManagers => "two-managers",
             Self::Restore => "restore",
+            Self::CopiedSet => "copied-set",
+            Self::EditedLedger => "edited-ledger",
+            Self::FinalizersRemoved => "finalizers-removed",
         }
     }
 
@@ -105,6 +115,9 @@ impl Attack {
             Self::Rendering => rendering::starving(target).await,
             Self::TwoManagers => two_managers::unelected(target).await,
             Self::Restore => restore::undone_generation(target).await,
+            Self::CopiedSet => ownership::copied_set(target).await,
+            Self::EditedLedger => ownership::edited_ledger(target).await,
+            Self::FinalizersRemoved => ownership::finalizers_removed().await,
         }
     }
 }

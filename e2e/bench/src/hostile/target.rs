@@ -110,11 +110,22 @@ impl Target {
 
     /// Sends a request to the API server as administrator. The path is relative to the namespace, such as `machines/m1`.
     pub(crate) async fn request(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, String> {
+        self.request_in(NAMESPACE, method, path, body).await
+    }
+
+    /// The same in another namespace.
+    pub(crate) async fn request_in(
+        &self,
+        namespace: &str,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, String> {
         let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
         let body = body.map(Value::to_string).unwrap_or_default();
         let request = Request::builder()
             .method(method)
-            .uri(format!("{API}/{NAMESPACE}/{path}"))
+            .uri(format!("{API}/{namespace}/{path}"))
             .header("content-type", content)
             .body(body.into_bytes())
             .map_err(|error| error.to_string())?;
@@ -122,24 +133,6 @@ impl Target {
             kube::Error::Api(status) => status.message,
             error => error.to_string(),
         })
-    }
-
-    /// Starts a second manager, without webhooks, for the objects of another namespace. Its leases are there.
-    pub(crate) async fn neighbour(
-        &self,
-        namespace: &str,
-        environment: Vec<(String, String)>,
-        flags: &[&str],
-    ) -> Result<ManagerProcess, String> {
-        let plane = self.set.control_plane();
-        let options = ManagerOptions {
-            name: format!("manager-{namespace}"),
-            namespace: namespace.to_owned(),
-            environment,
-            ..ManagerOptions::new(plane.kubeconfig_path(), self.set.cloud().url())
-        };
-        let options = options.without_webhooks().with_flags(flags.iter().copied());
-        ManagerProcess::start_on(plane, options).await.map_err(|error| error.to_string())
     }
 
     /// The directory of its files.
@@ -161,6 +154,33 @@ impl Target {
         let of_namespace = ["--namespace", namespace];
         let all = arguments.iter().chain(&of_namespace);
         self.set.control_plane().kubectl(all).await.map_err(|error| error.to_string())
+    }
+
+    /// Creates another namespace, with an empty Secret.
+    pub(crate) async fn create_neighbour(&self, namespace: &str, secret: &str) -> Result<(), String> {
+        let plane = self.set.control_plane();
+        let failed = |error: ControlPlaneError| error.to_string();
+        plane.kubectl(["create", "namespace", namespace]).await.map_err(failed)?;
+        let create = ["create", "secret", "generic", secret, "--from-literal=userData=none", "--namespace", namespace];
+        plane.kubectl(create).await.map(drop).map_err(failed)
+    }
+
+    /// Starts another manager, which serves another namespace, without webhooks.
+    pub(crate) async fn start_manager_in(
+        &self,
+        namespace: &str,
+        environment: Vec<(String, String)>,
+    ) -> Result<ManagerProcess, String> {
+        let plane = self.set.control_plane();
+        let options = ManagerOptions {
+            name: namespace.to_owned(),
+            namespace: namespace.to_owned(),
+            webhooks: false,
+            flags: vec!["--provider-short-retry=1s".to_owned()],
+            environment,
+            ..ManagerOptions::new(plane.kubeconfig_path(), self.set.cloud().url())
+        };
+        ManagerProcess::start_on(plane, options).await.map_err(|error| error.to_string())
     }
 
     pub(crate) async fn scale(&self, machines: usize) -> Result<(), String> {

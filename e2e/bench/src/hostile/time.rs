@@ -48,7 +48,7 @@ pub(crate) async fn clock_ahead(target: &mut Target) -> Measured {
     let environment = shifted_clock(target.directory(), AN_HOUR).map_err(|error| error.to_string())?;
     let before = created(target).await?;
     target.apply(&pool(namespace, "20m", 1)).await?;
-    let manager = target.neighbour(namespace, environment, &[]).await?;
+    let manager = target.start_manager_in(namespace, environment).await?;
     sleep(COUNTED).await;
     let vms = created(target).await? - before;
     let ready = ready(target, namespace).await?;
@@ -78,7 +78,7 @@ pub(crate) async fn short_timeouts(target: &mut Target) -> Measured {
     let refused = target.request(Method::PATCH, &format!("machinedeployments/{DEPLOYMENT}"), Some(&zero)).await;
     let is_refused = refused.is_err_and(|error| error.contains("creationTimeout") && error.contains("greater than 0s"));
     target.apply(&pool(namespace, "1s", 3_600)).await?;
-    let manager = target.neighbour(namespace, vec![], &[]).await?;
+    let manager = target.start_manager_in(namespace, vec![]).await?;
     sleep(COUNTED).await;
     let vms = created(target).await? - before;
     let path = "jsonpath={.status.conditions[?(@.type=='Stalled')].reason}";

@@ -19,6 +19,7 @@ mod machine_config_writes;
 mod machine_configs;
 mod mcm_issues;
 mod metrics;
+mod neighbours;
 mod orphans;
 mod outages;
 mod planes;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use nodewright_api::API_VERSION;
 use nodewright_e2e_cloud::{Code, CreateVm, Effect, EventKind, FaultOperation, FaultOrder, Vm, VmState};
@@ -128,6 +129,37 @@ async fn a_dry_run_reports_orphans_and_keeps_them() -> TestResult {
     let text = env.kubectl("get events -o jsonpath={.items[*].message}").await?;
     ensure(text.contains("--orphan-vms-dry-run"), || text)?;
     ensure(env.vms().await?.len() == 2 && deletions(&env).await? == 0, || "a VM was deleted".to_owned())?;
+    env.end_unjudged().await
+}
+
+/// The finalizers of a machine that runs are removed by hand: its VM goes, and its Node after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_node_of_an_orphaned_vm_goes_after_the_vm() -> TestResult {
+    let [period, grace, age, per_pass, pause] = FLAGS;
+    let flags = [period, grace, age, per_pass, pause, "--orphaned-node-grace=2s"];
+    let env = Environment::builder("bereft").manager_flags(flags).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2)).await?;
+    let machines = env.wait_for_running(2).await?;
+    let lost = machines.values().next().ok_or_else(|| Failure::new("no machine"))?;
+    let (name, id) = (lost.name_any(), lost.spec.provider_id.clone());
+    let is_of_vm = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(&*id);
+    ensure(env.nodes().current().values().any(|node| is_of_vm(node)), || format!("no node of {id}"))?;
+    env.manager().await?.terminate().await?;
+    env.kubectl(&format!("patch machine {name} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+    env.kubectl(&format!("delete machine {name}")).await?;
+    env.manager().await?.start_again().await?;
+    env.wait_for("the VM to go", async || Ok(env.vms().await?.iter().all(|vm| vm.provider_id != id))).await?;
+    // What has to be done is in an object.
+    env.manager().await?.terminate().await?;
+    env.manager().await?.start_again().await?;
+    env.wait_for("the node to go", async || Ok(!env.nodes().current().values().any(|node| is_of_vm(node)))).await?;
+    env.wait_for_running(2).await?;
+    env.wait_for("the record to be empty", async || {
+        let record = env.kubectl("get machineclass small -o jsonpath={.metadata.annotations}").await?;
+        Ok(!record.contains("swept-vms"))
+    })
+    .await?;
     env.end_unjudged().await
 }
 

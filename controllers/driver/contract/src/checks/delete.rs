@@ -1,7 +1,7 @@
 //! A VM goes, and only that one.
 
 use nodewright_api::Code;
-use nodewright_driver::OrphanRequest;
+use nodewright_driver::{MachineRequest, OrphanRequest};
 use tokio::time::sleep;
 
 use crate::context::{Checked, Context, DropAt, broken, ensure, eventually, restored, skipped};
@@ -58,7 +58,8 @@ pub(super) async fn delete_by_name(context: &Context<'_>) -> Checked {
     let mut request = context.machine("m");
     context.make(&mut request).await?;
     context.find(&request).await?;
-    context.remove(&restored(&request)).await?;
+    let adopted_uid = Some(request.uid.clone());
+    context.remove(&MachineRequest { adopted_uid, ..restored(&request) }).await?;
     context.gone(&request).await
 }
 

@@ -6,7 +6,7 @@ use nodewright_driver::{Instance, MachineRequest, Mismatch, OrphanRequest, Resul
 use tokio::time::sleep;
 
 use super::create::same;
-use crate::context::{Checked, Context, broken, ensure, skipped};
+use crate::context::{Checked, Context, broken, ensure, restored, skipped};
 
 pub(super) async fn other_clusters_vm(context: &Context<'_>) -> Checked {
     let theirs = context.fixture.class(&format!("{}-theirs", context.prefix));
@@ -41,6 +41,27 @@ pub(super) async fn other_machines_vm(context: &Context<'_>) -> Checked {
     mismatch("delete", context.calls.delete(&wrong).await.map(drop), Mismatch::Machine)?;
     context.gone(&request).await?;
     context.stays(&made, "it is another machine's").await
+}
+
+pub(super) async fn other_uids_vm(context: &Context<'_>) -> Checked {
+    if !context.calls.driver.stores_owner() {
+        return skipped("the provider's VMs keep no token");
+    }
+    let mut other = context.machine("m");
+    let made = context.make(&mut other).await?;
+    context.find(&other).await?;
+    let ours = restored(&other);
+    drop(context.calls.delete(&ours).await);
+    context.stays(&made, "it was made for another machine of the name").await?;
+    for is_proven in [false, true] {
+        let claims = MachineRequest { provider_id: other.provider_id.clone(), is_proven, ..ours.clone() };
+        mismatch("delete", context.calls.delete(&claims).await.map(drop), Mismatch::Machine)?;
+        context.stays(&made, "it was made for another machine of the name").await?;
+    }
+    let adopts = MachineRequest { adopted_uid: Some(other.uid.clone()), ..ours };
+    same(&made, &context.find(&adopts).await?, "status of the machine that has adopted the VM")?;
+    context.remove(&adopts).await?;
+    context.gone(&other).await
 }
 
 pub(super) async fn untagged_vm(context: &Context<'_>) -> Checked {

@@ -1,6 +1,7 @@
 //! A VM is found, and one that does not exist is not.
 
 use nodewright_api::Code;
+use nodewright_driver::{MachineRequest, Mismatch};
 use tokio::time::sleep;
 
 use super::create::same;
@@ -18,7 +19,12 @@ pub(super) async fn status_unknown(context: &Context<'_>) -> Checked {
 pub(super) async fn status_by_name(context: &Context<'_>) -> Checked {
     let mut request = context.machine("m");
     let made = context.make(&mut request).await?;
-    same(&made, &context.find(&restored(&request)).await?, "status of the restored machine")
+    let found = context.find(&restored(&request)).await?;
+    same(&made, &found, "status of the restored machine")?;
+    let told = found.owner_uid.as_deref();
+    ensure(!context.calls.driver.stores_owner() || told == Some(request.uid.as_str()), || {
+        format!("the VM was made for UID {}, and status says {told:?}", request.uid)
+    })
 }
 
 pub(super) async fn status_of_stopped(context: &Context<'_>) -> Checked {
@@ -41,13 +47,23 @@ pub(super) async fn several_vms(context: &Context<'_>) -> Checked {
     second.provider_id = Some(other.provider_id.clone());
     // Both show after a while, and then they stay.
     sleep(context.calls.driver.consistency()).await;
+    let stores_owner = context.calls.driver.stores_owner();
     match context.calls.status(&restored(&request)).await {
-        Err(error) if error.code == Code::OutOfRange => {}
+        Err(error) if stores_owner && error.mismatch == Some(Mismatch::Machine) => {}
+        Err(error) if !stores_owner && error.code == Code::OutOfRange => {}
         Err(error) => return broken(format!("there are two VMs, and status says: {error}")),
         Ok(found) => return broken(format!("there are two VMs, and status finds {}", found.provider_id)),
     }
+    if stores_owner {
+        let bare = MachineRequest { provider_id: None, is_proven: false, ..request.clone() };
+        same(&first, &context.find(&bare).await?, "status of the first of two machines of one name")?;
+    }
     context.remove(&request).await?;
     context.gone(&request).await?;
+    if stores_owner {
+        context.stays(&other, "it was made for another machine of the name").await?;
+        context.remove(&second).await?;
+    }
     let gone = context.gone(&second).await;
     ensure(gone.is_ok(), || format!("VM {} stays when the machine is deleted", other.provider_id))
 }

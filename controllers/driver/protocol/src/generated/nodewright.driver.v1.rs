@@ -32,6 +32,10 @@ pub struct GetInfoResponse {
     /// Whether ValidateClass is to be called.
     #[prost(bool, tag = "9")]
     pub validates: bool,
+    /// Whether VMs keep the token of CreateMachine, so that answers have an owner_token, and DeleteMachine spares the VMs of other
+    /// Machines of the same name. If not, the manager looks for such Machines before it takes or deletes a VM.
+    #[prost(bool, tag = "10")]
+    pub stores_owner: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ValidateClassRequest {
@@ -87,13 +91,13 @@ pub struct UserData {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MachineRequest {
-    /// Name of the Machine. With the cluster, its VM belongs to it by that name.
+    /// Name of the Machine. Its VM has it in its tags, and the cluster. Another Machine may have the same name: see token.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
     /// Namespace of the Machine.
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
-    /// UID of the Machine: the token of CreateMachine. It changes on a restore from a backup.
+    /// UID of the Machine: the token of CreateMachine, which the VM keeps. It changes on a restore from a backup.
     #[prost(string, tag = "3")]
     pub token: ::prost::alloc::string::String,
     /// What the Machine names as its VM; empty if nothing. A claim, until the tags of that VM prove it.
@@ -107,6 +111,9 @@ pub struct MachineRequest {
     pub last_known_state: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "7")]
     pub class: ::core::option::Option<Class>,
+    /// The token of a VM that this Machine has adopted, as after a restore: that VM counts as its own.
+    #[prost(string, optional, tag = "8")]
+    pub adopted_token: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct CreateMachineRequest {
@@ -180,6 +187,9 @@ pub struct ListedMachine {
     /// Whether it is being deleted.
     #[prost(bool, tag = "4")]
     pub deleting: bool,
+    /// The token of the CreateMachine that made it, if the provider keeps it.
+    #[prost(string, optional, tag = "5")]
+    pub owner_token: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeleteOrphanRequest {
@@ -208,6 +218,9 @@ pub struct Instance {
     /// Whether InitializeMachine still has to be called.
     #[prost(bool, tag = "5")]
     pub uninitialized: bool,
+    /// The token of the CreateMachine that made it, if the provider keeps it.
+    #[prost(string, optional, tag = "6")]
+    pub owner_token: ::core::option::Option<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Address {

@@ -1,0 +1,119 @@
+//! Whether a VM with the tags of a Machine may be taken for the Machine's.
+//!
+//! Cluster and name are no proof: another namespace may use both, with a manager of its own. The proof is the token of the creation,
+//! which is a Machine's UID. A VM with another token, or with none, is adopted if no other Machine has the name in any namespace: the
+//! Machine that it was made for had that name, so it is gone. That read is made only for such a VM, and for each answer anew.
+//!
+//! # Caveats
+//! Two control clusters that share an account of the provider and a cluster tag do not see each other's Machines: between them only
+//! tokens prove anything, and a VM whose Machine one of them has lost may be adopted by the other.
+
+use jiff::Timestamp;
+use nodewright_api::{Code, reasons::machine as reasons};
+use nodewright_driver::{DriverError, Instance};
+
+use super::{
+    calls::{Outcome, Verb},
+    claim::is_verified,
+    decision::Stage,
+    provider::{Answer, LASTING, Provider, creation_pause},
+};
+use crate::shared::{indexes::instance_id, ownership::noted_id};
+
+/// The wait for the names of other Machines.
+const LOOKING: &str = "LookingForMachines";
+/// How many Machines a message names.
+const NAMED: usize = 3;
+
+pub(super) enum Ownership {
+    /// It is the Machine's, or may become it.
+    Own,
+    /// That has to be found out first.
+    Open(Stage),
+    /// It is another Machine's, and stays as it is.
+    Foreign(NotOwned),
+    /// That cannot be found out; the API server is asked again then.
+    Unknown(NotOwned, Timestamp),
+}
+
+/// Why a VM is not taken: the reason of a condition, and what to do about it.
+pub(super) struct NotOwned {
+    pub(super) reason: &'static str,
+    pub(super) error: DriverError,
+}
+
+impl NotOwned {
+    /// The tags of the VM say that it is another's.
+    pub(super) fn by_tags(error: &DriverError) -> Self {
+        Self { reason: reasons::PROVIDER_ID_MISMATCH, error: error.clone() }
+    }
+}
+
+/// Whose the VM of an answer is. A provider that cannot tell of any VM has answered without an instance.
+pub(super) fn ownership(provider: &Provider<'_>, answer: &Answer<'_>, instance: Option<&Instance>) -> Ownership {
+    let owner = instance.and_then(|instance| instance.owner_uid.as_deref());
+    if provider.owns(owner) || owner.is_none() && is_noted(provider, instance) {
+        return Ownership::Own;
+    }
+    namesakes(provider, answer.known.order, &described(provider, instance))
+}
+
+/// Whether another Machine has the name, as the API server has said after the answer of this order.
+pub(super) fn namesakes(provider: &Provider<'_>, after: u64, what: &str) -> Ownership {
+    let scope = &provider.scope;
+    let ask = || Ownership::Open(provider.ask("has another machine this name, and the VM?", Verb::Namesakes));
+    if provider.any_running(&[Verb::Namesakes]) {
+        let text = "the API server is asked whether another machine has the name";
+        return Ownership::Open(Stage::waiting(LOOKING, text));
+    }
+    let Some(answer) = provider.newest(&[Verb::Namesakes]).filter(|answer| answer.known.order > after) else {
+        return ask();
+    };
+    match answer.outcome {
+        Outcome::Namesakes(others) if others.is_empty() => Ownership::Own,
+        Outcome::Namesakes(others) => Ownership::Foreign(taken(what, others)),
+        Outcome::Failed(error) => {
+            let pause = match error.code {
+                Code::PermissionDenied => scope.settings.medium_retry.min(LASTING),
+                _ => creation_pause(error, answer.known.failures, scope.settings),
+            };
+            let Some(due) = scope.pause_end(answer.ended, pause) else { return ask() };
+            let message = format!("{what}; whether another machine has that name is not known: {}", error.message);
+            let error = DriverError::new(error.code, message);
+            Ownership::Unknown(NotOwned { reason: reasons::VM_OWNER_UNKNOWN, error }, due)
+        }
+        _ => ask(),
+    }
+}
+
+fn taken(what: &str, others: &[String]) -> NotOwned {
+    let (named, more) = others.split_at(others.len().min(NAMED));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    let message = format!(
+        "{what}, and machines of that name exist elsewhere: {}{more}; it is left alone: delete this Machine and its set if they were \
+         copied, or give the MachineClass another cluster; if the other Machine is the one too many, delete that",
+        named.join(", ")
+    );
+    let error = DriverError::new(Code::FailedPrecondition, message);
+    NotOwned { reason: reasons::VM_NOT_OWNED, error }
+}
+
+/// Whether the status notes this VM as proven: then that was found out before.
+fn is_noted(provider: &Provider<'_>, instance: Option<&Instance>) -> bool {
+    let machine = provider.scope.machine;
+    let noted = noted_id(machine).filter(|_| is_verified(machine)).map(instance_id);
+    noted.is_some() && noted == instance.map(|instance| instance_id(&instance.provider_id))
+}
+
+fn described(provider: &Provider<'_>, instance: Option<&Instance>) -> String {
+    let machine = &provider.scope.machine;
+    match instance.map(|instance| (&instance.provider_id, instance.owner_uid.as_deref())) {
+        Some((id, Some(owner))) => {
+            format!("VM {id} has the name of this machine and was made for one with UID {owner}")
+        }
+        Some((id, None)) => {
+            format!("VM {id} has the name of this machine, and nothing says for which machine it was made")
+        }
+        None => format!("the provider cannot tell whose VM {} is", machine.spec.provider_id),
+    }
+}

@@ -1,0 +1,140 @@
+//! Snapshots in, plans out: a VM of the Machine's name is no proof, either.
+
+use super::*;
+
+/// A VM that was made for another Machine of the name; or by a provider that keeps no token.
+fn made_for(owner: Option<&str>) -> Outcome {
+    let Outcome::Instance(instance) = vm() else { unreachable!() };
+    Outcome::Instance(Instance { owner_uid: owner.map(str::to_owned), ..instance })
+}
+
+fn others(names: &[&str]) -> Outcome {
+    Outcome::Namesakes(names.iter().map(|&name| name.to_owned()).collect())
+}
+
+fn forbidden() -> Outcome {
+    Outcome::Failed(DriverError::new(Code::PermissionDenied, "may not list machines in all namespaces: allow it"))
+}
+
+fn young() -> MachineBuilder {
+    machine("m").created("2026-06-01T11:55:00Z")
+}
+
+fn unproven(machine: MachineBuilder) -> Scene {
+    let mut scene = scene(machine);
+    scene.snapshot.claim.vm = Vm::of(&scene.snapshot.machine);
+    scene
+}
+
+fn condition(plan: &Plan<Call>, kind: &str) -> Value {
+    let status = status_of(plan);
+    let all = status["conditions"].as_array().unwrap();
+    all.iter().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_vm_that_was_not_made_for_the_machine_is_taken_only_if_no_other_machine_has_the_name() {
+    for owner in [Some("uid-of-another"), None] {
+        let found = || unproven(young()).answered(Verb::Status, 2, made_for(owner));
+        assert_eq!(found().steps(), ["call Namesakes"], "{owner:?}");
+        assert!(found().running(Verb::Namesakes).steps().is_empty(), "one call at a time");
+        let free = found().answered(Verb::Namesakes, 1, others(&[]));
+        assert!(free.steps()[0].contains(r#""providerID":"p:///1""#), "{:?}", free.steps());
+        let taken = found().answered(Verb::Namesakes, 1, others(&["b/m"]));
+        assert_eq!(taken.steps(), ["status CrashLoopBackOff"], "{owner:?}");
+        let plan = taken.plan();
+        let told = condition(&plan, "InstanceProvisioned");
+        assert_eq!((told["status"].as_str(), told["reason"].as_str()), (Some("False"), Some("VMNotOwned")));
+        assert!(told["message"].as_str().unwrap().contains("b/m"), "{told}");
+        assert_eq!((plan.events[0].reason, plan.waits[0].reason), ("VMNotOwned", "VMNotOwned"));
+    }
+}
+
+#[test]
+fn an_older_list_of_machines_says_nothing_about_a_newer_answer() {
+    let scene = unproven(young()).answered(Verb::Namesakes, 4, others(&[])).answered(
+        Verb::Status,
+        2,
+        made_for(Some("uid-of-another")),
+    );
+    assert_eq!(scene.steps(), ["call Namesakes"]);
+}
+
+#[test]
+fn without_the_right_to_list_machines_nothing_is_adopted_and_the_machine_says_what_to_grant() {
+    let scene = unproven(young()).answered(Verb::Status, 2, made_for(Some("uid-of-another"))).answered(
+        Verb::Namesakes,
+        1,
+        forbidden(),
+    );
+    assert_eq!(scene.steps(), ["status CrashLoopBackOff"]);
+    let plan = scene.plan();
+    let told = condition(&plan, "InstanceProvisioned");
+    assert_eq!(told["reason"].as_str(), Some("VMOwnerUnknown"));
+    assert!(told["message"].as_str().unwrap().contains("list machines in all namespaces: allow it"), "{told}");
+    assert_eq!(plan.wake, Some(scene.now + SignedDuration::from_secs(179)), "it is asked again");
+}
+
+#[test]
+fn an_adoption_is_noted_and_needs_no_list_afterwards() {
+    let restored = || unproven(linked("")).answered(Verb::Status, 2, made_for(Some("uid-of-former")));
+    let adopted = restored().answered(Verb::Namesakes, 1, others(&[]));
+    let plan = adopted.plan();
+    assert_eq!(condition(&plan, "InstanceProvisioned")["status"], "True");
+    let noted = condition(&plan, "VMAdopted");
+    assert_eq!((noted["status"].as_str(), noted["message"].as_str()), (Some("True"), Some("uid-of-former")));
+    let mut later = restored();
+    let mut machine: Value = serde_json::to_value(later.snapshot.machine.as_ref()).unwrap();
+    machine["status"] = status_of(&plan);
+    later.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    let call = later.call(Verb::Delete);
+    assert_eq!(call.request.machine.adopted_uid.as_deref(), Some("uid-of-former"));
+    let again = later.answered(Verb::Status, 1, made_for(Some("uid-of-former")));
+    assert!(!again.steps().contains(&"call Namesakes".to_owned()), "{:?}", again.steps());
+}
+
+fn dying(machine: MachineBuilder) -> Scene {
+    let begun = json!({"phase": "Terminating", "lastUpdateTime": "2026-06-01T11:59:58Z"});
+    let mut scene = unproven(machine.phase("Terminating").deleting().with("/status/currentStatus", begun));
+    scene.since = at("2026-06-01T11:00:00Z");
+    scene
+}
+
+/// The status is from a backup, or from a version that kept no tokens.
+fn noted() -> MachineBuilder {
+    let noted = json!([{"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "p:///1",
+        "lastTransitionTime": "2026-06-01T11:00:00Z"}]);
+    linked("").with("/status/conditions", noted)
+}
+
+#[test]
+fn a_machine_that_goes_leaves_a_vm_that_another_machine_of_the_name_has() {
+    let found = || dying(machine("m")).answered(Verb::Status, 2, made_for(Some("uid-of-another")));
+    assert_eq!(found().steps(), ["call Namesakes"]);
+    let taken = found().answered(Verb::Namesakes, 1, others(&["b/m"]));
+    // A driver whose VMs keep tokens deletes what is this Machine's alone.
+    assert_eq!(taken.steps(), ["call Delete"]);
+    assert_eq!(taken.call(Verb::Delete).request.machine.provider_id, None);
+    let left = taken
+        .answered(Verb::Delete, 1, Outcome::Done)
+        .answered(Verb::Status, 1, made_for(Some("uid-of-another")))
+        .answered(Verb::Namesakes, 0, others(&["b/m"]));
+    assert!(left.steps()[0].starts_with("edit"), "the finalizer goes: {:?}", left.steps());
+    let unknown = found().answered(Verb::Namesakes, 1, forbidden());
+    assert_eq!(unknown.plan().waits[0].reason, "VMOwnerUnknown", "nothing is deleted before that is known");
+    assert!(!unknown.steps().contains(&"call Delete".to_owned()));
+}
+
+#[test]
+fn a_vm_that_is_noted_and_bears_anothers_token_is_adopted_before_it_goes_or_left() {
+    let refuted = DriverError::new(Code::FailedPrecondition, "made for another");
+    let refuted = || Outcome::Failed(refuted.clone().with_mismatch(nodewright_driver::Mismatch::Machine));
+    let refused = || dying(noted()).answered(Verb::Delete, 3, refuted());
+    assert_eq!(refused().steps(), ["call Status"]);
+    let found = || refused().answered(Verb::Status, 2, made_for(Some("uid-of-another")));
+    assert_eq!(found().steps(), ["call Namesakes"]);
+    let free = found().answered(Verb::Namesakes, 1, others(&[]));
+    assert_eq!(condition(&free.plan(), "VMAdopted")["message"], "uid-of-another");
+    let taken = found().answered(Verb::Namesakes, 1, others(&["b/m"]));
+    assert!(taken.steps()[0].starts_with("edit"), "it ends without the VM: {:?}", taken.steps());
+}

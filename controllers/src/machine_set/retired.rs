@@ -1,0 +1,85 @@
+//! When Machines go whose ordinals are retired, and which have not been deleted yet.
+//!
+//! The set retires an ordinal and deletes its Machine in one plan. What it chose was a surplus, or did not work, so what is left after
+//! a crash in between may go at once. A ledger that a user has edited, or that is another set's, may retire Machines that work and are
+//! needed. Nothing tells the two apart. So a Machine that works goes only if the set has enough others, and one that is needed is
+//! replaced before, within the bounds of the deployment's strategy.
+
+use std::sync::Arc;
+
+use nodewright_api::{Machine, annotations};
+use nodewright_runtime::{
+    effect::Never,
+    object::{annotation, name},
+    plan::Context,
+};
+
+use super::{
+    removal::{is_chosen, sort},
+    snapshot::{Members, Snapshot},
+};
+use crate::shared::{availability::Availability, fleet::FleetSettings, ledger::Ledger};
+
+pub(super) struct Retired<'a> {
+    /// These are deleted now.
+    pub(super) due: Vec<&'a Arc<Machine>>,
+    /// These work, and the set needs them until others do.
+    pub(super) kept: Vec<&'a Arc<Machine>>,
+    /// How many Machines there may be besides those that are kept.
+    pub(super) room: usize,
+}
+
+/// `enough`: how many Machines the set needs.
+pub(super) fn retired<'a>(
+    context: &Context<'_, Never>,
+    members: &Members<'a>,
+    enough: usize,
+    settings: &FleetSettings,
+) -> Retired<'a> {
+    let set = members.snapshot.set.as_ref();
+    let rule = Availability::new(context.now, set.spec.min_ready_seconds, settings);
+    let works = |machine: &Machine| rule.is_available(machine) && !is_chosen(set, machine);
+    let (mut working, mut due): (Vec<_>, Vec<_>) = members.retired.iter().copied().partition(|it| works(it));
+    let staying = members.staying.iter().filter(|machine| rule.is_available(machine)).count();
+    let (surge, unavailable) = bounds(members.snapshot);
+    let spare = (staying + working.len()).saturating_sub(enough.saturating_sub(unavailable));
+    sort(&mut working, annotation(set, annotations::DELETION_ORDER), settings);
+    let kept = working.split_off(spare.min(working.len()));
+    due.extend(working);
+    let room = enough.saturating_add(surge).saturating_sub(kept.len());
+    Retired { due, kept, room }
+}
+
+/// How many Machines there may be above the size of the set, and how many below. At least one of both is possible.
+fn bounds(snapshot: &Snapshot) -> (usize, usize) {
+    let bounds = snapshot.deployment.as_deref().and_then(|deployment| deployment.update_bounds().ok());
+    let count = |number: i32| usize::try_from(number).unwrap_or(0);
+    match bounds.map(|bounds| (count(bounds.max_surge), count(bounds.max_unavailable))) {
+        None | Some((0, 0)) => (1, 0),
+        Some(bounds) => bounds,
+    }
+}
+
+/// What to say about Machines that are kept although the ledger retires them.
+pub(super) fn text(members: &Members<'_>, retired: &Retired<'_>) -> Option<String> {
+    let first = retired.kept.first()?;
+    let (machine, key) = (name(first.as_ref()), annotations::LEDGER);
+    let ordinal = members.ordinal(first).map_or_else(String::new, |ordinal| format!(" (ordinal {ordinal})"));
+    Some(format!(
+        "annotation {key}: {} retires {} machines that work and are needed, such as {machine}{ordinal}: if it was edited, take \
+         their ordinals out of it again; until then they are replaced, few at a time, as the strategy of the deployment allows",
+        members.ledger,
+        retired.kept.len()
+    ))
+}
+
+/// The same, for the status.
+pub(super) fn told(context: &Context<'_, Never>, snapshot: &Snapshot, settings: &FleetSettings) -> Option<String> {
+    let ledger: Ledger = annotation(snapshot.set.as_ref(), annotations::LEDGER)?.parse().ok()?;
+    let members = Members::of(snapshot, &ledger);
+    if members.retired.is_empty() {
+        return None;
+    }
+    let enough = usize::try_from(snapshot.set.spec.replicas).unwrap_or(0);
+    text(&members, &retired(context, &members, enough, settings))
+}
