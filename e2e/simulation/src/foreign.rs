@@ -3,7 +3,9 @@
 use nodewright_e2e_cloud::{Call, Caller, CreateVm, LocalCloud};
 use nodewright_testing::api_server::{ApiServer, RequestRecord};
 
-use super::names::{BY_HAND, BYSTANDER, LOST, NODES, is_foreign};
+use serde_json::json;
+
+use super::names::{BY_HAND, BYSTANDER, COPY, LOST, MACHINES, NEIGHBOUR, NEIGHBOURS, NODES, is_foreign};
 
 /// Judges a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
 /// gone.
@@ -36,6 +38,34 @@ pub(super) fn seed_bystander(cloud: &LocalCloud) {
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
         boot_seconds: Some(0.0),
+        ..CreateVm::default()
+    };
+    cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));
+}
+
+/// In another namespace a machine appears with the name of the n-th machine here, and its VM has the same tags. It boots for so long
+/// that it has no Node.
+pub(super) fn seed_neighbour(server: &ApiServer, cloud: &LocalCloud, machine: usize) {
+    let mut machines = server.objects(MACHINES);
+    machines.retain(|it| it["metadata"]["name"].as_str().is_some_and(|name| !name.starts_with(COPY)));
+    let Some(ours) = machines.get(machine % machines.len().max(1)) else { return };
+    let name = ours["metadata"]["name"].as_str().unwrap_or_default();
+    let path = format!("{NEIGHBOURS}/{name}");
+    if server.object(&path).is_some() {
+        return;
+    }
+    let copy = json!({"apiVersion": nodewright_api::API_VERSION, "kind": "Machine",
+        "metadata": {"name": name, "namespace": NEIGHBOUR}, "spec": {"class": ours["spec"]["class"]}});
+    server.seed(NEIGHBOURS, copy);
+    let seeded = server.object(&path);
+    let uid = seeded.as_ref().and_then(|it| it["metadata"]["uid"].as_str()).unwrap_or_default();
+    let order = CreateVm {
+        name: format!("{NEIGHBOUR}-{name}"),
+        token: uid.to_owned(),
+        tags: [("cluster", "simulation"), ("machine", name), ("uid", uid)]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        boot_seconds: Some(80_000.0),
         ..CreateVm::default()
     };
     cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));

@@ -60,7 +60,12 @@ pub(super) fn is_lost(name: &str) -> bool {
 /// The prefix of the names of Nodes of the pool of node configuration, which no machine has.
 pub(super) const CONFIGURED: &str = "configured-";
 
-/// Whether a VM or a Node of this name belongs to no machine.
+/// A namespace that another manager serves, and the prefix of the names of its VMs.
+pub(super) const NEIGHBOUR: &str = "neighbour";
+/// Its machines.
+pub(super) const NEIGHBOURS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/neighbour/machines";
+
+/// Whether a VM or a Node of this name belongs to no machine of the run's namespace.
 pub(super) fn is_foreign(name: &str) -> bool {
-    [BYSTANDER, BY_HAND].contains(&name) || name.starts_with(CONFIGURED)
+    [BYSTANDER, BY_HAND].contains(&name) || name.starts_with(CONFIGURED) || name.starts_with(NEIGHBOUR)
 }

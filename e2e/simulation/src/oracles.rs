@@ -18,7 +18,7 @@ use super::{
     drains::Drains,
     limits::{Limited, Limits},
     lost::LostVms,
-    names::{COPY, MACHINES, is_foreign, is_lost},
+    names::{COPY, MACHINES, NEIGHBOUR, NEIGHBOURS, is_foreign, is_lost},
     pools::Pools,
     replacements::Replacements,
     schedule::Act,
@@ -113,6 +113,13 @@ impl Oracles {
     pub(super) fn quiesced(&mut self, controller_side: bool) {
         self.wanted.most = self.wanted.now + self.wanted.surge;
         self.wanted.fewest = controller_side.then_some(self.wanted.now);
+    }
+
+    /// An edited ledger is no excuse: no fewer machines may be ready than now, except as many as may be unavailable.
+    pub(super) fn keep_ready(&mut self) {
+        let is_ready = |machine: &&Machine| !machine.is_deleting && self.ready_nodes.contains(&machine.node);
+        let ready = self.machines.values().filter(is_ready).count() as u64;
+        self.wanted.fewest = Some(ready.min(self.wanted.now));
     }
 
     /// From now on, fewer machines than wanted may be ready: the faults are not only on the managers' side.
@@ -242,6 +249,9 @@ impl Oracles {
 
     /// Checks a change of an object.
     pub(super) fn change(&mut self, change: &ChangeRecord, cloud: &Memory) {
+        if change.path.starts_with(NEIGHBOURS) {
+            return;
+        }
         let Some((plural, name)) = kind_and_name(&change.path) else { return };
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if let Some(drains) = &mut self.drains {
@@ -443,6 +453,10 @@ impl Oracles {
             self.blame(format!("I12: VM {name} was told to go, and several machines name it"));
         }
         let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
+        if name.starts_with(NEIGHBOUR) {
+            self.blame(format!("I24: VM {name} was made for the machine of another namespace, and was told to go"));
+            return;
+        }
         if is_foreign(name) {
             self.blame(format!("I12: VM {name} is no machine's, and was told to go"));
             return;

@@ -126,6 +126,11 @@ pub enum Mistake {
     ClassSecret(String),
     /// Creates a second Node with the providerID of the n-th machine. The correction deletes it.
     NodeByHand(usize),
+    /// In another namespace, which another manager serves, a machine appears with the name of the n-th machine, and its VM with the
+    /// same tags. It is never corrected.
+    Neighbour(usize),
+    /// Retires the ordinals of all machines of the n-th set. It is never corrected.
+    EditLedger(usize),
     /// Writes the n-th object of a kind (its plural) in a form that our types cannot decode, and restarts the manager.
     Garble(String, usize),
 }

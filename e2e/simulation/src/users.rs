@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::{
     cluster::SimulatedCluster,
+    foreign::seed_neighbour,
     names::{BY_HAND, BYSTANDER, CLASSES, COPY, MACHINES, NAMESPACE, NODES, SETS, is_foreign},
     oracles::Oracles,
     schedule::Mistake,
@@ -36,6 +37,14 @@ pub(super) fn err(cluster: &SimulatedCluster, mistake: &Mistake, seconds: u32) {
             change(&server, &format!("{CLASSES}/{class}"), "/secretRef/name", "missing".into())
         }
         Mistake::NodeByHand(machine) => make_node(&server, *machine),
+        Mistake::Neighbour(machine) => {
+            seed_neighbour(&server, cluster.cloud(), *machine);
+            None
+        }
+        Mistake::EditLedger(set) => {
+            edit_ledger(&server, &cluster.oracles, *set);
+            None
+        }
         Mistake::Garble(plural, number) => {
             let mended = garble(&server, plural, *number);
             cluster.first.crash();
@@ -105,6 +114,22 @@ fn running_claim(server: &ApiServer, id: &str) -> Mend {
     spec["providerID"] = id.into();
     let status = json!({"currentStatus": {"phase": "Running"}});
     make_machine(server, &format!("{COPY}-running"), &spec, &json!({"node": BYSTANDER}), &status)
+}
+
+/// Retires the ordinals of all machines of a set, as an edit of the annotation does.
+fn edit_ledger(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, set: usize) {
+    let Some(path) = nth(server, SETS, set) else { return };
+    let machines = server.objects(MACHINES);
+    let ordinal = |it: &Arc<Value>| it["metadata"]["annotations"][annotations::INDEX].as_str()?.parse::<u32>().ok();
+    let Some(last) = machines.iter().filter_map(ordinal).max() else { return };
+    let edited = server.change(&path, |set| {
+        let ledger = &mut set["metadata"]["annotations"][annotations::LEDGER];
+        let seed = ledger.as_str().and_then(|text| text.split(';').next()).unwrap_or_default().to_owned();
+        *ledger = format!("{seed};0-{last}").into();
+    });
+    if edited.is_some() {
+        oracles.lock().keep_ready();
+    }
 }
 
 /// The key of the label and annotation that another client has put on a Node.

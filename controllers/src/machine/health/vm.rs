@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use nodewright_api::Code;
+use nodewright_driver::Instance;
 use nodewright_runtime::plan::Step;
 
 use crate::{
@@ -39,8 +40,18 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> (Stage, Option<Timestamp>)
     // The note names the time, so that it says nothing about a later illness.
     let note = format!("no VM since {since}");
     let stage = Stage::default();
+    // The Machine's own VM would be found before another's of its name.
+    let is_anothers =
+        |instance: &Instance| instance.owner_uid.is_some() && !provider.owns(instance.owner_uid.as_deref());
+    let is_none = match answer.outcome {
+        Outcome::Failed(error) => error.code == Code::NotFound,
+        Outcome::Instance(instance) => {
+            is_anothers(instance) && Some(instance.provider_id.as_str()) != vm_id(scope.machine)
+        }
+        _ => false,
+    };
     let (begun, pause, gone, stage) = match answer.outcome {
-        Outcome::Failed(error) if error.code == Code::NotFound => {
+        _ if is_none => {
             let noted = scope.context.noted(&note).unwrap_or(answer.ended);
             let certain = noted.checked_add(CONFIRMATION).ok().filter(|certain| *certain <= answer.ended);
             let (begun, pause) = if certain.is_some() { (answer.ended, PERIOD) } else { (noted, CONFIRMATION) };

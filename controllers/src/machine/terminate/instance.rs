@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, labels, operations, reasons};
-use nodewright_driver::{DriverError, Mismatch};
+use nodewright_driver::{DriverError, Instance, Mismatch};
 use nodewright_runtime::{effect::Known, events::Event, object::name};
 
 use super::super::{
@@ -84,9 +84,7 @@ fn disowned(provider: &Provider<'_>, deleted: &Answer<'_>, error: &DriverError) 
         return provider.ask("whose VM is it?", Verb::Status);
     };
     match answer.outcome {
-        Outcome::Instance(instance)
-            if instance.owner_uid.is_some() && !provider.owns(instance.owner_uid.as_deref()) =>
-        {
+        Outcome::Instance(instance) if is_anothers(provider, instance) => {
             match ownership(provider, &answer, Some(instance)) {
                 Ownership::Own => Stage::step("the VM is adopted", scope.status().proven(Some(instance)).step()),
                 Ownership::Open(stage) => stage,
@@ -246,14 +244,16 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
             return try_again(provider, (&answer, error), Verb::Status);
         }
-        Outcome::Instance(instance) if scope.snapshot.claim.vm != Vm::Proven => {
-            match ownership(provider, &answer, Some(instance)) {
-                Ownership::Own => {}
-                Ownership::Open(stage) => return stage,
-                Ownership::Foreign(_) => return none_on_its_way(provider, answer.ended, Verb::Status),
-                Ownership::Unknown(why, due) => return owner_unknown(provider, &why, due),
-            }
+        // The machine's own VM would be found first.
+        Outcome::Instance(instance) if scope.snapshot.claim.vm == Vm::Proven && is_anothers(provider, instance) => {
+            return none_on_its_way(provider, answer.ended, Verb::Status);
         }
+        Outcome::Instance(instance) => match ownership(provider, &answer, Some(instance)) {
+            Ownership::Own => {}
+            Ownership::Open(stage) => return stage,
+            Ownership::Foreign(_) => return none_on_its_way(provider, answer.ended, Verb::Status),
+            Ownership::Unknown(why, due) => return owner_unknown(provider, &why, due),
+        },
         _ => {}
     }
     let is_overdue = scope.now().duration_since(deleted.begun) >= DELETE_AGAIN;
@@ -269,6 +269,11 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
         None => "all VMs of the machine's name are being removed".to_owned(),
     };
     show(stage, scope, "Removing", &message).and_wait("Removing", message)
+}
+
+/// Whether the token of a VM is another Machine's.
+fn is_anothers(provider: &Provider<'_>, instance: &Instance) -> bool {
+    instance.owner_uid.is_some() && !provider.owns(instance.owner_uid.as_deref())
 }
 
 /// Whether a VM that the Machine names is left where it is. A proven VM is not: its tags or the class have changed since. Nor

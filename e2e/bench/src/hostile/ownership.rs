@@ -87,7 +87,9 @@ pub(crate) async fn copied_set(target: &mut Target) -> Measured {
         Ok((items(&machines).filter(says).count() == MACHINES).then_some(MACHINES))
     });
     let refused = refused.await?;
-    target.request_in(NEIGHBOUR, Method::DELETE, &format!("machinesets/{}", text(&set, "/metadata/name")), None).await?;
+    target
+        .request_in(NEIGHBOUR, Method::DELETE, &format!("machinesets/{}", text(&set, "/metadata/name")), None)
+        .await?;
     let gone = until(async || {
         let machines = target.request_in(NEIGHBOUR, Method::GET, "machines", None).await?;
         Ok(items(&machines).next().is_none().then_some(()))
@@ -109,7 +111,8 @@ pub(crate) async fn copied_set(target: &mut Target) -> Measured {
 /// The ordinals of all machines are retired by an edit of the ledger. The deployment allows none to be missing, and one more.
 pub(crate) async fn edited_ledger(target: &mut Target) -> Measured {
     let set = target.request(Method::GET, "machinesets", None).await?;
-    let set = items(&set).find(|set| set["spec"]["replicas"] == MACHINES).ok_or("there is no set of that size")?.clone();
+    let set =
+        items(&set).find(|set| set["spec"]["replicas"] == MACHINES).ok_or("there is no set of that size")?.clone();
     let path = format!("machinesets/{}", text(&set, "/metadata/name"));
     let ledger = set["metadata"]["annotations"][LEDGER].as_str().unwrap_or_default().to_owned();
     let seed = ledger.split(';').next().unwrap_or_default();
@@ -126,7 +129,8 @@ pub(crate) async fn edited_ledger(target: &mut Target) -> Measured {
     target.request(Method::PATCH, &path, Some(&edit(&ledger))).await?;
 
     let machines = target.request(Method::GET, "machines", None).await?;
-    let last = items(&machines).filter_map(|it| it["metadata"]["annotations"]["nodewright.dev/index"].as_str()?.parse::<u32>().ok());
+    let last = items(&machines)
+        .filter_map(|it| it["metadata"]["annotations"]["nodewright.dev/index"].as_str()?.parse::<u32>().ok());
     let last = last.max().ok_or("no machine has an ordinal")?;
     let first: Vec<_> = items(&machines).map(|machine| text(machine, "/metadata/uid").to_owned()).collect();
     target.request(Method::PATCH, &path, Some(&edit(&format!("{seed};0-{last}")))).await?;
@@ -141,7 +145,8 @@ pub(crate) async fn edited_ledger(target: &mut Target) -> Measured {
         Ok((is_new && working == MACHINES).then_some(()))
     });
     let replaced = replaced.await?.is_some();
-    let measured = format!("{} ordinals retired: {fewest} to {most} of {MACHINES} machines worked or came up", last + 1);
+    let measured =
+        format!("{} ordinals retired: {fewest} to {most} of {MACHINES} machines worked or came up", last + 1);
     if fewest >= MACHINES && most <= MACHINES + 1 && told && replaced && explained.is_some() {
         return Ok(format!("{measured}, all replaced; InvalidLedger said why"));
     }
@@ -158,7 +163,8 @@ pub(crate) async fn finalizers_removed() -> Measured {
         "--orphan-vms-vanished-pause=4s",
         "--orphaned-node-grace=2s",
     ];
-    let options = DevclusterOptions { manager_flags: flags.map(str::to_owned).to_vec(), ..DevclusterOptions::default() };
+    let options =
+        DevclusterOptions { manager_flags: flags.map(str::to_owned).to_vec(), ..DevclusterOptions::default() };
     let mut target = Target::start(&options).await.map_err(|error| error.to_string())?;
     let measured = bereft(&mut target).await;
     let after = target.check().await;
@@ -172,7 +178,9 @@ async fn bereft(target: &mut Target) -> Measured {
     let (name, id) = (text(machine, "/metadata/name"), text(machine, "/spec/providerID"));
     let node = machine["metadata"]["labels"]["node"].as_str().unwrap_or_default();
     let begun = Instant::now();
-    target.request(Method::PATCH, &format!("machines/{name}"), Some(&json!({"metadata": {"finalizers": null}}))).await?;
+    target
+        .request(Method::PATCH, &format!("machines/{name}"), Some(&json!({"metadata": {"finalizers": null}})))
+        .await?;
     // The finalizer comes back at once, unless the Machine is gone by then.
     while target.request(Method::GET, &format!("machines/{name}"), None).await.is_ok() {
         drop(target.request(Method::DELETE, &format!("machines/{name}"), None).await);

@@ -10,7 +10,7 @@ use crate::{
 
 /// Objects that claim what belongs to others, and problems that an idle cluster hides.
 pub(super) fn claims() -> Vec<Scenario> {
-    [quiet_clusters(), copies_and_claims(), unreadable_objects(), missing_secrets()].concat()
+    [quiet_clusters(), copies_and_claims(), neighbours(), unreadable_objects(), missing_secrets()].concat()
 }
 
 /// Machines with default timeouts, in a cluster with few events.
@@ -83,6 +83,25 @@ fn copies_and_claims() -> Vec<Scenario> {
             "a class that names another cluster while its machines go",
             run([], vec![mistake(Mistake::ClassCluster), at(26_000, scale(0))]),
         ),
+    ]
+}
+
+fn neighbours() -> Vec<Scenario> {
+    let neighbour = |machine| mistake(Mistake::Neighbour(machine));
+    vec![
+        named(
+            "a machine of another namespace has the name of ours, which is deleted",
+            run([], vec![neighbour(1), at(30_000, delete(1))]),
+        ),
+        named(
+            "machines of another namespace have the names of ours, and all of ours go",
+            run([], vec![neighbour(0), neighbour(1), at(30_000, scale(0))]),
+        ),
+        named(
+            "a machine of another namespace has the name of ours, whose VM dies",
+            with_heartbeats(vec![neighbour(0), at(60_000, Act::KillVm(0))]),
+        ),
+        named("a ledger is edited so that it retires all machines", run([], vec![mistake(Mistake::EditLedger(0))])),
     ]
 }
 
