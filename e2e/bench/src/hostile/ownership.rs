@@ -153,7 +153,7 @@ pub(crate) async fn edited_ledger(target: &mut Target) -> Measured {
     Err(format!("{measured}; replaced: {replaced}, told: {told}, a huge range explained: {}", explained.is_some()))
 }
 
-/// The finalizers of a machine that runs are removed by hand, on a devcluster of its own: orphans are looked for each second. The VM
+/// The finalizers of a machine that runs and has no set are removed by hand, on a devcluster of its own: orphans are looked for each second. The VM
 /// goes, and its Node.
 pub(crate) async fn finalizers_removed() -> Measured {
     let flags = [
@@ -173,20 +173,23 @@ pub(crate) async fn finalizers_removed() -> Measured {
 }
 
 async fn bereft(target: &mut Target) -> Measured {
-    let machines = target.request(Method::GET, "machines", None).await?;
-    let machine = items(&machines).next().ok_or("there is no machine")?;
-    let (name, id) = (text(machine, "/metadata/name"), text(machine, "/spec/providerID"));
-    let node = machine["metadata"]["labels"]["node"].as_str().unwrap_or_default();
+    const NAME: &str = "bereft";
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": NAME},
+        "spec": {"class": {"kind": "MachineClass", "name": "demo-small"}},
+    });
+    target.request(Method::POST, "machines", Some(&machine)).await?;
+    target.wait_for(MACHINES + 1).await?;
+    let machine = target.request(Method::GET, &format!("machines/{NAME}"), None).await?;
+    let (id, node) = (text(&machine, "/spec/providerID"), text(&machine, "/metadata/labels/node"));
+    // The manager would put the finalizer back.
+    target.manager().signal("STOP").map_err(|error| error.to_string())?;
+    let bare = json!({"metadata": {"finalizers": null}});
+    let freed = target.request(Method::PATCH, &format!("machines/{NAME}"), Some(&bare)).await;
+    let deleted = target.request(Method::DELETE, &format!("machines/{NAME}"), None).await;
+    target.manager().signal("CONT").map_err(|error| error.to_string())?;
+    freed.and(deleted)?;
     let begun = Instant::now();
-    target
-        .request(Method::PATCH, &format!("machines/{name}"), Some(&json!({"metadata": {"finalizers": null}})))
-        .await?;
-    // The finalizer comes back at once, unless the Machine is gone by then.
-    while target.request(Method::GET, &format!("machines/{name}"), None).await.is_ok() {
-        drop(target.request(Method::DELETE, &format!("machines/{name}"), None).await);
-        let bare = json!({"metadata": {"finalizers": null}});
-        drop(target.request(Method::PATCH, &format!("machines/{name}"), Some(&bare)).await);
-    }
     let cloud = target.cloud();
     let vm_gone = until(async || Ok((!vms(&cloud).await?.contains_key(id)).then(|| begun.elapsed()))).await?;
     let node_gone = until(async || {

@@ -132,17 +132,23 @@ async fn a_dry_run_reports_orphans_and_keeps_them() -> TestResult {
     env.end_unjudged().await
 }
 
-/// The finalizers of a machine that runs are removed by hand: its VM goes, and its Node after it.
+/// The finalizers of a machine that runs, and has no set, are removed by hand: its VM goes, and its Node after it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_node_of_an_orphaned_vm_goes_after_the_vm() -> TestResult {
     let [period, grace, age, per_pass, pause] = FLAGS;
     let flags = [period, grace, age, per_pass, pause, "--orphaned-node-grace=2s"];
     let env = Environment::builder("bereft").manager_flags(flags).start().await?;
     env.apply_class("small").await?;
-    env.apply(&env.pool("a", 2)).await?;
+    env.apply(&env.pool("a", 1)).await?;
+    let name = format!("{}-lost", env.namespace());
+    let class = json!({"kind": "MachineClass", "name": "small"});
+    env.apply(
+        &json!({"apiVersion": API_VERSION, "kind": "Machine", "metadata": {"name": name}, "spec": {"class": class}}),
+    )
+    .await?;
     let machines = env.wait_for_running(2).await?;
-    let lost = machines.values().next().ok_or_else(|| Failure::new("no machine"))?;
-    let (name, id) = (lost.name_any(), lost.spec.provider_id.clone());
+    let lost = machines.values().find(|machine| machine.name_any() == name);
+    let id = lost.map(|machine| machine.spec.provider_id.clone()).unwrap_or_default();
     let is_of_vm = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(&*id);
     ensure(env.nodes().current().values().any(|node| is_of_vm(node)), || format!("no node of {id}"))?;
     env.manager().await?.terminate().await?;
@@ -154,7 +160,7 @@ async fn the_node_of_an_orphaned_vm_goes_after_the_vm() -> TestResult {
     env.manager().await?.terminate().await?;
     env.manager().await?.start_again().await?;
     env.wait_for("the node to go", async || Ok(!env.nodes().current().values().any(|node| is_of_vm(node)))).await?;
-    env.wait_for_running(2).await?;
+    env.wait_for_running(1).await?;
     env.wait_for("the record to be empty", async || {
         let record = env.kubectl("get machineclass small -o jsonpath={.metadata.annotations}").await?;
         Ok(!record.contains("swept-vms"))
