@@ -109,7 +109,7 @@ impl Faulty {
                 request.uid = format!("{uid}-{}", self.memory.process);
             }
             "create_at_once" => match self.inner.status(request.clone()).await {
-                Ok(found) => return Ok(found),
+                Ok(found) => return Ok(self.owned(found, &uid)),
                 Err(_) => request.uid = format!("{uid}-{}", PROCESSES.fetch_add(1, Ordering::Relaxed)),
             },
             "create_dropped" if self.is_valid(&request.class) => {
@@ -135,8 +135,15 @@ impl Faulty {
             }
             _ => error,
         })?;
+        let made = self.owned(made, &uid);
         self.memory.created.lock().insert(uid);
         Ok(self.answer(made))
+    }
+
+    /// The VM has the token of its Machine, whatever the driver broke.
+    fn owned(&self, made: Instance, uid: &str) -> Instance {
+        self.state(|state| drop(state.vms.entry(id_of(&made)).and_modify(|vm| uid.clone_into(&mut vm.owner))));
+        Instance { owner_uid: Some(uid.to_owned()), ..made }
     }
 
     /// Makes a VM and then its tags. A caller that drops the call in between leaves a VM without an owner.

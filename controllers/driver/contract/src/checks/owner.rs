@@ -58,7 +58,8 @@ pub(super) async fn other_uids_vm(context: &Context<'_>) -> Checked {
         mismatch("delete", context.calls.delete(&claims).await.map(drop), Mismatch::Machine)?;
         context.stays(&made, "it was made for another machine of the name").await?;
     }
-    let adopts = MachineRequest { adopted_uid: Some(other.uid.clone()), ..ours };
+    let adopted_uid = Some(other.uid.clone());
+    let adopts = MachineRequest { adopted_uid, provider_id: other.provider_id.clone(), is_proven: true, ..ours };
     same(&made, &context.find(&adopts).await?, "status of the machine that has adopted the VM")?;
     context.remove(&adopts).await?;
     context.gone(&other).await
