@@ -103,7 +103,7 @@ pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
 pub const OWN_SETTINGS: [&str; 3] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT];
 
 /// Our annotations of MachineDeployments, MachineSets, Machines and MachineClasses.
-pub const OWN: [&str; 11] = [
+pub const OWN: [&str; 12] = [
     DELETION_ORDER,
     HEALTH_TIMEOUTS,
     REMEDIATION_MAX_IN_FLIGHT,

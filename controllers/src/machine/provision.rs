@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachinePhase, OperationState, OperationType, annotations, conditions, labels, operations, reasons,
 };

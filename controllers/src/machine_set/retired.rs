@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nodewright_api::{Machine, annotations};
 use nodewright_runtime::{
     effect::Never,
-    object::{annotation, name},
+    object::{annotation, is_deleting, name},
     plan::Context,
 };
 
@@ -18,7 +18,11 @@ use super::{
     removal::{is_chosen, sort},
     snapshot::{Members, Snapshot},
 };
-use crate::shared::{availability::Availability, fleet::FleetSettings, ledger::Ledger};
+use crate::shared::{
+    availability::Availability,
+    fleet::FleetSettings,
+    ledger::{Ledger, Ordinal},
+};
 
 pub(super) struct Retired<'a> {
     /// These are deleted now.
@@ -76,6 +80,14 @@ pub(super) fn text(members: &Members<'_>, retired: &Retired<'_>) -> Option<Strin
 /// The same, for the status.
 pub(super) fn told(context: &Context<'_, Never>, snapshot: &Snapshot, settings: &FleetSettings) -> Option<String> {
     let ledger: Ledger = annotation(snapshot.set.as_ref(), annotations::LEDGER)?.parse().ok()?;
+    // Names are compared only if there is such a Machine, which is rare.
+    let may_be_retired = |machine: &Machine| match annotation(machine, annotations::INDEX).and_then(Ordinal::parse) {
+        Some(ordinal) => ledger.is_retired(ordinal),
+        None => ledger.is_noted(name(machine)),
+    };
+    if !snapshot.machines.iter().any(|machine| !is_deleting(machine.as_ref()) && may_be_retired(machine)) {
+        return None;
+    }
     let members = Members::of(snapshot, &ledger);
     if members.retired.is_empty() {
         return None;

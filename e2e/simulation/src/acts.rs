@@ -62,6 +62,8 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
         Act::Crash => cluster.first.crash(),
         Act::SecondManager(_) => cluster.second = Some(Slot::start(SECOND, &cluster.around_second)),
         Act::JumpClock(seconds) => cluster.around.clock.jump(*seconds),
+        Act::JumpRival(seconds) => cluster.around_second.clock.jump(*seconds),
+        Act::DriftClock(seconds) => cluster.around.clock.drift(*seconds),
         Act::Sleep(seconds) => fall_asleep(cluster, *seconds),
         Act::HoldWatches(plural, seconds) => pace(&server, plural, Pace::Held, lasts_of(*seconds)),
         Act::LateWatches(plural, millis) => {

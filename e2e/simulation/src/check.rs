@@ -60,7 +60,9 @@ fn check_act(field: &str, act: &Act) -> Result<(), String> {
     match act {
         Act::Cloud(order) => cloud::validate_fault(order).map_err(|failure| format!("{field}: {}", failure.message))?,
         Act::Edit(edit) => check_edit(field, edit)?,
-        Act::JumpClock(seconds) => check_time(field, Duration::from_secs(seconds.unsigned_abs()))?,
+        Act::JumpClock(seconds) | Act::JumpRival(seconds) | Act::DriftClock(seconds) => {
+            check_time(field, Duration::from_secs(seconds.unsigned_abs()))?;
+        }
         Act::Sleep(seconds) => check_time(field, Duration::from_secs((*seconds).into()))?,
         Act::Disturb(times) | Act::WipeStatus(times) | Act::TakeOwners(times) if *times > MOST_TIMES => {
             return Err(format!("{field}: {times} times are more than {MOST_TIMES}"));

@@ -79,6 +79,7 @@ impl SimulatedCluster {
         adversary.keep_secret(SECRET);
         adversary.keep_secret(SECRET_TEXT);
         let oracles = Arc::new(Mutex::new(Oracles::limited(design.limits)));
+        oracles.lock().watch_joins(schedule);
         if schedule.only_users_err() {
             oracles.lock().only_users_err();
         }

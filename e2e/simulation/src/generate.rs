@@ -135,18 +135,23 @@ fn quiet_run(chance: &mut Rng, run: &Run) -> Run {
 
 /// A run with users' mistakes after all machines have joined, and without any other fault.
 fn mistaken(chance: &mut Rng, run: &Run) -> Run {
-    let troubles = (0..chance.u8(1..=3)).map(|_| {
-        let act = Act::Err(mistake(chance), chance.u32(1..=100));
-        Trouble::At { millis: chance.u64(20_000..200_000), act }
-    });
-    let schedule = Schedule(troubles.collect());
+    let mut troubles = vec![];
+    for _ in 0..chance.u8(1..=3) {
+        let (mistake, seconds, millis) = (mistake(chance), chance.u32(1..=100), chance.u64(20_000..200_000));
+        // Machines that exist have joined.
+        let more = (mistake == Mistake::ShortTimeout).then(|| Edit::Scale(chance.u32(1..=6)).into());
+        troubles.push(Trouble::At { millis, act: Act::Err(mistake, seconds) });
+        troubles.extend(more.map(|act| Trouble::At { millis: millis + 1_000, act }));
+    }
+    let schedule = Schedule(troubles);
     Run { heartbeats: chance.bool(), replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
 }
 
 /// The cluster name of a class stays: VMs created meanwhile would belong to another cluster.
 fn mistake(chance: &mut Rng) -> Mistake {
     let machine = chance.usize(0..20);
-    match chance.u8(0..9) {
+    match chance.u8(0..10) {
+        9 => Mistake::ShortTimeout,
         0 => Mistake::Copy { machine, labelled: chance.bool() },
         1 => Mistake::ProviderId(machine),
         2 => Mistake::NodeLabel(machine),
@@ -245,7 +250,8 @@ fn wild(chance: &mut Rng) -> Act {
         0..=4 => edit(chance).into(),
         5 => [Act::Disturb, Act::WipeStatus, Act::TakeOwners][chance.usize(0..3)](chance.u32(1..=100)),
         6 => Act::Restore,
-        7 => Act::JumpClock(chance.i64(-600..=600)),
+        // A clock that is behind for long lets timeouts end as much later.
+        7 => [Act::JumpClock, Act::JumpRival, Act::DriftClock][chance.usize(0..3)](chance.i64(-600..=7_200)),
         8 => Act::ApiDown(chance.u32(1..=120)),
         9 => Act::CloudDown(chance.u32(1..=300)),
         10 => Act::KillVm(chance.usize(0..20)),

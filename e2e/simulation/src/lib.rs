@@ -38,6 +38,7 @@ mod foreign;
 pub mod generate;
 #[cfg(test)]
 mod given_up;
+mod joins;
 mod leases;
 mod limits;
 mod lost;

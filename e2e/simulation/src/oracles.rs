@@ -16,12 +16,13 @@ use tokio::time::Instant;
 use super::{
     disputes::Disputes,
     drains::Drains,
+    joins::Joins,
     limits::{Limited, Limits},
     lost::LostVms,
     names::{COPY, MACHINES, NEIGHBOUR, NEIGHBOURS, is_foreign, is_lost},
     pools::Pools,
     replacements::Replacements,
-    schedule::Act,
+    schedule::{Act, Schedule},
 };
 
 use nodewright_e2e_cloud::{
@@ -59,6 +60,7 @@ pub(super) struct Oracles {
     disputes: Disputes,
     lost: LostVms,
     limited: Limited,
+    joins: Joins,
     pub(super) pools: Pools,
     /// Set in runs with pods.
     drains: Option<Drains>,
@@ -163,6 +165,11 @@ impl Oracles {
     /// From now on, users make the only errors.
     pub(super) fn only_users_err(&mut self) {
         self.only_users_err = true;
+    }
+
+    /// From now on, machines that do not join are judged.
+    pub(super) fn watch_joins(&mut self, schedule: &Schedule) {
+        self.joins = Joins::of(schedule);
     }
 
     /// Notes that all clocks are right in this run.
@@ -275,6 +282,8 @@ impl Oracles {
                 let wrong = self.replacements.machine(old, new);
                 self.violations.extend(wrong);
                 let wrong = self.limited.machine(name, old, new);
+                self.violations.extend(wrong);
+                let wrong = self.joins.machine(name, new, self.wanted.most);
                 self.violations.extend(wrong);
             }
             "machinedeployments" => self.deployment(new),
@@ -454,7 +463,7 @@ impl Oracles {
         }
         let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
         if name.starts_with(NEIGHBOUR) {
-            self.blame(format!("I24: VM {name} was made for the machine of another namespace, and was told to go"));
+            self.blame(format!("I27: VM {name} was made for the machine of another namespace, and was told to go"));
             return;
         }
         if is_foreign(name) {

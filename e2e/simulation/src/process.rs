@@ -12,7 +12,7 @@ use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     events::EventTask,
-    leadership::{Clock, Election, LeaseConfig},
+    leadership::{CheckedClock, Clock, Election, LeaseConfig},
     manager::{Manager, Options},
 };
 use nodewright_testing::api_server::ApiServer;
@@ -113,7 +113,8 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     let Ok(wiring) = wire(&name, &around) else { return };
     let agent = |part: &str| HeaderValue::try_from(format!("{name}/0 ({part})")).ok();
     let (Some(events), Some(leases)) = (agent("events"), agent("leases")) else { return };
-    let (client, clock) = (around.server.client(), wiring.clock.clone());
+    let (client, clock) = (around.server.client(), CheckedClock::new(around.clock.clone()));
+    let wiring = Wiring { clock: clock.clone(), ..wiring };
     let (recorder, _sending) =
         EventTask::start(client.clone(), "nodewright", events, wiring.metrics.clone(), clock.clone());
     let clients = BTreeMap::from([(CONTROL, client.clone()), (TARGET, client.clone())]);

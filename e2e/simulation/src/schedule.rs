@@ -124,6 +124,8 @@ pub enum Mistake {
     ClassCluster,
     /// Sets a Secret in a class that does not exist.
     ClassSecret(String),
+    /// Sets a creation timeout of a second in the deployment, within which no VM boots.
+    ShortTimeout,
     /// Creates a second Node with the providerID of the n-th machine. The correction deletes it.
     NodeByHand(usize),
     /// In another namespace, which another manager serves, a machine appears with the name of the n-th machine, and its VM with the
@@ -158,6 +160,10 @@ pub enum Act {
     SecondManager(u32),
     /// The manager's clock jumps forward by this many seconds, or back.
     JumpClock(i64),
+    /// The second manager's clock jumps forward by this many seconds, or back.
+    JumpRival(i64),
+    /// From now on the manager's clock gains this many seconds in an hour.
+    DriftClock(i64),
     /// This many seconds pass for the manager without its timers noticing: it was stopped, or its computer slept.
     Sleep(u32),
     /// The watches of a kind (its plural) are silent for this many seconds.
@@ -258,6 +264,8 @@ impl Act {
             | Self::TakeOwners(_)
             | Self::Restore
             | Self::JumpClock(_)
+            | Self::JumpRival(_)
+            | Self::DriftClock(_)
             | Self::ApiDown(_)
             | Self::Cloud(_)
             | Self::KillVm(_)
@@ -328,7 +336,19 @@ impl Schedule {
 
     /// Whether clocks are wrong. Deadlines are then judged by a wrong clock.
     pub fn has_wrong_clocks(&self) -> bool {
-        self.acts().iter().any(|(_, act)| matches!(act, Act::JumpClock(_) | Act::Sleep(_)))
+        self.acts()
+            .iter()
+            .any(|(_, act)| matches!(act, Act::JumpClock(_) | Act::JumpRival(_) | Act::DriftClock(_) | Act::Sleep(_)))
+    }
+
+    /// Whether a user sets a creation timeout that no machine meets.
+    pub fn is_impatient(&self) -> bool {
+        self.acts().iter().any(|(_, act)| matches!(act, Act::Err(Mistake::ShortTimeout, _)))
+    }
+
+    /// Whether objects keep their ages, by the time of the run.
+    pub fn keeps_ages(&self) -> bool {
+        !self.acts().iter().any(|(_, act)| matches!(act, Act::Restore | Act::Sleep(_)))
     }
 
     /// Whether users' mistakes are the only faults.

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::{
     cluster::SimulatedCluster,
     foreign::seed_neighbour,
-    names::{BY_HAND, BYSTANDER, CLASSES, COPY, MACHINES, NAMESPACE, NODES, SETS, is_foreign},
+    names::{BY_HAND, BYSTANDER, CLASSES, COPY, MACHINES, NAMESPACE, NODES, POOL, SETS, is_foreign},
     oracles::Oracles,
     schedule::Mistake,
 };
@@ -36,6 +36,7 @@ pub(super) fn err(cluster: &SimulatedCluster, mistake: &Mistake, seconds: u32) {
         Mistake::ClassSecret(class) => {
             change(&server, &format!("{CLASSES}/{class}"), "/secretRef/name", "missing".into())
         }
+        Mistake::ShortTimeout => change(&server, POOL, "/spec/template/spec/creationTimeout", "1s".into()),
         Mistake::NodeByHand(machine) => make_node(&server, *machine),
         Mistake::Neighbour(machine) => {
             seed_neighbour(&server, cluster.cloud(), *machine);

@@ -6,9 +6,9 @@
 mod connections;
 mod input;
 mod objects;
+mod ownership;
 mod rendering;
 mod restore;
-mod ownership;
 mod reviews;
 mod statuses;
 mod target;

@@ -7,7 +7,7 @@ use super::builders::{
 };
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Edit, Fate, Trouble},
+    schedule::{Act, Edit, Fate, Mistake, Trouble},
 };
 
 pub(super) fn caches() -> Vec<Scenario> {
@@ -91,6 +91,59 @@ pub(super) fn managers() -> Vec<Scenario> {
             run(
                 [roll("large"), scale(0)],
                 vec![at(500, Act::JumpClock(600)), at(5_500, Act::JumpClock(-1_200)), at(9_000, Act::JumpClock(600))],
+            ),
+        ),
+    ]
+}
+
+/// Clocks that are two hours off, each process by its own.
+pub(super) fn clocks() -> Vec<Scenario> {
+    const OFF: i64 = 7_200;
+    vec![
+        named(
+            "a clock that is two hours ahead while machines come up",
+            run([scale(6), roll("large")], vec![at(2_000, Act::JumpClock(OFF))]),
+        ),
+        named(
+            "a clock that is two hours behind while VMs die, and set right after half an hour",
+            run(
+                [],
+                vec![at(2_000, Act::JumpClock(-OFF)), at(60_000, Act::KillVm(0)), at(1_800_000, Act::JumpClock(OFF))],
+            ),
+        ),
+        named(
+            "two managers without leases whose clocks differ by four hours",
+            run(
+                [scale(5)],
+                vec![
+                    at(100, Act::JumpClock(-OFF / 2)),
+                    at(100, Act::JumpRival(OFF)),
+                    at(200, Act::SecondManager(300)),
+                    at(400_000, Act::JumpClock(OFF / 2)),
+                ],
+            ),
+        ),
+        named(
+            "a clock that gains two hours in an hour, and a rollout in between",
+            run([], vec![at(0, Act::DriftClock(OFF)), at(600_000, roll("large")), at(900_000, scale(5))]),
+        ),
+        named(
+            "a creation timeout of a second for an hour, and more machines",
+            Run {
+                heartbeats: true,
+                ..run([], vec![at(25_000, Act::Err(Mistake::ShortTimeout, 3_600)), at(26_000, scale(6))])
+            },
+        ),
+        named(
+            "a creation timeout of a second and a rollout, with two managers without leases whose clocks differ",
+            run(
+                [],
+                vec![
+                    at(25_000, Act::Err(Mistake::ShortTimeout, 900)),
+                    at(25_500, Act::JumpRival(OFF)),
+                    at(26_000, roll("large")),
+                    at(26_500, Act::SecondManager(600)),
+                ],
             ),
         ),
     ]

@@ -24,6 +24,7 @@ pub fn all() -> Vec<Scenario> {
         brakes::brakes(),
         managers::caches(),
         managers::managers(),
+        managers::clocks(),
         managers::rivals(),
         api_server::servers(),
         api_server::requests(),
