@@ -10,6 +10,7 @@
 //! * Nothing is nullable. The API server then drops the `null` that Go writes for a zero time.
 //! * The lists of conditions that MCM also has are atomic, as in its definitions, so that an apply replaces them as a whole.
 
+use crate::labels::{PART_OF, PART_OF_VALUE};
 use crate::machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 use crate::validation::machine::PROVIDER_ID_IMMUTABLE;
 use crate::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
@@ -28,12 +29,22 @@ use serde_json::json;
 ///
 /// They are not among [`all`]: on OpenShift, machine-config-operator has its own.
 pub fn machine_config() -> Vec<CustomResourceDefinition> {
-    [ControllerConfig::crd(), KubeletConfig::crd(), MachineConfigPool::crd(), MachineConfig::crd()].map(tidy).to_vec()
+    [ControllerConfig::crd(), KubeletConfig::crd(), MachineConfigPool::crd(), MachineConfig::crd()]
+        .map(tidy)
+        .map(label)
+        .to_vec()
 }
 
 /// The definitions of the four kinds of machines, sorted by name.
 pub fn all() -> Vec<CustomResourceDefinition> {
     [MachineClass::crd(), MachineDeployment::crd(), Machine::crd(), MachineSet::crd()].map(tidy).to_vec()
+}
+
+/// Tells a definition of node configuration from OpenShift's, which is not ours to guard.
+fn label(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
+    let labels = definition.metadata.labels.get_or_insert_default();
+    labels.insert(PART_OF.to_owned(), PART_OF_VALUE.to_owned());
+    definition
 }
 
 /// Removes what the generators add and the header of this module excludes.

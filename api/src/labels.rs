@@ -18,6 +18,17 @@ pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
 pub const SCALE_UP_DISABLED: &str = "node.machine.sapcloud.io/scale-up-disabled";
 /// The value of [`SCALE_UP_DISABLED`].
 pub const SCALE_UP_DISABLED_VALUE: &str = "true";
+/// Ours, on the namespace of an installation, value [`IN_USE_VALUE`]: it has machines, or objects from which they are made. By it
+/// the policies of `config/guard` refuse deletions.
+pub const IN_USE: &str = "nodewright.dev/in-use";
+/// The value of [`IN_USE`], and of labels that begin with [`IN_USE_PREFIX`].
+pub const IN_USE_VALUE: &str = "true";
+/// Ours, on a `CustomResourceDefinition`, followed by the namespace of an installation that has objects of the kind.
+pub const IN_USE_PREFIX: &str = "in-use.nodewright.dev/";
+/// On a `CustomResourceDefinition`: Nodewright's manifests have made it.
+pub const PART_OF: &str = "app.kubernetes.io/part-of";
+/// The value of [`PART_OF`].
+pub const PART_OF_VALUE: &str = "nodewright";
 
 /// What Go's `strconv.ParseBool` returns; `None` for its error.
 pub fn parse_bool(text: &str) -> Option<bool> {

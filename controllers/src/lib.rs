@@ -1,6 +1,7 @@
 //! The controllers of Nodewright: a folder for each, and their shared code.
 
 pub mod controller_config;
+pub mod in_use;
 pub mod kubelet_config;
 pub mod machine;
 pub mod machine_class;

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
+    in_use::{InUseLabels, Note},
     shared::{CONTROL, TARGET, schema::Schemas},
     wiring::{MACHINE_CONFIG_CONTROLLERS, MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
@@ -120,6 +121,13 @@ impl ControllerProcess {
         self.process.follow_clusters(&self.clusters, served, &schemas);
         self.add_controllers(&mut manager, schemas)?;
         self.process.ready.add("caches", manager.readiness());
+        let (namespace, clock) = (&self.process.namespace, self.process.clock.clone());
+        if let Some(labels) = InUseLabels::new(&manager, namespace, self.leadership.clone(), clock) {
+            self.process.spawn(labels.run(|note| match note {
+                Note::Changed(text) => tracing::info!("{text}"),
+                Note::Failed(text) => tracing::warn!("{text}"),
+            }));
+        }
         *self.process.startup.lock() = Ok(());
         let result = manager.run(elections, self.process.stop.clone()).await;
         if result.is_ok() {

@@ -158,7 +158,8 @@ impl Process {
         }
     }
 
-    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a task until the process stops.
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(task).await.unwrap_or(()) });
     }

@@ -36,8 +36,6 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-#[cfg(test)]
-pub(crate) use self::secret::SecretMetadata;
 use self::snapshot::Snapshot;
 pub use self::{secret::MachineClassSecretController, status::InvalidClasses};
 use crate::shared::{

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use nodewright_api::{MachineClass, finalizers, reasons::unreadable};
 use nodewright_runtime::{
     cache::Stores,
@@ -12,22 +11,13 @@ use nodewright_runtime::{
     object::{ObjectRef, has_finalizer, is_deleting},
     plan::{Context, Plan, Step},
 };
-use serde::Deserialize;
 
 use super::snapshot::users;
 use crate::shared::{
     CONTROL,
-    class_secrets::NAMEABLE,
+    class_secrets::{NAMEABLE, SecretMetadata},
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET},
 };
-
-/// The metadata of a Secret. Its values are neither requested nor kept.
-#[derive(kube::Resource, Clone, Debug, Deserialize)]
-#[resource(inherit = "Secret")]
-pub struct SecretMetadata {
-    #[serde(default)]
-    pub metadata: ObjectMeta,
-}
 
 /// Works even if the last reference was removed while no controller ran.
 #[derive(Clone, Debug)]

@@ -14,9 +14,10 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{InvalidClasses, MachineClassController, MachineClassSecretController, secret::SecretMetadata};
+use super::{InvalidClasses, MachineClassController, MachineClassSecretController};
 use crate::shared::{
     CONTROL,
+    class_secrets::SecretMetadata,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
 };
 use crate::testing::{NOW, Uncalled, answer, machine, secret_store};

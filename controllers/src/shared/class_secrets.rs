@@ -2,13 +2,22 @@
 //! namespace than its class's, or of a type that belongs to another program, is never read.
 
 use crate::shared::CONTROL;
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     object::{ObjectRef, namespace},
     scoped_watch::ScopedWatch,
 };
+use serde::Deserialize;
+
+/// The metadata of a Secret. Its values are neither requested nor kept.
+#[derive(kube::Resource, Clone, Debug, Deserialize)]
+#[resource(inherit = "Secret")]
+pub struct SecretMetadata {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+}
 
 /// A field selector of the Secrets that a class may name. The others belong to other programs.
 pub(crate) const NAMEABLE: &str = "type!=kubernetes.io/tls,type!=kubernetes.io/service-account-token,\

@@ -20,8 +20,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     machine::{Call, MachineController, Outcome, Settings, Verb},
-    machine_class::{MachineClassController, MachineClassSecretController, SecretMetadata},
-    shared::{CONTROL, class_secrets},
+    machine_class::{MachineClassController, MachineClassSecretController},
+    shared::{
+        CONTROL,
+        class_secrets::{self, SecretMetadata},
+    },
     testing::{NOW, Uncalled},
 };
 

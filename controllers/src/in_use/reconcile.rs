@@ -1,0 +1,45 @@
+//! Which labels are to be set, taken off or confirmed now.
+
+use std::time::Duration;
+
+use super::{
+    memory::Memory,
+    snapshot::{GuardedKind, Snapshot},
+};
+use crate::shared::CONTROL;
+
+/// What has a label.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Guarded {
+    /// The namespace of the installation.
+    Namespace,
+    /// The definition of a kind.
+    Definition(GuardedKind),
+}
+
+/// A label that should be there or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mark {
+    pub(super) on: Guarded,
+    pub(super) in_use: bool,
+    /// The kinds that must have no object before the label is taken off.
+    pub(super) kinds: Vec<GuardedKind>,
+}
+
+/// The namespace comes first: with its label the rights are safe, too.
+pub(super) fn plan(now: Duration, snapshot: &Snapshot, memory: &Memory) -> Vec<Mark> {
+    let definitions = snapshot.kinds.iter().filter_map(|(kind, has_objects)| {
+        Some(Mark { on: Guarded::Definition(kind.clone()), in_use: (*has_objects)?, kinds: vec![kind.clone()] })
+    });
+    let marks = namespace(snapshot).into_iter().chain(definitions);
+    marks.filter(|mark| memory.is_due(now, mark)).collect()
+}
+
+fn namespace(snapshot: &Snapshot) -> Option<Mark> {
+    let of_machines: Vec<_> = snapshot.kinds.iter().filter(|(kind, _)| kind.cluster == CONTROL).collect();
+    let is_any = |wanted: bool| of_machines.iter().any(|(_, has_objects)| *has_objects == Some(wanted));
+    let in_use = is_any(true) || snapshot.holds_secrets;
+    // Kinds that this process does not watch are asked for before the label goes.
+    let kinds = of_machines.iter().map(|(kind, _)| kind.clone()).collect();
+    (in_use || is_any(false)).then_some(Mark { on: Guarded::Namespace, in_use, kinds })
+}
