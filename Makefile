@@ -248,8 +248,9 @@ driver-protocol: ## Generate the messages of the drivers' protocol from controll
 	hack/gardener.sh generate
 
 .PHONY: crds
-crds: ## Generate config/crd and config/webhook from the code (1 minute)
+crds: ## Generate config/crd and config/webhook from the code, and the table of rights from config/rbac (1 minute)
 	UPDATE_CRDS=1 cargo test --locked --package nodewright-api --test crds
+	UPDATE_RIGHTS=1 cargo test --locked --package nodewright-api --test rights
 	UPDATE_MANIFESTS=1 cargo test --locked --package nodewright-webhooks --test manifests
 
 .PHONY: control-plane

@@ -55,6 +55,9 @@ pub enum DevclusterError {
         /// Its process id.
         pid: u32,
     },
+    /// An installation could not be made.
+    #[error("{0}")]
+    Installation(String),
     /// The daemon could not execute a request.
     #[error("{0}")]
     Failed(String),

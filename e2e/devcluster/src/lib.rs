@@ -31,6 +31,7 @@ mod devcluster;
 pub mod directory;
 mod error;
 mod http_get;
+pub mod installation;
 pub mod machines;
 pub mod manager;
 mod manager_options;

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use std::{path::PathBuf, process::Command, sync::Arc};
+use std::{collections::BTreeSet, path::PathBuf, process::Command, sync::Arc};
 
 use http::HeaderValue;
 use k8s_openapi::{
@@ -41,9 +41,9 @@ async fn the_components_render() -> TestResult {
     let scratch = tempfile::tempdir_in(target)?;
     let up = "../".repeat(2);
     for (component, expected, times) in [
-        ("certmanager", "--webhook-cert-dir=/certificates", 1),
-        ("certmanager", "cert-manager.io/inject-ca-from: nodewright-system/nodewright-webhook", 2),
-        ("certmanager", "mutatingwebhookconfigurations", 0),
+        ("components/certmanager", "--webhook-cert-dir=/certificates", 1),
+        ("components/certmanager", "cert-manager.io/inject-ca-from: nodewright-system/nodewright-webhook", 2),
+        ("components/certmanager", "mutatingwebhookconfigurations", 0),
         ("components/machine-controller-manager-name", "  name: machine-controller-manager\n", 1),
         ("components/network-policy", "kind: NetworkPolicy", 2),
         ("components/driver-aws", "- --driver-socket=/run/driver/driver.sock\n", 1),
@@ -57,6 +57,80 @@ async fn the_components_render() -> TestResult {
         let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         assert!(output.status.success() && error.is_empty(), "{component}: {error}");
         assert_eq!(text.matches(expected).count(), times, "{component}: {expected}");
+    }
+    Ok(())
+}
+
+/// With all components and the webhooks of node configuration, nothing of an overlay as in docs/tasks/install.md has the namespace of
+/// `config/default`, and nothing has the name of an object of the first installation.
+#[tokio::test]
+async fn an_overlay_with_another_namespace_shares_nothing() -> TestResult {
+    let kubectl = binaries().await?.join("kubectl");
+    let target = config("../target");
+    std::fs::create_dir_all(&target)?;
+    let scratch = tempfile::tempdir_in(target)?;
+    let up = "../".repeat(2);
+    let render = |text: String| -> TestResult<String> {
+        std::fs::write(scratch.path().join("kustomization.yaml"), text)?;
+        let output = Command::new(&kubectl).arg("kustomize").arg(scratch.path()).output()?;
+        let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success() && error.is_empty(), "{error}");
+        Ok(text.into_owned())
+    };
+    let components = ["certmanager", "without-node-configuration", "driver-aws", "network-policy"];
+    let components = components.map(|name| format!("{up}config/components/{name}")).join(", ");
+    let base =
+        format!("resources: [{up}config/default, {up}config/webhook/machine-config]\ncomponents: [{components}]\n");
+    for base in [base.clone(), base.replace(&format!("{up}config/components/certmanager, "), "")] {
+        let first = render(base.clone())?;
+        let second = render(format!("namespace: team-a\n{base}transformers: [{up}config/another-namespace]\n"))?;
+        assert!(!second.contains("nodewright-system"), "{second}");
+        let (first, second) = (identities(&first), identities(&second));
+        assert!(first.len() > 30 && first.len() == second.len(), "{first:?}");
+        let both: Vec<_> = first.intersection(&second).collect();
+        assert!(both.is_empty(), "{both:?}");
+        // What is not of the namespace is where it was.
+        for object in [
+            "Role kube-system/nodewright-bootstrap-tokens-team-a",
+            "Role default/nodewright-machine-config-events-team-a",
+        ] {
+            assert!(second.contains(object), "{object} of {second:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The kind, namespace and name of each object.
+fn identities(yaml: &str) -> BTreeSet<String> {
+    let objects: Vec<serde_json::Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let identity = |object: &serde_json::Value| {
+        let metadata = &object["metadata"];
+        format!("{} {}/{}", text(&object["kind"]), text(&metadata["namespace"]), text(&metadata["name"]))
+    };
+    objects.iter().map(identity).collect()
+}
+
+/// `config/certmanager` is installed in the place of `config/default`, in a cluster that serves cert-manager's kinds.
+#[tokio::test]
+async fn the_overlay_with_cert_manager_is_accepted_and_grants_less() -> TestResult {
+    let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..ControlPlaneOptions::default() };
+    let plane = ControlPlane::start(options).await?;
+    for (kind, plural) in [("Issuer", "issuers"), ("Certificate", "certificates")] {
+        let schema = serde_json::json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let definition = serde_json::json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.cert-manager.io")},
+            "spec": {"group": "cert-manager.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]},
+        });
+        plane.apply_yaml(&definition.to_string()).await?;
+    }
+    apply(&plane, "cluster", &[]).await?;
+    apply(&plane, "certmanager", &[]).await?;
+    assert!(may(&plane, "create machines", NAMESPACE).await);
+    for right in ["create secrets", "patch mutatingwebhookconfigurations/nodewright-nodewright-system"] {
+        assert!(!may(&plane, right, NAMESPACE).await, "{right}");
     }
     Ok(())
 }
@@ -78,6 +152,7 @@ async fn the_overlay_for_kind_renders() -> TestResult {
 #[tokio::test]
 async fn the_default_is_accepted_and_grants_what_is_needed() -> TestResult {
     let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;
+    apply(&plane, "cluster", &[]).await?;
     apply(&plane, "default", &[]).await?;
     let again = apply(&plane, "default", &[]).await?;
     assert!(again.lines().count() >= 20 && again.lines().all(|line| line.ends_with("serverside-applied")), "{again}");
@@ -133,6 +208,9 @@ async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
         ("patch controllerconfigs.machineconfiguration.openshift.io", ""),
         ("patch controllerconfigs.machineconfiguration.openshift.io --subresource=status", ""),
         ("watch leases/machine-config-controller", ""),
+        ("patch namespaces/nodewright-system", NAMESPACE),
+        ("patch customresourcedefinitions/machines.machine.sapcloud.io", ""),
+        ("patch customresourcedefinitions/machineconfigs.machineconfiguration.openshift.io", ""),
         ("create tokenreviews", ""),
         ("create subjectaccessreviews", ""),
     ];
@@ -162,6 +240,12 @@ async fn the_rights_are_the_least(plane: &ControlPlane) -> TestResult {
         ("create pods --subresource=exec", NAMESPACE),
         ("patch mutatingwebhookconfigurations/another", ""),
         ("create mutatingwebhookconfigurations", ""),
+        ("patch namespaces/default", "default"),
+        ("patch namespaces", ""),
+        ("delete namespaces/nodewright-system", NAMESPACE),
+        ("patch customresourcedefinitions/another", ""),
+        ("delete customresourcedefinitions/machines.machine.sapcloud.io", ""),
+        ("patch validatingadmissionpolicies/nodewright-deletion", ""),
         ("escalate clusterroles", ""),
         ("impersonate users", ""),
         ("* *", NAMESPACE),

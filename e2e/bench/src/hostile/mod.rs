@@ -1,7 +1,8 @@
 //! `nodewright-bench hostile`: attacks by clients, users and clouds on a devcluster, one after the other.
 //!
-//! All attacks use the same devcluster with three running machines. Each prints one line with what was measured. After each
-//! attack the manager must be the same process, answer `/healthz`, and have all its machines running.
+//! All attacks use the same devcluster with three running machines, except those on installations, which have control planes of their
+//! own. Each prints one line with what was measured. After each attack the manager must be the same process, answer `/healthz`, and
+//! have all its machines running.
 
 mod connections;
 mod input;
@@ -17,7 +18,7 @@ mod two_managers;
 
 use std::time::Instant;
 
-use nodewright_e2e_devcluster::DevclusterOptions;
+use nodewright_e2e_devcluster::{DevclusterOptions, installation::attacks};
 use nodewright_e2e_process::command::Shutdown;
 use nodewright_serving::raise_open_files;
 
@@ -57,6 +58,9 @@ enum Attack {
     CopiedSet,
     EditedLedger,
     FinalizersRemoved,
+    Uninstall,
+    Overlays,
+    TokenSecrets,
 }
 
 impl Attack {
@@ -77,6 +81,9 @@ impl Attack {
         Self::CopiedSet,
         Self::EditedLedger,
         Self::FinalizersRemoved,
+        Self::Uninstall,
+        Self::Overlays,
+        Self::TokenSecrets,
     ];
 
     fn name(self) -> &'static str {
@@ -97,6 +104,9 @@ impl Attack {
             Self::CopiedSet => "copied-set",
             Self::EditedLedger => "edited-ledger",
             Self::FinalizersRemoved => "finalizers-removed",
+            Self::Uninstall => "uninstall",
+            Self::Overlays => "overlays",
+            Self::TokenSecrets => "token-secrets",
         }
     }
 
@@ -118,6 +128,9 @@ impl Attack {
             Self::CopiedSet => ownership::copied_set(target).await,
             Self::EditedLedger => ownership::edited_ledger(target).await,
             Self::FinalizersRemoved => ownership::finalizers_removed().await,
+            Self::Uninstall => Box::pin(attacks::uninstall()).await,
+            Self::Overlays => Box::pin(attacks::overlays()).await,
+            Self::TokenSecrets => Box::pin(attacks::token_secrets()).await,
         }
     }
 }

@@ -40,8 +40,10 @@ const CHECKS: [Check; 16] = checks! {
     "the logs have no complaint" => installed::no_complaints,
 };
 
-/// Installs `config/default`.
+/// Installs `config/cluster` and `config/default`.
 pub(crate) async fn install(cluster: &Cluster) -> TestResult {
+    let folder = nodewright_e2e_process::repository().join("config/cluster");
+    cluster.kubectl(&format!("apply --server-side --validate=strict -k {}", folder.display())).await?;
     report("config/default is installed", installation::apply(cluster, "default")).await
 }
 
@@ -53,11 +55,23 @@ pub(crate) async fn run(cluster: &Cluster, only: &str) -> TestResult {
     Ok(())
 }
 
-/// Uninstalls everything, and checks that nothing is left.
+/// Uninstalls everything as docs/tasks/uninstall.md says, and checks that nothing is left.
 pub(crate) async fn uninstall(cluster: &Cluster) -> TestResult {
     report("nothing is left of Nodewright", async {
-        let folder = nodewright_e2e_process::repository().join("config/kind");
-        cluster.kubectl(&format!("delete --wait=true --timeout=3m -k {}", folder.display())).await?;
+        let config = nodewright_e2e_process::repository().join("config");
+        let objects = "machinedeployments,machinesets,machines,machineclasses";
+        cluster.kubectl(&format!("delete --namespace={NAMESPACE} --timeout=3m {objects} --all")).await?;
+        cluster
+            .wait_for("nothing is in use", async || {
+                let used = cluster.kubectl("get namespaces --selector=nodewright.dev/in-use --output=name").await?;
+                Ok(used.trim().is_empty().then_some(()))
+            })
+            .await?;
+        cluster.kubectl(&format!("delete --wait=true --timeout=3m -k {}", config.join("kind").display())).await?;
+        cluster.kubectl(&format!("delete --timeout=3m -k {}", config.join("crd").display())).await?;
+        let guard = config.join("guard").display().to_string();
+        cluster.kubectl(&format!("patch -k {guard} --type=merge -p {{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+        cluster.kubectl(&format!("delete --timeout=3m -k {guard}")).await?;
         installation::nothing_left(cluster).await?;
         cluster.kubectl(&format!("wait --for=delete namespace/{NAMESPACE} --timeout=1m")).await?;
         Ok(())

@@ -45,6 +45,8 @@ fn can_be_played(run: &Run) -> bool {
         | Act::Restore
         | Act::SecondManager(_)
         | Act::JumpClock(_)
+        | Act::JumpRival(_)
+        | Act::DriftClock(_)
         | Act::Sleep(_)
         | Act::HoldWatches(..)
         | Act::LateWatches(..)

@@ -1,0 +1,23 @@
+//! Installations with the rights that `config/` gives them: two in one cluster, their end, and what their tokens are good for.
+
+use nodewright_e2e_control_plane::testing::{Failure, TestResult};
+use nodewright_e2e_devcluster::installation::attacks;
+
+fn judged(measured: Result<String, String>) -> TestResult {
+    measured.map(|text| println!("{text}")).map_err(Failure::new)
+}
+
+#[tokio::test]
+async fn what_machines_need_survives_naive_deletions() -> TestResult {
+    judged(Box::pin(attacks::uninstall()).await)
+}
+
+#[tokio::test]
+async fn two_overlays_are_two_installations() -> TestResult {
+    judged(Box::pin(attacks::overlays()).await)
+}
+
+#[tokio::test]
+async fn the_token_of_the_manager_makes_nobody_more_powerful() -> TestResult {
+    judged(Box::pin(attacks::token_secrets()).await)
+}
