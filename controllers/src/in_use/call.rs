@@ -10,7 +10,7 @@ use nodewright_runtime::{
 use serde::{Deserialize, de::IgnoredAny};
 
 use super::{
-    reconcile::{Guarded, Mark},
+    mark::{Guarded, Mark, Outcome},
     snapshot::GuardedKind,
 };
 use crate::shared::CONTROL;
@@ -18,20 +18,6 @@ use crate::shared::CONTROL;
 /// Objects without their content: rendered MachineConfigs are large.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 const LIST_OF_METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
-    /// The label is there, or not, as was wanted.
-    AsWanted,
-    /// The same after a write, with a text for the log.
-    Changed(String),
-    /// There are objects that the caches do not show: the label stays.
-    StillInUse,
-    /// Another program has made the definition.
-    NotOurs,
-    /// The text for the log.
-    Failed(String),
-}
 
 pub(super) struct Caller {
     pub(super) namespace: String,

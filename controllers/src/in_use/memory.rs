@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{
-    call::Outcome,
-    reconcile::{Guarded, Mark},
-};
+use super::mark::{Guarded, Mark, Outcome};
 
 /// How often a label that is as it should be is read.
 pub(super) const CONFIRM: Duration = Duration::from_mins(10);

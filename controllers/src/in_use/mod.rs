@@ -22,6 +22,7 @@
 //! * Objects in namespaces without a manager of Nodewright count for nothing.
 
 mod call;
+mod mark;
 mod memory;
 mod reconcile;
 mod snapshot;

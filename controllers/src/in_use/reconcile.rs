@@ -3,28 +3,11 @@
 use std::time::Duration;
 
 use super::{
+    mark::{Guarded, Mark},
     memory::Memory,
-    snapshot::{GuardedKind, Snapshot},
+    snapshot::Snapshot,
 };
 use crate::shared::CONTROL;
-
-/// What has a label.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Guarded {
-    /// The namespace of the installation.
-    Namespace,
-    /// The definition of a kind.
-    Definition(GuardedKind),
-}
-
-/// A label that should be there or not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mark {
-    pub(super) on: Guarded,
-    pub(super) in_use: bool,
-    /// The kinds that must have no object before the label is taken off.
-    pub(super) kinds: Vec<GuardedKind>,
-}
 
 /// The namespace comes first: with its label the rights are safe, too.
 pub(super) fn plan(now: Duration, snapshot: &Snapshot, memory: &Memory) -> Vec<Mark> {

@@ -13,9 +13,10 @@ use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::{Value, json};
 
 use super::{
-    call::{Caller, Outcome},
+    call::Caller,
+    mark::{Guarded, Mark, Outcome},
     memory::{CONFIRM, Memory, RETRY},
-    reconcile::{Guarded, Mark, plan},
+    reconcile::plan,
     snapshot::{GuardedKind, Snapshot},
 };
 use crate::{
@@ -30,7 +31,9 @@ const MACHINES: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/ma
 fn listed<K: Kind>(stores: Stores, cluster: Cluster, objects: Vec<K>) -> Stores {
     let store = Arc::new(Store::<K>::new(cluster, "default"));
     store.begin_list();
-    objects.into_iter().for_each(|object| drop(store.apply(object)));
+    for object in objects {
+        store.apply(object);
+    }
     store.end_list(7, tokio::time::Instant::now());
     stores.add(store);
     stores

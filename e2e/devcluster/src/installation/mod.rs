@@ -2,7 +2,7 @@
 //! account, whose webhooks the API server reaches through their Service.
 //!
 //! No kubelet runs the Deployment's Pods. The manager is a process on this computer, with a token of the service account, and an
-//! EndpointSlice makes it the backend of the Service.
+//! `EndpointSlice` makes it the backend of the Service.
 
 pub mod attacks;
 
@@ -201,7 +201,7 @@ fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Devclust
     move |source| DevclusterError::Process(error(source))
 }
 
-/// An address of this computer, other than 127.0.0.1: an EndpointSlice may have no such one. Nothing is sent.
+/// An address of this computer, other than 127.0.0.1: an `EndpointSlice` may not have that. Nothing is sent.
 fn own_address() -> io::Result<String> {
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect("198.51.100.1:9")?;
