@@ -41,6 +41,25 @@ async fn what_is_left_out_is_filled_in_and_what_is_wrong_is_refused() -> TestRes
     env.end().await
 }
 
+/// The page promises what kubectl prints.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_mistake_of_the_page_is_refused_as_it_says() -> TestResult {
+    if skip_on_external_cluster("webhooks", WHY) {
+        return Ok(());
+    }
+    let page = include_str!("../../../../docs/tasks/try-it.md");
+    let (_, example) = page.split_once("$ kubectl apply -f - <<END\n").unwrap_or_default();
+    let (manifest, rest) = example.split_once("END\n").unwrap_or_default();
+    let (promised, _) = rest.split_once("\n```").unwrap_or_default();
+    let env = Environment::builder("mistake").with_webhooks().start().await?;
+    let manifest: Value = serde_saphyr::from_str(manifest)?;
+    let said = env.apply_refused(&manifest).await?;
+    // kubectl ends the second line with a space.
+    let is_as_promised = said.lines().map(str::trim_end).eq(promised.lines());
+    ensure(is_as_promised, || format!("kubectl prints\n{said}\nand docs/tasks/try-it.md has\n{promised}"))?;
+    env.end().await
+}
+
 /// kubectl's message has the format of that for an invalid Deployment.
 fn refused(said: &str, kind: &str, field: &str) -> TestResult {
     let is_clear = said.contains(kind) && said.contains("is invalid: ") && said.contains(field);
