@@ -2,14 +2,14 @@
 
 use nodewright_api::{
     Machine, MachineClass, MachineDeployment, MachineSet,
-    machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool},
+    machine_config::{ControllerConfig, KubeletConfig, MachineConfigPool},
 };
 use nodewright_runtime::{
     cache::Stores,
     object::{Cluster, Kind, ResourceType},
 };
 
-use crate::shared::{CONTROL, TARGET, class_secrets::SecretMetadata};
+use crate::shared::{CONTROL, TARGET, class_secrets::SecretMetadata, machine_config::CachedConfig};
 
 /// A kind whose definition is guarded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,7 +47,7 @@ impl Snapshot {
             look::<ControllerConfig>(stores, TARGET, ""),
             look::<KubeletConfig>(stores, TARGET, ""),
             look::<MachineConfigPool>(stores, TARGET, ""),
-            look::<MachineConfig>(stores, TARGET, ""),
+            look::<CachedConfig>(stores, TARGET, ""),
         ];
         Self { kinds, holds_secrets: !stores.of::<SecretMetadata>(CONTROL).is_empty() }
     }

@@ -20,7 +20,7 @@ use super::{
     snapshot::{GuardedKind, Snapshot},
 };
 use crate::{
-    shared::{CONTROL, TARGET, class_secrets::SecretMetadata},
+    shared::{CONTROL, TARGET, class_secrets::SecretMetadata, machine_config::CachedConfig},
     testing::machine,
 };
 
@@ -84,6 +84,13 @@ fn an_object_that_cannot_be_read_is_one() {
     let stores = empty();
     stores.add(store);
     assert_eq!(due(Duration::ZERO, &stores, &Memory::default())[0], "namespace=true");
+}
+
+#[test]
+fn each_kind_is_looked_for_under_the_type_that_its_cache_has() {
+    let config: CachedConfig = serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": {}})).unwrap();
+    let stores = listed(Stores::default(), TARGET, vec![config]);
+    assert_eq!(due(Duration::ZERO, &stores, &Memory::default()), ["machineconfigs=true"]);
 }
 
 #[test]
