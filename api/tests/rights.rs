@@ -62,8 +62,8 @@ fn subjects(rule: &Value) -> String {
     let group = list(&rule["apiGroups"], ", ");
     let of = if group.is_empty() { String::new() } else { format!(" of `{group}`") };
     let names = list(&rule["resourceNames"], "`, `");
-    let named = if names.is_empty() { String::new() } else { format!(", named `{names}` only") };
-    format!("`{}`{of}{named}", list(&rule["resources"], "`, `"))
+    let only = if names.is_empty() { String::new() } else { format!(", named `{names}` only") };
+    format!("`{}`{of}{only}", list(&rule["resources"], "`, `"))
 }
 
 /// The comment at the head of a document, and that of each rule; a rule without one has that of the rule before.
@@ -71,7 +71,7 @@ fn reasons(document: &str) -> (String, Vec<String>) {
     let (mut head, mut reasons, mut comment) = (String::new(), Vec::new(), String::new());
     for line in document.lines() {
         if let Some(text) = line.strip_prefix("# ") {
-            comment = [comment.as_str(), text].join(" ").trim().to_owned();
+            [comment.as_str(), text].join(" ").trim().clone_into(&mut comment);
         } else if line.starts_with("apiVersion:") {
             head = std::mem::take(&mut comment);
         } else if line.starts_with("- apiGroups:") || line.starts_with("- nonResourceURLs:") {
