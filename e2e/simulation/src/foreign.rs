@@ -5,7 +5,7 @@ use nodewright_testing::api_server::{ApiServer, RequestRecord};
 
 use serde_json::json;
 
-use super::names::{BY_HAND, BYSTANDER, COPY, LOST, MACHINES, NEIGHBOUR, NEIGHBOURS, NODES, is_foreign};
+use super::names::{BY_HAND, BYSTANDER, LOST, MACHINES, NEIGHBOUR, NEIGHBOURS, NODES, is_foreign};
 
 /// Judges a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
 /// gone.
@@ -43,13 +43,10 @@ pub(super) fn seed_bystander(cloud: &LocalCloud) {
     cloud.with(|cloud, now| drop(cloud.call(now, &Call::Create(Box::new(order)), Caller::Observer)));
 }
 
-/// In another namespace a machine appears with the name of the n-th machine here, and its VM has the same tags. It boots for so long
-/// that it has no Node.
-pub(super) fn seed_neighbour(server: &ApiServer, cloud: &LocalCloud, machine: usize) {
-    let mut machines = server.objects(MACHINES);
-    machines.retain(|it| it["metadata"]["name"].as_str().is_some_and(|name| !name.starts_with(COPY)));
-    let Some(ours) = machines.get(machine % machines.len().max(1)) else { return };
-    let name = ours["metadata"]["name"].as_str().unwrap_or_default();
+/// In another namespace a machine appears with a name of ours, and its VM has the same tags. It boots for so long that it has no Node.
+pub(super) fn seed_neighbour(server: &ApiServer, cloud: &LocalCloud, name: Option<String>) {
+    let machines = server.objects(MACHINES);
+    let (Some(name), Some(ours)) = (name.as_deref(), machines.first()) else { return };
     let path = format!("{NEIGHBOURS}/{name}");
     if server.object(&path).is_some() {
         return;

@@ -314,6 +314,11 @@ impl Oracles {
     }
 
     fn machine(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>, cloud: &Memory) {
+        let claimed = new.and_then(|new| new["spec"]["providerID"].as_str()).filter(|id| !id.is_empty());
+        let is_neighbours = |vm: &VmRecord| vm.order.name.starts_with(NEIGHBOUR) && Some(&*vm.provider_id()) == claimed;
+        if claimed.is_some() && cloud.vms.values().any(is_neighbours) {
+            self.blame(format!("I24: machine {name} has the VM that was made for the machine of another namespace"));
+        }
         match (old, new) {
             (_, Some(new)) => {
                 let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -131,6 +131,8 @@ pub enum Mistake {
     /// In another namespace, which another manager serves, a machine appears with the name of the n-th machine, and its VM with the
     /// same tags. It is never corrected.
     Neighbour(usize),
+    /// The same with the name that the next machine of the first set will have.
+    NeighbourAhead,
     /// Retires the ordinals of all machines of the n-th set. It is never corrected.
     EditLedger(usize),
     /// Writes the n-th object of a kind (its plural) in a form that our types cannot decode, and restarts the manager.

@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nodewright_api::annotations;
+use nodewright_controllers::shared::ledger::Ledger;
 use nodewright_testing::api_server::ApiServer;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -39,7 +40,11 @@ pub(super) fn err(cluster: &SimulatedCluster, mistake: &Mistake, seconds: u32) {
         Mistake::ShortTimeout => change(&server, POOL, "/spec/template/spec/creationTimeout", "1s".into()),
         Mistake::NodeByHand(machine) => make_node(&server, *machine),
         Mistake::Neighbour(machine) => {
-            seed_neighbour(&server, cluster.cloud(), *machine);
+            seed_neighbour(&server, cluster.cloud(), nth(&server, MACHINES, *machine).and_then(last_part));
+            None
+        }
+        Mistake::NeighbourAhead => {
+            seed_neighbour(&server, cluster.cloud(), next_name(&server));
             None
         }
         Mistake::EditLedger(set) => {
@@ -115,6 +120,24 @@ fn running_claim(server: &ApiServer, id: &str) -> Mend {
     spec["providerID"] = id.into();
     let status = json!({"currentStatus": {"phase": "Running"}});
     make_machine(server, &format!("{COPY}-running"), &spec, &json!({"node": BYSTANDER}), &status)
+}
+
+fn last_part(path: String) -> Option<String> {
+    path.rsplit('/').next().map(str::to_owned)
+}
+
+/// The name that the next machine of the first set will have.
+fn next_name(server: &ApiServer) -> Option<String> {
+    let set = server.object(&nth(server, SETS, 0)?)?;
+    let name = set["metadata"]["name"].as_str()?;
+    let ledger: Ledger = set["metadata"]["annotations"][annotations::LEDGER].as_str()?.parse().ok()?;
+    let machines = server.objects(MACHINES);
+    let ordinal = |it: &Arc<Value>| {
+        let index = it["metadata"]["annotations"][annotations::INDEX].as_str();
+        ledger.ordinal(name, it["metadata"]["name"].as_str()?, index)
+    };
+    let seen = machines.iter().filter_map(ordinal).collect();
+    ledger.lowest_free(&seen, 1).pop().map(|next| ledger.name(name, next))
 }
 
 /// Retires the ordinals of all machines of a set, as an edit of the annotation does.

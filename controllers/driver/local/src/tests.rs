@@ -63,7 +63,7 @@ fn machine(name: &str) -> MachineRequest {
 }
 
 fn container(cluster: &str, machine: &str, status: &str) -> (u16, Value) {
-    let labels = json!({LABEL_CLUSTER: cluster, LABEL_MACHINE: machine});
+    let labels = json!({LABEL_CLUSTER: cluster, LABEL_MACHINE: machine, LABEL_UID: format!("uid-of-{machine}")});
     (200, json!({"Id": "c0ffee", "State": {"Status": status}, "Config": {"Labels": labels}}))
 }
 

@@ -126,6 +126,7 @@ mod tests {
         MachineRequest {
             namespace: "shoot--a".to_owned(),
             uid: "uid".to_owned(),
+            adopted_uid: Some("former".to_owned()),
             provider_id: Some("p:///1".to_owned()),
             is_proven: true,
             last_known_state: "notes".to_owned(),
@@ -144,6 +145,7 @@ mod tests {
                 (it.name.clone(), it.namespace.clone(), it.uid.clone(), it.provider_id.clone(), it.is_proven)
             };
             assert_eq!(of(&read), of(&asked));
+            assert_eq!(read.adopted_uid.as_deref(), Some("former"));
             assert_eq!(read.last_known_state, "notes");
             assert_eq!((read.class.name.as_str(), read.class.revision.as_str()), ("c", "7"));
             assert_eq!(read.class.provider_spec.text(), asked.class.provider_spec.text());

@@ -271,6 +271,7 @@ mod tests {
         Instance {
             provider_id: "p:///1".to_owned(),
             node_name: "n".to_owned(),
+            owner_uid: Some("uid".to_owned()),
             addresses: vec![NodeAddress { type_: "InternalIP".to_owned(), address: "10.0.0.1".to_owned() }],
             last_known_state: Some("notes".to_owned()),
             uninitialized: true,
@@ -372,6 +373,7 @@ mod tests {
         let vm = |number: i64| ListedVm {
             created: (number % 2 == 0).then(|| Timestamp::new(number, 7).unwrap()),
             is_deleting: number % 3 == 0,
+            owner_uid: Some(format!("uid-{number}")),
             ..ListedVm::of(format!("m-{number}"))
         };
         let machines: BTreeMap<String, ListedVm> =

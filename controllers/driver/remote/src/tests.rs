@@ -139,6 +139,7 @@ fn raw_info() -> Info {
         poll: Duration::from_secs(1),
         initializes: true,
         validates: false,
+        stores_owner: true,
     }
 }
 

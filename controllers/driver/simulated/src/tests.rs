@@ -112,7 +112,7 @@ fn request(provider_id: Option<&str>) -> MachineRequest {
 
 fn vm(id: &str, state: &str, cluster: &str) -> Value {
     json!({
-        "id": id, "name": "m", "state": state, "tags": {"cluster": cluster, "machine": "m"},
+        "id": id, "name": "m", "state": state, "tags": {"cluster": cluster, "machine": "m", "uid": "uid-of-m"},
         "providerID": format!("simulated:///{id}"), "nodeName": "node-m", "address": "10.0.0.1", "more": {},
     })
 }

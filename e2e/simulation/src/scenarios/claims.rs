@@ -98,6 +98,10 @@ fn neighbours() -> Vec<Scenario> {
             run([], vec![neighbour(0), neighbour(1), at(30_000, scale(0))]),
         ),
         named(
+            "a machine of another namespace has the name that ours will have",
+            run([], vec![mistake(Mistake::NeighbourAhead), at(30_000, scale(4))]),
+        ),
+        named(
             "a machine of another namespace has the name of ours, whose VM dies",
             with_heartbeats(vec![neighbour(0), at(60_000, Act::KillVm(0))]),
         ),
