@@ -114,6 +114,10 @@ impl Driver for Killed {
     fn consistency(&self) -> Duration {
         self.inner.consistency()
     }
+    fn stores_owner(&self) -> bool {
+        self.inner.stores_owner()
+    }
+
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
         self.clone().call(move |driver| driver.create(request.clone())).boxed()
     }

@@ -317,7 +317,7 @@ impl Oracles {
         let claimed = new.and_then(|new| new["spec"]["providerID"].as_str()).filter(|id| !id.is_empty());
         let is_neighbours = |vm: &VmRecord| vm.order.name.starts_with(NEIGHBOUR) && Some(&*vm.provider_id()) == claimed;
         if claimed.is_some() && cloud.vms.values().any(is_neighbours) {
-            self.blame(format!("I24: machine {name} has the VM that was made for the machine of another namespace"));
+            self.blame(format!("I27: machine {name} has the VM that was made for the machine of another namespace"));
         }
         match (old, new) {
             (_, Some(new)) => {
