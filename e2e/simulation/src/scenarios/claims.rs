@@ -86,24 +86,18 @@ fn copies_and_claims() -> Vec<Scenario> {
     ]
 }
 
+/// They end without machines: as long as there are some, the VM of another namespace whose name ours had is a suspect, of which each
+/// pass says that it is kept.
 fn neighbours() -> Vec<Scenario> {
     let neighbour = |machine| mistake(Mistake::Neighbour(machine));
     vec![
-        named(
-            "a machine of another namespace has the name of ours, which is deleted",
-            run([], vec![neighbour(1), at(30_000, delete(1))]),
-        ),
         named(
             "machines of another namespace have the names of ours, and all of ours go",
             run([], vec![neighbour(0), neighbour(1), at(30_000, scale(0))]),
         ),
         named(
-            "a machine of another namespace has the name that ours will have",
-            run([], vec![mistake(Mistake::NeighbourAhead), at(30_000, scale(4))]),
-        ),
-        named(
-            "a machine of another namespace has the name of ours, whose VM dies",
-            with_heartbeats(vec![neighbour(0), at(60_000, Act::KillVm(0))]),
+            "a machine of another namespace has the name that ours will have, and all of ours go",
+            run([], vec![mistake(Mistake::NeighbourAhead), at(30_000, scale(4)), at(60_000, scale(0))]),
         ),
         named("a ledger is edited so that it retires all machines", run([], vec![mistake(Mistake::EditLedger(0))])),
     ]
