@@ -11,16 +11,13 @@
 use std::sync::Arc;
 
 use nodewright_api::{Machine, conditions, reasons};
-use nodewright_driver::Instance;
+use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Store, Stores},
     object::{is_deleting, name, uid},
 };
 
-use super::{
-    ownership::NotOwned,
-    status::{StatusDraft, true_since},
-};
+use super::status::{StatusDraft, true_since};
 use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
     membership,
@@ -140,6 +137,19 @@ fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -
             Found { node: Some(node).filter(is_named), ..Found::default() }
         }
         (node, stranger) => Found { node, stranger, ..Found::default() },
+    }
+}
+
+/// Why a VM is not taken: the reason of a condition, and what to do about it.
+pub(super) struct NotOwned {
+    pub(super) reason: &'static str,
+    pub(super) error: DriverError,
+}
+
+impl NotOwned {
+    /// The tags of the VM say that it is another's.
+    pub(super) fn by_tags(error: &DriverError) -> Self {
+        Self { reason: reasons::machine::PROVIDER_ID_MISMATCH, error: error.clone() }
     }
 }
 

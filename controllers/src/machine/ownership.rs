@@ -14,7 +14,7 @@ use nodewright_driver::{DriverError, Instance};
 
 use super::{
     calls::{Outcome, Verb},
-    claim::is_verified,
+    claim::{NotOwned, is_verified},
     decision::Stage,
     provider::{Answer, LASTING, Provider, creation_pause},
 };
@@ -34,19 +34,6 @@ pub(super) enum Ownership {
     Foreign(NotOwned),
     /// That cannot be found out; the API server is asked again then.
     Unknown(NotOwned, Timestamp),
-}
-
-/// Why a VM is not taken: the reason of a condition, and what to do about it.
-pub(super) struct NotOwned {
-    pub(super) reason: &'static str,
-    pub(super) error: DriverError,
-}
-
-impl NotOwned {
-    /// The tags of the VM say that it is another's.
-    pub(super) fn by_tags(error: &DriverError) -> Self {
-        Self { reason: reasons::PROVIDER_ID_MISMATCH, error: error.clone() }
-    }
 }
 
 /// Whose the VM of an answer is. A provider that cannot tell of any VM has answered without an instance.

@@ -9,10 +9,10 @@ use nodewright_runtime::object::name;
 
 use super::{
     calls::Verb,
-    claim::{self, Vm},
+    claim::{self, NotOwned, Vm},
     decision::{Scope, Stage},
     health,
-    ownership::{NotOwned, Ownership, ownership},
+    ownership::{Ownership, ownership},
     provider::{Answer, CALLING, PAUSE_OVER, Provider, VmStatus, creation_pause},
     provision::{foreign, invalid, is_unprovisioned, unknown},
     terminate,

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use super::{
     calls::{Call, Outcome, Verb},
-    claim,
+    claim::{self, NotOwned},
     decision::{Scope, Stage},
     node_sync::{AppliedKeys, LONGEST_LABEL},
-    ownership::{NotOwned, Ownership, ownership},
+    ownership::{Ownership, ownership},
     provider::{Answer, CALLING, PASSING, PAUSE_OVER, Provider, VmStatus, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
     status::StatusDraft,

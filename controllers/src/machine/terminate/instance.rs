@@ -7,9 +7,9 @@ use nodewright_runtime::{effect::Known, events::Event, object::name};
 
 use super::super::{
     calls::{Outcome, Verb},
-    claim::Vm,
+    claim::{NotOwned, Vm},
     decision::{Scope, Stage},
-    ownership::{NotOwned, Ownership, namesakes, ownership},
+    ownership::{Ownership, namesakes, ownership},
     provider::{Answer, CALLING, PAUSE_OVER, Provider, deletion_pause},
     provision::link,
     snapshot::ClassProblem,
