@@ -199,7 +199,7 @@ impl Election {
                 tokio::time::sleep(protocol.config.retry_period).await;
             }
         })
-        .await
+        .await;
     }
 
     /// Ends the leadership and releases the lease, so that another process may take it at once. Gives up after a second. Drop

@@ -351,6 +351,10 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
     let outage = outage.plan();
     let again = Scene { since: at("2026-06-01T12:09:02Z"), now: at("2026-06-01T12:09:09Z"), ..announced(&outage) };
     assert_eq!(again.steps(), ["call Status"], "two seconds are no news");
+    // A manager beside it, without leader election, has been connected all the time, and would say 12:10 again.
+    let other = Scene { now: at("2026-06-01T12:09:10Z"), ..announced(&outage) };
+    assert_eq!(other.steps(), ["call Status"], "the two do not write in turns");
+    assert_eq!(other.plan().waits[0].until, Some(at("2026-06-01T12:15:00Z")));
     // A status of machine-controller-manager's says nothing of it.
     let by_mcm = linked("Unknown")
         .with("/status/currentStatus", json!({"phase": "Unknown", "lastUpdateTime": NOW, "timeoutActive": true}));

@@ -38,7 +38,7 @@ const SECONDS: u64 = 8;
 const LONGEST_GAP: Duration = Duration::from_secs(6);
 const LEASES: [&str; 3] = ["machine-controller-manager", "machine-controller", "nodewright-machine-config"];
 /// How long the pool may take to follow.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) async fn starving(target: &mut Target) -> Measured {
