@@ -67,7 +67,7 @@ fn failed(provider: &Provider<'_>, answer: &Answer<'_>, error: &DriverError) -> 
     let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
     let draft = scope.status().condition(kind, false, code, error.message.clone());
     let message = format!("{error}; until it says whose VM it is nothing is done; next attempt at {due}");
-    let step = draft.told_of(answer, scope);
+    let step = draft.step_unless_told(answer.is_told(scope));
     Stage::step("the provider has not said whose VM it is", step).and_wait(code, message).waking_at(due)
 }
 

@@ -48,6 +48,13 @@ pub(super) struct Answer<'a> {
     pub(super) known: &'a Known<Outcome>,
 }
 
+impl Answer<'_> {
+    /// Whether this process has written the status since the answer came.
+    pub(super) fn is_told(&self, scope: &Scope<'_>) -> bool {
+        scope.context.status_written.is_some_and(|written| written >= self.ended)
+    }
+}
+
 pub(super) enum VmStatus<'a> {
     /// The tags of the VM are the Machine's; or the Machine has this one. [`super::ownership`] says whether it is its own.
     Proven(Answer<'a>, &'a Instance),

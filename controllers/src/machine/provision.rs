@@ -186,25 +186,23 @@ pub(super) fn foreign(provider: &Provider<'_>, answer: &Answer<'_>, why: &NotOwn
     let Some(due) = provider.due(answer, scope.settings.medium_retry) else {
         return provider.ask("is it still another's VM?", Verb::Status);
     };
-    not_taken(scope, Some(answer), "the VM is another's", why, due)
+    not_taken(scope, "the VM is another's", why, (due, answer.is_told(scope)))
 }
 
 /// Takes no VM of which it is not known whose it is, until the API server has been asked again.
 pub(super) fn unknown(provider: &Provider<'_>, why: &NotOwned, due: Timestamp) -> Stage {
-    not_taken(&provider.scope, None, "whose VM it is is not known", why, due)
+    not_taken(&provider.scope, "whose VM it is is not known", why, (due, false))
 }
 
 fn not_taken(
     scope: &Scope<'_>,
-    answer: Option<&Answer<'_>>,
     because: &'static str,
     why: &NotOwned,
-    due: Timestamp,
+    (due, is_told): (Timestamp, bool),
 ) -> Stage {
     let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, &why.error) } else { scope.status() };
     let message = why.error.message.as_str();
-    let draft = draft.foreign(why);
-    let step = answer.map_or_else(|| draft.clone().step(), |answer| draft.clone().told_of(answer, scope));
+    let step = draft.foreign(why).step_unless_told(is_told);
     Stage::reporting(because, step, scope.warning(why.reason, message))
         .and_wait(why.reason, message)
         .waking_at(due)
@@ -220,7 +218,7 @@ fn try_again(provider: &Provider<'_>, (answer, error): (&Answer<'_>, &DriverErro
     // An attempt that ends like the one before it is no news.
     let is_news = draft.clone().step().is_some();
     let draft = draft.condition(kind, false, code, format!("{}{}", error.message, outlook(scope, error)));
-    let step = draft.told_of(answer, scope);
+    let step = draft.step_unless_told(answer.is_told(scope));
     let is_news = is_news && step.is_some();
     let mut stage = Stage::step("the provider refused", step);
     if is_news {

@@ -9,7 +9,7 @@ use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, Opera
 use nodewright_driver::Instance;
 use nodewright_runtime::{clip::clip, plan::Step};
 
-use super::{calls::Call, decision::Scope, provider::Answer};
+use super::calls::Call;
 use crate::shared::{CONTROL, node::Node, status_writer::StatusPart};
 
 /// The most conditions that are copied from a Node. A kubelet can write any number.
@@ -150,10 +150,9 @@ impl<'a> StatusDraft<'a> {
 }
 
 impl StatusDraft<'_> {
-    /// The write that reports an answer of the provider: once for each answer, unless more than texts has changed. Another manager
-    /// without leader election gets answers of its own, with other texts, and the two would overwrite each other without end.
-    pub(super) fn told_of(self, answer: &Answer<'_>, scope: &Scope<'_>) -> Option<Step<Call>> {
-        let is_told = scope.context.status_written.is_some_and(|written| written >= answer.ended);
+    /// The write, unless only texts have changed and this process has told its own already. Another manager without leader election
+    /// gets answers of its own from the provider, with other texts, and the two would overwrite each other without end.
+    pub(super) fn step_unless_told(self, is_told: bool) -> Option<Step<Call>> {
         let known = self.machine.status.as_ref().map(headlines);
         self.clone().step().filter(|_| !is_told || known != Some(headlines(&self.status)))
     }

@@ -322,7 +322,7 @@ pub(in super::super) fn try_again(
         .operation(OperationType::Delete, OperationState::Failed, text, Some(error.code.name()))
         .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
     let event = scope.warning(reasons::machine::FAILED_TERMINATION, error.to_string());
-    Stage::reporting("the provider refused", draft.told_of(answer, scope), event)
+    Stage::reporting("the provider refused", draft.step_unless_told(answer.is_told(scope)), event)
         .and_wait(error.code.name(), format!("{error}; next attempt at {due}"))
         .waking_at(due)
 }
