@@ -1,6 +1,6 @@
 //! Keeps the labels that say what is in use: on the namespace, while there are objects from which machines are made, and on each
 //! `CustomResourceDefinition`, while the namespace has objects of the kind. The policies of `config/guard` go by them, also while no
-//! manager runs (decision 0030).
+//! manager runs (decision 0032).
 //!
 //! ```text
 //! caches ── once a second ──► snapshot ──► plan ──► marks ── read, list, patch ──► outcomes

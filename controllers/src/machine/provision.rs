@@ -194,12 +194,7 @@ pub(super) fn unknown(provider: &Provider<'_>, why: &NotOwned, due: Timestamp) -
     not_taken(&provider.scope, "whose VM it is is not known", why, (due, false))
 }
 
-fn not_taken(
-    scope: &Scope<'_>,
-    because: &'static str,
-    why: &NotOwned,
-    (due, is_told): (Timestamp, bool),
-) -> Stage {
+fn not_taken(scope: &Scope<'_>, because: &'static str, why: &NotOwned, (due, is_told): (Timestamp, bool)) -> Stage {
     let draft = if is_unprovisioned(scope.machine.phase()) { back_off(scope, &why.error) } else { scope.status() };
     let message = why.error.message.as_str();
     let step = draft.foreign(why).step_unless_told(is_told);

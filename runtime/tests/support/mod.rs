@@ -17,7 +17,7 @@ use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::Stores,
     events::EventTask,
-    leadership::{Clock, Election, LeaseConfig, tokio_clock},
+    leadership::{CheckedClock, Clock, Election, LeaseConfig, tokio_clock},
     manager::{Ended, Manager, Options},
     object::Cluster,
     request::Connection,
@@ -60,7 +60,7 @@ impl Running {
             metrics: metrics.clone(),
             requests_at_once: 8,
             effects_at_once: 20_000,
-            clock,
+            clock: CheckedClock::new(clock),
             seed,
             ..Options::new("test", "1", HOME, server.client())
         });
