@@ -34,7 +34,7 @@ pub(super) fn removal<'a>(
     victims: Vec<&'a Arc<Machine>>,
     backoff: &CreationBackoff<'_>,
 ) -> Removal<'a> {
-    let round = backoff.begin(victims.iter().map(|machine| machine.as_ref()), members.next_ordinal());
+    let round = backoff.begin(victims.iter().map(AsRef::as_ref), members.next_ordinal());
     let ordinals = victims.iter().filter_map(|machine| members.ordinal(machine));
     let unnumbered = victims.iter().filter(|machine| members.ordinal(machine).is_none());
     let present = |wanted: &str| members.snapshot.machines.iter().any(|machine| name(machine.as_ref()) == wanted);
@@ -90,7 +90,7 @@ pub(super) fn next_expiry(
     let expiries = |machine: &&Arc<Machine>| {
         [kept_until(machine, settings.preserve_timeout), backoff.kept_until(machine)].into_iter().flatten()
     };
-    failed.flat_map(|machine| expiries(&machine)).filter(|expiry| *expiry > now).min()
+    failed.flat_map(expiries).filter(|expiry| *expiry > now).min()
 }
 
 /// Sorts Machines so that the first is deleted first:

@@ -44,9 +44,9 @@ pub(super) fn seed_bystander(cloud: &LocalCloud) {
 }
 
 /// In another namespace a machine appears with a name of ours, and its VM has the same tags. It boots for so long that it has no Node.
-pub(super) fn seed_neighbour(server: &ApiServer, cloud: &LocalCloud, name: Option<String>) {
+pub(super) fn seed_neighbour(server: &ApiServer, cloud: &LocalCloud, name: Option<&str>) {
     let machines = server.objects(MACHINES);
-    let (Some(name), Some(ours)) = (name.as_deref(), machines.first()) else { return };
+    let (Some(name), Some(ours)) = (name, machines.first()) else { return };
     let path = format!("{NEIGHBOURS}/{name}");
     if server.object(&path).is_some() {
         return;

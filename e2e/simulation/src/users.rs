@@ -40,11 +40,11 @@ pub(super) fn err(cluster: &SimulatedCluster, mistake: &Mistake, seconds: u32) {
         Mistake::ShortTimeout => change(&server, POOL, "/spec/template/spec/creationTimeout", "1s".into()),
         Mistake::NodeByHand(machine) => make_node(&server, *machine),
         Mistake::Neighbour(machine) => {
-            seed_neighbour(&server, cluster.cloud(), nth(&server, MACHINES, *machine).and_then(last_part));
+            seed_neighbour(&server, cluster.cloud(), nth(&server, MACHINES, *machine).as_deref().and_then(last_part));
             None
         }
         Mistake::NeighbourAhead => {
-            seed_neighbour(&server, cluster.cloud(), next_name(&server));
+            seed_neighbour(&server, cluster.cloud(), next_name(&server).as_deref());
             None
         }
         Mistake::EditLedger(set) => {
@@ -122,8 +122,8 @@ fn running_claim(server: &ApiServer, id: &str) -> Mend {
     make_machine(server, &format!("{COPY}-running"), &spec, &json!({"node": BYSTANDER}), &status)
 }
 
-fn last_part(path: String) -> Option<String> {
-    path.rsplit('/').next().map(str::to_owned)
+fn last_part(path: &str) -> Option<&str> {
+    path.rsplit('/').next()
 }
 
 /// The name that the next machine of the first set will have.

@@ -129,9 +129,9 @@ fn a_machine_that_goes_leaves_a_vm_that_another_machine_of_the_name_has() {
 fn a_vm_that_is_noted_and_bears_anothers_token_is_adopted_before_it_goes_or_left() {
     let refuted = DriverError::new(Code::FailedPrecondition, "made for another");
     let refuted = || Outcome::Failed(refuted.clone().with_mismatch(nodewright_driver::Mismatch::Machine));
-    let refused = || dying(noted()).answered(Verb::Delete, 3, refuted());
-    assert_eq!(refused().steps(), ["call Status"]);
-    let found = || refused().answered(Verb::Status, 2, made_for(Some("uid-of-another")));
+    let not_deleted = || dying(noted()).answered(Verb::Delete, 3, refuted());
+    assert_eq!(not_deleted().steps(), ["call Status"]);
+    let found = || not_deleted().answered(Verb::Status, 2, made_for(Some("uid-of-another")));
     assert_eq!(found().steps(), ["call Namesakes"]);
     let free = found().answered(Verb::Namesakes, 1, others(&[]));
     assert_eq!(condition(&free.plan(), "VMAdopted")["message"], "uid-of-another");

@@ -23,9 +23,10 @@ fn moves(snapshot: &Snapshot) -> (usize, usize) {
 
 #[test]
 fn machines_that_work_are_replaced_one_by_one() {
-    let running = "Running";
     // Replicas, how many are retired, all phases; how many are created and deleted.
-    let table: [(i32, usize, &[&str], (usize, usize)); 9] = [
+    type Row<'a> = (i32, usize, &'a [&'a str], (usize, usize));
+    let running = "Running";
+    let table: [Row<'_>; 9] = [
         (3, 3, &[running; 3], (1, 0)),
         (3, 3, &[running, running, running, "Pending"], (0, 0)),
         (3, 3, &[running; 4], (0, 1)),

@@ -20,7 +20,7 @@ const LEDGER: &str = "nodewright.dev/ledger";
 const PROVISIONED: &str = "InstanceProvisioned";
 const NEIGHBOUR: &str = "neighbour";
 /// How long an attack waits for what it expects.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(200);
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
@@ -58,7 +58,7 @@ fn copied(object: &Value) -> Value {
     if let Some(fields) = copy.as_object_mut() {
         fields.remove("status");
     }
-    if text(&copy, "/secretRef/namespace") != "" {
+    if !text(&copy, "/secretRef/namespace").is_empty() {
         copy["secretRef"]["namespace"] = NEIGHBOUR.into();
     }
     copy
