@@ -149,7 +149,7 @@ soak: build-bench control-plane ## Check deadlines, counts and quiet with defaul
 		-- $(MANAGER_FLAGS)
 
 .PHONY: hostile
-hostile: build-bench control-plane ## Attack a devcluster through its ports, objects and cloud; ONLY=reviews for one attack (5 minutes)
+hostile: build-bench control-plane ## Attack devclusters by clocks, neighbours, restores, uninstalls, ports and objects; ONLY=reviews for one (9 minutes)
 #  Prints one line for each attack with what was measured. Fails if one does harm.
 	@$(bench) hostile $(if $(ONLY),--only=$(ONLY)) -- $(MANAGER_FLAGS)
 

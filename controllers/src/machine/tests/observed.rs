@@ -8,7 +8,9 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
-use super::super::budget::{DELETING_NODES, HELD_BY_SET, PLACES_BY_SET, WAITING_BY_SET};
+use super::super::budget::{
+    DELETING_NODES, HEALTHY_BY_CLASS, HELD_BY_SET, PLACES_BY_SET, UNHEALTHY_BY_CLASS, WAITING_BY_SET,
+};
 use super::{super::budget, super::snapshot::node_named, *};
 use crate::shared::{
     CONTROL, TARGET,
@@ -199,6 +201,11 @@ fn what_cannot_be_the_name_of_a_secret_is_not_asked_for() {
 
 /// A deployment of two sets with these Machines, and the Nodes of some.
 fn fleet(budget: &str, machines: Vec<Machine>, nodes: Vec<Node>) -> Cache {
+    let by_set = [PLACES_BY_SET, WAITING_BY_SET, HELD_BY_SET, MACHINE_BY_INSTANCE];
+    indexed_fleet(budget, &by_set, machines, nodes)
+}
+
+fn indexed_fleet(budget: &str, indexes: &[Index<Machine>], machines: Vec<Machine>, nodes: Vec<Node>) -> Cache {
     let owner = json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "pool",
         "uid": "uid-pool", "controller": true}]);
     let set = |name: &str| {
@@ -207,10 +214,9 @@ fn fleet(budget: &str, machines: Vec<Machine>, nodes: Vec<Node>) -> Cache {
         set["metadata"]["annotations"]["nodewright.dev/remediation-max-in-flight"] = budget.into();
         parse::<MachineSet>(set)
     };
-    let by_set = [PLACES_BY_SET, WAITING_BY_SET, HELD_BY_SET, MACHINE_BY_INSTANCE];
     Cache::default()
         .indexed(CONTROL, &[SET_BY_UID], [set("old"), set("new")])
-        .indexed(CONTROL, &by_set, machines)
+        .indexed(CONTROL, indexes, machines)
         .indexed(TARGET, &[NODE_BY_INSTANCE, DELETING_NODES], nodes)
 }
 
@@ -307,6 +313,34 @@ fn of_machines_without_a_set_whose_nodes_were_deleted_one_goes_at_a_time() {
     let leaving = loose("a").deleting();
     let cache = fleet("1", vec![leaving.clone().build(), held("b"), held("c")], vec![]);
     assert_eq!(woken(&cache, &leaving, None), ["b"], "it wakes the next one");
+}
+
+#[test]
+fn at_the_second_level_of_the_brake_only_machines_without_a_vm_go() {
+    let sick = |name: &str, lost: bool| {
+        let deadline = json!({"type": "HealthTimeout", "status": "True", "message": "2026-06-01T11:00:00Z",
+            "reason": if lost { "VMNotFound" } else { "Unhealthy" }});
+        let machine = member("old", name, "Unknown").with("/status/conditions", json!([provisioned(name), deadline]));
+        machine.with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T09:00:00Z")).build()
+    };
+    let well = |name: &str| member("old", name, "Running").build();
+    // Of ten, so many are sick, the last without a VM; who goes.
+    let goes = |sick_count: usize| {
+        let names: Vec<_> = (0..10).map(|number| format!("m{number}")).collect();
+        let machines = names.iter().enumerate().map(|(number, name)| match number {
+            number if number < sick_count => sick(name, number + 1 == sick_count),
+            _ => well(name),
+        });
+        let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "uid-class"},
+            "provider": "simulated", "providerSpec": {}});
+        let by_class = [PLACES_BY_SET, WAITING_BY_SET, HEALTHY_BY_CLASS, UNHEALTHY_BY_CLASS, MACHINE_BY_INSTANCE];
+        let cache = indexed_fleet("10", &by_class, machines.collect(), vec![]).with([parse::<MachineClass>(class)]);
+        let goes = |name: &&String| cache.see(name).pool.decide(at(NOW)).of(&format!("uid-{name}")).is_ok();
+        names[..sick_count].iter().filter(goes).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(goes(2), ["m0", "m1"], "no brake");
+    assert_eq!(goes(4), ["m0"], "the first level: one at a time");
+    assert_eq!(goes(8), ["m7"], "the second level: the one without a VM");
 }
 
 #[test]

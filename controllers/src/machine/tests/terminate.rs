@@ -48,6 +48,34 @@ fn pods_are_evicted_and_waited_for_before_the_vm_goes() {
 }
 
 #[test]
+fn an_eviction_that_is_refused_is_repeated_for_as_long_as_machine_or_flag_say() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let first = |own: Option<i32>, seconds: i64| {
+        let machine = own.into_iter().fold(dying(), |machine, own| machine.with("/spec/maxEvictRetries", json!(own)));
+        let mut held = scene(machine).node(cordoned()).pods(std::slice::from_ref(&pod));
+        held.refusals = vec![Refusal {
+            uid: "uid-p".into(),
+            since: held.now - SignedDuration::from_secs(seconds + 20),
+            at: held.now - SignedDuration::from_secs(20),
+            class: FailureClass::TooManyRequests,
+            message: "needs 2".into(),
+            retry_after: None,
+        }];
+        let settings =
+            Settings { max_evict_retries: 6, evict_retry: std::time::Duration::from_secs(20), ..Settings::default() };
+        held.plan_with(settings).steps().next().map(|planned| planned.step.to_string()).unwrap_or_default()
+    };
+    // What the machine says, and how long before the last refusal the first one was; 6 times 20 s by the flags.
+    let table = [(None, 119), (None, 120), (Some(3), 59), (Some(3), 60), (Some(0), 19), (Some(0), 20), (Some(9), 120)];
+    let forced = [false, true, false, true, false, true, false];
+    for ((own, seconds), forced) in table.into_iter().zip(forced) {
+        let step = first(own, seconds);
+        assert_eq!(step.contains("without grace"), forced, "{own:?} after {seconds} s: {step}");
+        assert_eq!(step.starts_with("evict Pod"), !forced, "{own:?} after {seconds} s: {step}");
+    }
+}
+
+#[test]
 fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
     let mut held = scene(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")))

@@ -286,6 +286,23 @@ fn a_paused_deployment_is_scaled_and_not_rolled() {
 }
 
 #[test]
+fn with_no_strategy_a_paused_deployment_replaces_machines() {
+    let in_place = |by: &str| json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 1, "maxUnavailable": 0, "orchestrationType": by}});
+    for strategy in [rolling(1, 0), rolling(0, 1), json!({"type": "Recreate"}), in_place("Auto"), in_place("Manual")] {
+        let mut cluster = Cluster::settled(machine_deployment(3, &strategy));
+        let before: Vec<_> = cluster.machines().into_keys().collect();
+        cluster.edit(|live| live["spec"]["paused"] = true.into());
+        cluster.change("/spec/template/spec/class/name", json!("v2"));
+        cluster.settle();
+        assert_eq!(cluster.machines().into_keys().collect::<Vec<_>>(), before, "{strategy}");
+        assert_eq!(cluster.replicas(), [3], "{strategy}: no set for the new template");
+        cluster.change("/spec/replicas", json!(2));
+        cluster.settle();
+        assert_eq!((cluster.replicas(), cluster.ready()), (vec![2], 2), "{strategy}: it is scaled");
+    }
+}
+
+#[test]
 fn machines_are_never_replaced_where_they_should_be_updated_in_place() {
     let strategy = json!({"type": "InPlaceUpdate", "inPlaceUpdate":
         {"maxSurge": 1, "maxUnavailable": 0, "orchestrationType": "Auto"}});
