@@ -106,10 +106,17 @@ pub(super) fn clocks() -> Vec<Scenario> {
         ),
         named(
             "a clock that is two hours behind while VMs die, and set right after half an hour",
-            run(
-                [],
-                vec![at(2_000, Act::JumpClock(-OFF)), at(60_000, Act::KillVm(0)), at(1_800_000, Act::JumpClock(OFF))],
-            ),
+            Run {
+                heartbeats: true,
+                ..run(
+                    [],
+                    vec![
+                        at(2_000, Act::JumpClock(-OFF)),
+                        at(60_000, Act::KillVm(0)),
+                        at(1_800_000, Act::JumpClock(OFF)),
+                    ],
+                )
+            },
         ),
         named(
             "two managers without leases whose clocks differ by four hours",
