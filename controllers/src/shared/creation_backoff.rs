@@ -15,7 +15,7 @@
 //! * Machines without an ordinal, which were adopted, are replaced at once: there are only so many of them.
 //! * The pauses are by the clock of the process. A time of another clock that is ahead of it does not prolong them.
 
-use std::{fmt, str::FromStr};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachinePhase, MachineSet, OperationType, annotations};
@@ -104,8 +104,8 @@ pub(crate) struct CreationBackoff<'a> {
     /// How many rounds in a row have failed before the newest one.
     rounds: u32,
     begun: Option<Timestamp>,
-    /// The failed Machines of the newest round.
-    failed: Vec<&'a Machine>,
+    /// The failed Machines of the newest round, by name: a set may have thousands.
+    failed: BTreeMap<&'a str, &'a Machine>,
 }
 
 impl<'a> CreationBackoff<'a> {
@@ -131,6 +131,7 @@ impl<'a> CreationBackoff<'a> {
         }
         failed.retain(is_of_round);
         joined.retain(is_of_round);
+        let failed: BTreeMap<_, _> = failed.into_iter().map(|machine| (name(machine), machine)).collect();
         let round = round.filter(|_| joined.is_empty() || joined.len() < failed.len());
         Self { now, rounds: round.map_or(0, |round| round.rounds), begun: round.map(|round| round.begun), failed }
     }
@@ -157,7 +158,7 @@ impl<'a> CreationBackoff<'a> {
     pub(crate) fn report(&self) -> Option<String> {
         let rounds = self.failed_rounds()?;
         let mut kept: Vec<_> =
-            self.failed.iter().filter_map(|machine| Some((self.kept_until(machine)?, machine))).collect();
+            self.failed.values().filter_map(|machine| Some((self.kept_until(machine)?, machine))).collect();
         kept.sort_by_key(|(until, machine)| (*until, name(**machine)));
         let what = format!("{rounds} times in a row machines were created and did not join");
         Some(match kept.first() {
@@ -179,7 +180,7 @@ impl<'a> CreationBackoff<'a> {
     }
 
     fn is_of_round(&self, machine: &Machine) -> bool {
-        self.failed.iter().any(|failed| name(*failed) == name(machine))
+        self.failed.contains_key(name(machine))
     }
 }
 

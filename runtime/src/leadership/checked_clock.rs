@@ -43,6 +43,14 @@ struct Answer {
     zero: Timestamp,
 }
 
+impl Answer {
+    /// The difference now, if the wall-clock time at monotonic zero is `zero` now: a change means that the clock was stepped.
+    fn skew_at(&self, zero: Option<Timestamp>) -> SignedDuration {
+        let stepped = zero.map_or(SignedDuration::ZERO, |zero| zero.duration_since(self.zero));
+        self.skew.saturating_add(stepped)
+    }
+}
+
 impl CheckedClock {
     /// A clock that is yet to be compared.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
@@ -62,14 +70,14 @@ impl CheckedClock {
     /// How far this computer's clock is ahead of each API server's, at least; negative where it is behind.
     pub fn skews(&self) -> Vec<(Cluster, SignedDuration)> {
         let zero = self.zero();
-        let stepped = |answer: &Answer| zero.map_or(SignedDuration::ZERO, |zero| zero.duration_since(answer.zero));
-        let answers = self.answers.lock();
-        answers.iter().map(|(cluster, answer)| (*cluster, answer.skew.saturating_add(stepped(answer)))).collect()
+        self.answers.lock().iter().map(|(cluster, answer)| (*cluster, answer.skew_at(zero))).collect()
     }
 
     /// The greatest difference to the clock of an API server.
     pub fn skew(&self) -> SignedDuration {
-        self.skews().into_iter().map(|(_, skew)| skew).max_by_key(|skew| skew.abs()).unwrap_or_default()
+        let zero = self.zero();
+        let answers = self.answers.lock();
+        answers.values().map(|answer| answer.skew_at(zero)).max_by_key(|skew| skew.abs()).unwrap_or_default()
     }
 
     fn zero(&self) -> Option<Timestamp> {
@@ -84,7 +92,9 @@ impl Clock for CheckedClock {
     }
 
     fn wall(&self) -> Timestamp {
-        let ahead = self.skews().into_iter().map(|(_, skew)| skew).max().filter(|skew| *skew > NOTICEABLE_SKEW);
+        let zero = self.zero();
+        let ahead = self.answers.lock().values().map(|answer| answer.skew_at(zero)).max();
+        let ahead = ahead.filter(|skew| *skew > NOTICEABLE_SKEW);
         self.clock.wall().saturating_sub(ahead.unwrap_or_default()).unwrap_or(Timestamp::MIN)
     }
 }
