@@ -46,8 +46,8 @@ pub(super) fn judge(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Probl
     orphans.sort_by(|a, b| a.provider_id.cmp(&b.provider_id));
     if !orphans.is_empty() && !machines().any(|machine| has_vm(&machine)) {
         let text = format!(
-            "none of the {} VMs that the provider lists is of a machine here: the class may name another cluster or account, or \
-             the machines are lost; delete the VMs at the provider if they are of no use",
+            "none of the {} VMs that the provider lists is of a machine here: the class may name another cluster or account, their \
+             machines may be in another namespace, or are lost; delete the VMs at the provider if they are of no use to anybody",
             listed.len()
         );
         return Err((FOREIGN, text));

@@ -81,6 +81,13 @@ struct Suspect {
     due: Timestamp,
 }
 
+impl Suspect {
+    /// Whether a list began after another had shown this orphan.
+    fn is_confirmed(&self, list: &List<'_>) -> bool {
+        self.since.is_some_and(|since| since < list.begun)
+    }
+}
+
 impl Search<'_> {
     fn go_on(&self, mut plan: Plan<Call>) -> Plan<Call> {
         let call = Call::List(self.request.clone());
@@ -138,6 +145,9 @@ impl Search<'_> {
         };
         // One that was seen before an outage is seen anew.
         notes.extend(suspects.iter().map(|suspect| note_of(&suspect.orphan)));
+        notes.extend(
+            suspects.iter().filter(|suspect| suspect.is_confirmed(list)).map(|suspect| reported(&suspect.orphan)),
+        );
         let is_outdated =
             |note: &Arc<str>| self.context.noted(note).is_some_and(|at| at < self.context.connected_since);
         notes.retain(|note| **note == *vanished || !is_outdated(note));
@@ -148,7 +158,7 @@ impl Search<'_> {
             return Ok(usual);
         }
         let Some(first) = suspects.iter().map(|suspect| suspect.due).min() else { return Ok(usual) };
-        self.report(plan, &suspects);
+        self.report(list, plan, &suspects);
         if first > list.begun {
             return Ok(first.max(after(list.ended, SHORTEST)).min(usual));
         }
@@ -271,9 +281,11 @@ impl Search<'_> {
         self.settings.dry_run.then(|| ("DryRun", "orphaned VMs are due, and kept: --orphan-vms-dry-run".to_owned()))
     }
 
-    /// Tells of orphans that this list is the first to show.
-    fn report(&self, plan: &mut Plan<Call>, suspects: &[Suspect]) {
-        let new: Vec<_> = suspects.iter().filter(|suspect| suspect.since.is_none()).collect();
+    /// Reports orphans that this list is the second to show. A list that began before a Machine went still shows its VM.
+    fn report(&self, list: &List<'_>, plan: &mut Plan<Call>, suspects: &[Suspect]) {
+        let is_new =
+            |suspect: &&Suspect| suspect.is_confirmed(list) && self.context.noted(&reported(&suspect.orphan)).is_none();
+        let new: Vec<_> = suspects.iter().filter(is_new).collect();
         let Some(due) = new.iter().map(|suspect| suspect.due).max() else { return };
         let names = named(new.iter().map(|suspect| &suspect.orphan));
         let text = format!("the provider shows {} that no machine has: {names}; due at {due:.0}", vms(new.len()));
@@ -312,6 +324,11 @@ fn failed(known: &Known<Outcome>) -> Option<String> {
 
 fn note_of(orphan: &Orphan) -> Arc<str> {
     format!("orphan {}", orphan.provider_id).into()
+}
+
+/// The note of an orphan that has been reported.
+fn reported(orphan: &Orphan) -> Arc<str> {
+    format!("reported {}", orphan.provider_id).into()
 }
 
 fn vms(count: usize) -> String {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
+use nodewright_api::{Machine, MachineClass, MachineSet, annotations, reasons::machine_class as reasons};
 use nodewright_driver::ListedVm;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -457,4 +457,22 @@ fn a_machine_that_has_gone_with_its_vm_since_the_list_leaves_no_orphan() {
     let plan = process.plan(20, &one_machine());
     assert!(plan.is_idle() && plan.events.is_empty(), "{plan}");
     assert_eq!((process.notes.len(), plan.wake), (0, Some(minutes(30))));
+}
+
+/// A Machine and its VM may go while the provider makes the list.
+#[test]
+fn an_orphan_is_reported_once_when_a_second_list_shows_it() {
+    let mut process = Process::patient();
+    let mut report = |minute, listed: &Listed| {
+        let plan = process.plan(minute, &one_machine());
+        let Some(call) = call_of(&plan) else { panic!("{plan}") };
+        assert!(process.outcomes.begin(call, minutes(minute)), "{plan}");
+        process.outcomes.finish(call, minutes(minute), Outcome::Listed(Arc::new(listed.clone())));
+        let plan = process.plan(minute, &one_machine());
+        plan.events.iter().filter(|event| event.reason == reasons::ORPHAN_VMS).count()
+    };
+    let (with, without) = (listed(&[("1", "a"), ("2", "b")]), listed(&[("1", "a")]));
+    assert_eq!(report(15, &with), 0, "it may have gone since");
+    assert_eq!(report(30, &without), 0, "it has");
+    assert_eq!([45, 60, 75].map(|minute| report(minute, &with)), [0, 1, 0]);
 }
