@@ -12,7 +12,8 @@ use crate::measure::{Measurable, is_from};
 pub(crate) enum RequestKind {
     /// Any other write: of machines, nodes and pods.
     Write,
-    /// A write of a set, a deployment or a class. There are fewer of these than machines.
+    /// A write of a set, a deployment or a class, or of the labels of a CRD or a namespace that is in use. There are fewer of these
+    /// than machines.
     Fleet,
     /// The write of a bootstrap token.
     Token,
@@ -33,7 +34,10 @@ impl RequestKind {
         match (entry.resource.as_str(), entry.subresource.as_str()) {
             _ if entry.verb == "watch" => Self::Watch,
             _ if !entry.is_write() => Self::Read,
-            ("machinesets" | "machinedeployments" | "machineclasses", _) => Self::Fleet,
+            (
+                "machinesets" | "machinedeployments" | "machineclasses" | "customresourcedefinitions" | "namespaces",
+                _,
+            ) => Self::Fleet,
             ("leases", _) => Self::Lease,
             ("events", _) => Self::Event,
             ("secrets", _) => Self::Token,
