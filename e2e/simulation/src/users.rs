@@ -208,17 +208,18 @@ fn make_machine(server: &ApiServer, name: &str, spec: &Value, labels: &Value, st
     Some(Box::new(move || _ = server.delete(&path)))
 }
 
-/// Creates a Node that claims to belong to the VM of a machine.
+/// Creates a second Node that claims to belong to the VM of a machine. While it was the only one, nobody could tell.
 fn make_node(server: &ApiServer, machine: usize) -> Mend {
     let machine = server.object(&nth(server, MACHINES, machine)?)?;
     let path = format!("{NODES}/{BY_HAND}");
-    if server.object(&path).is_some() {
+    let id = &machine["spec"]["providerID"];
+    if server.object(&path).is_some() || !server.objects(NODES).iter().any(|node| node["spec"]["providerID"] == *id) {
         return None;
     }
     server.seed(
         NODES,
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": BY_HAND},
-            "spec": {"providerID": machine["spec"]["providerID"]}}),
+            "spec": {"providerID": id}}),
     );
     let server = server.clone();
     Some(Box::new(move || _ = server.delete(&path)))
