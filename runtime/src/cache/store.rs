@@ -214,6 +214,11 @@ impl<K: Kind> Store<K> {
         self.objects.read().listed.is_some()
     }
 
+    /// When the newest complete list began.
+    pub fn listed(&self) -> Option<Instant> {
+        self.objects.read().listed
+    }
+
     /// Records why there is no first list.
     pub fn fail(&self, why: &str) {
         self.first_list.send_replace(FirstList::Failed(why.into()));

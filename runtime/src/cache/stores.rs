@@ -69,7 +69,7 @@ impl Stores {
             let mut reads = view.reads.lock();
             reads.connected_since =
                 reads.connected_since.max(self.contacts.get(&cluster).map(|contact| contact.since()));
-            if !store.is_listed_since(view.since) {
+            if !store.is_listed_since(self.fresh_since(cluster, view.since)) {
                 reads.behind.push(store.clone());
             }
         }
@@ -80,7 +80,15 @@ impl Stores {
     /// [planned with unlisted caches](crate::controller::Controller::plans_unlisted) must not rely on another one.
     pub fn is_listed<K: Kind>(&self, cluster: Cluster) -> bool {
         let store = self.lookup::<K>(&(cluster, TypeId::of::<K>(), None));
-        store.is_none_or(|store| self.view.as_ref().is_none_or(|view| store.is_listed_since(view.since)))
+        let is_fresh =
+            |view: &Arc<View>, store: &Store<K>| store.is_listed_since(self.fresh_since(cluster, view.since));
+        store.is_none_or(|store| self.view.as_ref().is_none_or(|view| is_fresh(view, &store)))
+    }
+
+    /// The moment from which on the lists of a cluster count: `since`, or later if its API server was set back since.
+    pub(crate) fn fresh_since(&self, cluster: Cluster, since: Instant) -> Instant {
+        let set_back = self.contacts.get(&cluster).and_then(|contact| contact.set_back());
+        set_back.map_or(since, |at| at.max(since))
     }
 
     /// Whether the API server of a cluster has answered within the last minute. A cluster that nothing is requested from has no
@@ -270,5 +278,30 @@ mod tests {
         read("Found");
         store.remove("default", "a", 5);
         read("Unreadable");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_before_the_server_was_set_back_do_not_count() {
+        let contact = Arc::new(Contact::default());
+        let stores = Stores::with_contacts(BTreeMap::from([(HOME, contact.clone())]));
+        let store = Arc::new(Store::<ConfigMap>::new(HOME, "default"));
+        stores.add(store.clone());
+        let gained = Instant::now();
+        let list = || {
+            store.begin_list();
+            store.end_list(3, Instant::now());
+        };
+        let is_behind = || {
+            let view = stores.since(gained);
+            drop(view.of::<ConfigMap>(HOME));
+            !view.reads().behind.is_empty() && !view.is_listed::<ConfigMap>(HOME)
+        };
+        list();
+        assert!(!is_behind());
+        tokio::time::advance(std::time::Duration::from_secs(1)).await;
+        contact.was_set_back(Instant::now());
+        assert!(is_behind());
+        list();
+        assert!(!is_behind());
     }
 }

@@ -342,7 +342,11 @@ impl<C: Controller> Reconciler<C> {
             return None;
         }
         // Wait even if the stores have been listed meanwhile: the snapshot is older than that list.
-        if self.wait(key, behind, &Until::Listed(self.shared.gained)) {
+        let until = |store: &Arc<dyn AnyStore>| {
+            Until::Listed(self.shared.stores.fresh_since(store.cluster(), self.shared.gained))
+        };
+        let unlisted = behind.iter().filter(|store| !self.wait(key, std::slice::from_ref(store), &until(store)));
+        if unlisted.count() == 0 {
             return Some(ReconcileResult::Again);
         }
         let plans =

@@ -1,4 +1,4 @@
-//! Whether an API server answers, and since when without a gap.
+//! Whether an API server answers, since when without a gap, and when it was set back to an earlier state.
 //!
 //! A plan must not judge missing reports while nothing can be reported. A kube-apiserver sends the bookmarks of an idle kind
 //! after 60 or 120 s or never, and continues to send them while its etcd is away. So only an event or a successful answer counts
@@ -12,7 +12,10 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep_until},
+};
 
 /// After this time without an event or an answer the server is probed.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -22,7 +25,10 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 const BREAK: Duration = Duration::from_mins(1);
 
 #[derive(Debug, Default)]
-pub(crate) struct Contact(Mutex<State>);
+pub(crate) struct Contact {
+    state: Mutex<State>,
+    set_back: watch::Sender<Option<Instant>>,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
@@ -48,7 +54,7 @@ impl State {
 
 impl Contact {
     pub(crate) fn heard(&self) {
-        let (mut state, now) = (self.0.lock(), Instant::now());
+        let (mut state, now) = (self.state.lock(), Instant::now());
         if state.is_broken(now) {
             state.since = Some(now);
         }
@@ -57,20 +63,37 @@ impl Contact {
 
     /// Since when there has been contact without a gap; the current time while there is none.
     pub(crate) fn since(&self) -> Instant {
-        let (state, now) = (*self.0.lock(), Instant::now());
+        let (state, now) = (*self.state.lock(), Instant::now());
         state.since.filter(|_| !state.is_broken(now)).unwrap_or(now)
     }
 
     /// Whether there is contact now.
     pub(crate) fn is_held(&self) -> bool {
-        !self.0.lock().is_broken(Instant::now())
+        !self.state.lock().is_broken(Instant::now())
+    }
+
+    /// A request that was sent at `sent` has shown that the server was set back to an earlier state. What was listed before is of
+    /// a history that is gone.
+    pub(crate) fn was_set_back(&self, sent: Instant) {
+        self.set_back.send_modify(|set_back| *set_back = (*set_back).max(Some(sent)));
+    }
+
+    /// The moment from which on lists show the state to which the server was set back; `None` if it never was.
+    pub(crate) fn set_back(&self) -> Option<Instant> {
+        *self.set_back.borrow()
+    }
+
+    /// Resolves once lists have to be newer than this one.
+    pub(crate) async fn set_back_after(&self, listed: Instant) {
+        // The sender lives as long as this.
+        drop(self.set_back.subscribe().wait_for(|set_back| set_back.is_some_and(|at| at > listed)).await);
     }
 
     /// Resolves when the server is silent and the caller must probe it.
     pub(crate) async fn silence(&self) {
         loop {
             let due = {
-                let (mut state, now) = (self.0.lock(), Instant::now());
+                let (mut state, now) = (self.state.lock(), Instant::now());
                 let due = state.due(now);
                 if due <= now {
                     state.asked = Some(now);

@@ -5,7 +5,9 @@
 //! * It detects a black-holed connection within four minutes, because the server should have ended the watch by then.
 //! * It probes an idle server (`crate::request::contact`) beside the open watch.
 //! * After a gap, and after an interrupted list, it lists again from the quorum, and reports vanished objects as gone.
-//! * It detects a server that was set back to an earlier version within five minutes, and replaces the store by its list.
+//! * It detects a server that was set back to an earlier version within five minutes, and replaces the store by its list. All
+//!   other stores of the cluster are replaced by new lists as well, and nothing is planned from one of them before: two stores of
+//!   different histories would show objects that never were at the same time.
 //! * A log line, a metric and an event name each undecodable object. The other objects proceed.
 //! * A panic in a change handler is caught and counted; the watch continues.
 //!
@@ -215,6 +217,9 @@ impl<K: Kind> Watch<K> {
     }
 
     async fn go_on(&self, at: &mut Progress) -> Result<(), Broken> {
+        if self.is_of_former_history() {
+            at.next = Next::List;
+        }
         match at.next {
             // Restart an interrupted list from the beginning: its first pages are of another time than the rest would be.
             Next::List => {
@@ -253,14 +258,18 @@ impl<K: Kind> Watch<K> {
         let started = Instant::now();
         let is_first = !self.store.is_synced();
         let mut token: Option<String> = None;
+        let is_of_former_history = self.is_of_former_history();
         self.store.begin_list();
+        if is_of_former_history {
+            self.store.rewind();
+        }
         loop {
             let answer = self.connection.send(self.page_call(PAGE, token.as_deref())).await?;
             let Page { version, next, items } =
                 decoded(answer.body().len(), || decode::page::<K>(answer.body())).map_err(Broken::NoList)?;
             let version = version.ok_or(Broken::NoVersion)?;
             if token.is_none() && version < self.store.version() {
-                self.rewind(version);
+                self.rewind(version, started);
             }
             for item in items {
                 let change = self.take(item);
@@ -295,12 +304,31 @@ impl<K: Kind> Watch<K> {
         decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
     }
 
-    /// The quorum never goes back by itself: the known state was undone, and its versions will be assigned again.
-    fn rewind(&self, version: u64) {
+    /// Whether the server was set back since the last list. Its versions do not have to show it: they may have caught up.
+    fn is_of_former_history(&self) -> bool {
+        let listed = self.store.listed();
+        listed.is_some_and(|listed| self.connection.contact.set_back().is_some_and(|at| at > listed))
+    }
+
+    /// Resolves once [`Watch::is_of_former_history`].
+    async fn set_back(&self) {
+        match self.store.listed() {
+            Some(listed) => self.connection.contact.set_back_after(listed).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The quorum never goes back by itself: the known state was undone, and its versions will be assigned again. A list that
+    /// began at `started` has shown that.
+    fn rewind(&self, version: u64, started: Instant) {
         tracing::error!(resource = %self.resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
             "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
         self.watching.metrics.watch_rewound(self.store.cluster(), &self.resource);
         self.store.rewind();
+        // Another watch may have noticed the same. Lists since then count.
+        if !self.is_of_former_history() {
+            self.connection.contact.was_set_back(started);
+        }
     }
 
     /// Whether the server was restored from a backup: it would send nothing to a watch from the version of the store.
@@ -343,10 +371,12 @@ impl<K: Kind> Watch<K> {
         self.watching.metrics.watch_healthy(self.store.cluster(), &self.resource, true);
         let mut lines = lines(response.into_body());
         let mut asking = Box::pin(self.ask_when_silent());
+        let mut set_back = Box::pin(self.set_back());
         loop {
             let next = tokio::select! {
                 biased;
                 () = self.store.relist_wanted() => return Ok(Next::List),
+                () = &mut set_back => return Ok(Next::List),
                 next = timeout_at(begun + LONGEST, lines.next()) => next,
                 () = &mut asking => return Ok(Next::List),
             };

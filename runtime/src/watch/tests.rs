@@ -279,6 +279,29 @@ async fn a_server_that_was_set_back_is_noticed_by_the_question() {
     assert_eq!(watching.store.len(), 1);
 }
 
+/// New writes have been given the versions of the lost ones, and more. Another watch has noticed.
+#[tokio::test(start_paused = true)]
+async fn what_was_listed_before_the_server_was_set_back_is_listed_again_whatever_its_version_is() {
+    let server = ApiServer::new();
+    server.send_bookmarks(Bookmarks::Never);
+    seed(&server, "kept", &json!({}));
+    let backup = server.back_up();
+    seed(&server, "lost", &json!({}));
+    let watching = watch::<ConfigMap>(server.client());
+    watching.store.synced().await;
+    server.restore(&backup);
+    (0..3).for_each(|number| seed(&server, &format!("new-{number}"), &json!({})));
+    sleep(Duration::from_secs(35)).await;
+    assert!(watching.store.by_name("default", "lost").is_some(), "no version has fallen");
+    let set_back = Instant::now();
+    watching.contact.was_set_back(set_back);
+    sleep(Duration::from_secs(1)).await;
+    assert!(watching.store.by_name("default", "lost").is_none());
+    assert_eq!(watching.store.len(), 4);
+    assert!(watching.store.listed() >= Some(set_back));
+    assert_eq!(watching.contact.set_back(), Some(set_back), "the new list is not another reason to list");
+}
+
 /// A connection that delivers nothing any more, not even its end: the server or a middlebox is gone.
 #[tokio::test(start_paused = true)]
 async fn a_connection_that_falls_silent_is_given_up_within_four_minutes() {
