@@ -174,8 +174,13 @@ impl ControlPlane {
 
     /// Starts a stopped component with the same ports and data, and waits until it is ready.
     pub async fn start_again(&self, component: Component) -> Result<(), ControlPlaneError> {
-        self.with_process("start", component, |process| Ok(process.start()?))?;
+        self.launch(component)?;
         self.wait_until_ready(component).await
+    }
+
+    /// Starts a stopped component, and waits for nothing.
+    pub(crate) fn launch(&self, component: Component) -> Result<(), ControlPlaneError> {
+        self.with_process("start", component, |process| Ok(process.start()?))
     }
 
     /// Kills a component, starts it with the same ports and data, and waits until it is ready.

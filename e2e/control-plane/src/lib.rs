@@ -26,6 +26,7 @@ pub mod command;
 mod components;
 mod control_plane;
 mod error;
+mod etcd_copy;
 mod files;
 mod health;
 pub mod history;
@@ -45,5 +46,6 @@ pub use self::{
     components::Component,
     control_plane::ControlPlane,
     error::ControlPlaneError,
+    etcd_copy::EtcdCopy,
     options::ControlPlaneOptions,
 };

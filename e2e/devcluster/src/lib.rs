@@ -30,6 +30,7 @@ mod daemon;
 mod devcluster;
 pub mod directory;
 mod error;
+pub mod etcd_restore;
 mod http_get;
 pub mod installation;
 pub mod machines;

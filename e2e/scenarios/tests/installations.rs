@@ -1,7 +1,8 @@
 //! Installations with the rights that `config/` gives them: two in one cluster, their end, and what their tokens are good for.
+//! And one whose etcd is set back. Each test has a control plane of its own.
 
 use nodewright_e2e_control_plane::testing::{Failure, TestResult};
-use nodewright_e2e_devcluster::installation::attacks;
+use nodewright_e2e_devcluster::{etcd_restore, installation::attacks};
 
 fn judged(measured: Result<String, String>) -> TestResult {
     measured.map(|text| println!("{text}")).map_err(Failure::new)
@@ -20,4 +21,9 @@ async fn two_overlays_are_two_installations() -> TestResult {
 #[tokio::test]
 async fn the_token_of_the_manager_makes_nobody_more_powerful() -> TestResult {
     judged(Box::pin(attacks::token_secrets()).await)
+}
+
+#[tokio::test]
+async fn a_fleet_follows_its_deployment_after_etcd_was_set_back() -> TestResult {
+    judged(Box::pin(etcd_restore::attack()).await)
 }

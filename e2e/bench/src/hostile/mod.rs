@@ -18,7 +18,7 @@ mod two_managers;
 
 use std::time::Instant;
 
-use nodewright_e2e_devcluster::{DevclusterOptions, installation::attacks};
+use nodewright_e2e_devcluster::{DevclusterOptions, etcd_restore, installation::attacks};
 use nodewright_e2e_process::command::Shutdown;
 use nodewright_serving::raise_open_files;
 
@@ -55,6 +55,7 @@ enum Attack {
     Rendering,
     TwoManagers,
     Restore,
+    EtcdRestore,
     CopiedSet,
     EditedLedger,
     FinalizersRemoved,
@@ -78,6 +79,7 @@ impl Attack {
         Self::Rendering,
         Self::TwoManagers,
         Self::Restore,
+        Self::EtcdRestore,
         Self::CopiedSet,
         Self::EditedLedger,
         Self::FinalizersRemoved,
@@ -101,6 +103,7 @@ impl Attack {
             Self::Rendering => "rendering",
             Self::TwoManagers => "two-managers",
             Self::Restore => "restore",
+            Self::EtcdRestore => "etcd-restore",
             Self::CopiedSet => "copied-set",
             Self::EditedLedger => "edited-ledger",
             Self::FinalizersRemoved => "finalizers-removed",
@@ -125,6 +128,7 @@ impl Attack {
             Self::Rendering => rendering::starving(target).await,
             Self::TwoManagers => two_managers::unelected(target).await,
             Self::Restore => restore::undone_generation(target).await,
+            Self::EtcdRestore => Box::pin(etcd_restore::attack()).await,
             Self::CopiedSet => ownership::copied_set(target).await,
             Self::EditedLedger => ownership::edited_ledger(target).await,
             Self::FinalizersRemoved => ownership::finalizers_removed().await,
