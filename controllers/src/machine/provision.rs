@@ -235,12 +235,15 @@ fn outlook(scope: &Scope<'_>, error: &DriverError) -> String {
     format!("; it is tried again within {longest:?}{end}")
 }
 
+/// The provider was asked: what the class lacked before is there.
 fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {
     let overdue = scope.is_creation_overdue();
     let phase = if overdue { MachinePhase::Failed } else { MachinePhase::CrashLoopBackOff };
     let text = refusal(scope, error);
     let (kind, state) = (OperationType::Create, OperationState::Failed);
     let draft = scope.status().last_known_state(error.last_known_state.as_ref()).phase(phase);
+    let has_problem = claim::problem(scope.machine, &scope.snapshot.claim).is_some();
+    let draft = if has_problem { draft } else { draft.without(conditions::machine::CONFIGURATION_VALID) };
     draft.operation(kind, state, text, Some(error.code.name()))
 }
 

@@ -116,6 +116,18 @@ fn mcm_defect_9_an_error_that_differs_in_one_letter_shows_at_once() {
 }
 
 #[test]
+fn what_the_class_lacked_is_forgotten_once_the_provider_was_asked() {
+    let lacked =
+        json!([{"type": "ConfigurationValid", "status": "False", "reason": "SecretNotFound", "message": "none"}]);
+    let refused = scene(machine("m").created("2026-06-01T11:55:00Z").with("/status/conditions", lacked))
+        .answered(Verb::Status, 10, failed(Code::NotFound))
+        .answered(Verb::Create, 2, failed(Code::ResourceExhausted));
+    let status = status_of(&refused.plan());
+    let types: Vec<_> = status["conditions"].as_array().unwrap().iter().map(|it| it["type"].as_str()).collect();
+    assert_eq!(types, [Some("InstanceProvisioned")]);
+}
+
+#[test]
 fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
     let refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
         .answered(Verb::Status, 10, failed(Code::NotFound))
