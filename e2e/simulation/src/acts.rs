@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use nodewright_api::annotations;
 use nodewright_testing::api_server::{ApiServer, Match, Pace};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -16,6 +17,7 @@ use super::{
     pools,
     process::Slot,
     schedule::Act,
+    set_back::set_back,
     users,
 };
 use nodewright_e2e_cloud::{KubeletOrder, Vm, VmState};
@@ -38,6 +40,7 @@ pub(super) fn lasts(act: &Act) -> Duration {
         | Act::StaleBudgets(time)
         | Act::EditBudgets(time)
         | Act::SilenceKubelet(_, time)
+        | Act::SetBack(time)
         | Act::Err(_, time) => seconds(*time),
         Act::LateWatches(..) | Act::LateRival(..) | Act::LaggingServer(_) => Duration::from_mins(1),
         Act::ApiSlow(_) => Duration::from_secs(30),
@@ -47,7 +50,8 @@ pub(super) fn lasts(act: &Act) -> Duration {
     }
 }
 
-/// Starts an act. A lasting act continues on its own, except for a second manager: [`end`] stops it.
+/// Starts an act. A lasting act continues on its own, except for a second manager and a backup: [`end`] stops the one and plays
+/// the other.
 pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
     cluster.trace.line(format_args!("{act:?}"));
     let server = cluster.server().clone();
@@ -58,6 +62,8 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
         Act::WipeStatus(times) => repeat(*times, move |_| change_all(&server, wipe_status)),
         Act::TakeOwners(times) => repeat(*times, move |_| take_owners(&server)),
         Act::Restore => restore(cluster),
+        Act::SetBack(_) => cluster.backup = (!cluster.has_pods()).then(|| server.back_up()),
+        Act::SizeAhead => size_ahead(&server),
         Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
         Act::Crash => cluster.first.crash(),
         Act::SecondManager(_) => cluster.second = Some(Slot::start(SECOND, &cluster.around_second)),
@@ -133,8 +139,10 @@ fn silence_kubelet(cluster: &SimulatedCluster, number: usize, time: Duration) {
 
 /// Ends an act that has run its time.
 pub(super) fn end(cluster: &mut SimulatedCluster, act: &Act) {
-    if matches!(act, Act::SecondManager(_)) {
-        cluster.second = None;
+    match act {
+        Act::SecondManager(_) => cluster.second = None,
+        Act::SetBack(_) => set_back(cluster),
+        _ => {}
     }
 }
 
@@ -258,6 +266,17 @@ fn change_all(server: &ApiServer, change: impl Fn(&mut Value)) {
 
 fn touch(object: &mut Value, time: u32) {
     object["metadata"]["annotations"]["example.com/touched"] = time.to_string().into();
+}
+
+/// An etcd that was set back has no such sets: they come from a write that was on its way, or from the restore of a part.
+fn size_ahead(server: &ApiServer) {
+    let Some(pool) = server.object(POOL) else { return };
+    let ahead = pool["metadata"]["generation"].as_i64().unwrap_or_default() + 5;
+    let note = format!("{}/{ahead}", pool["metadata"]["uid"].as_str().unwrap_or_default());
+    for set in server.objects(SETS) {
+        let path = format!("{SETS}/{}", set["metadata"]["name"].as_str().unwrap_or_default());
+        server.change(&path, |set| set["metadata"]["annotations"][annotations::SIZED_FOR] = note.as_str().into());
+    }
 }
 
 /// Only while the deployment exists: orphans would not be deleted with it.

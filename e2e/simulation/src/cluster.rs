@@ -25,7 +25,7 @@ use nodewright_e2e_cloud::{
     memory::Memory,
 };
 use nodewright_runtime::leadership::{Clock, tokio_clock};
-use nodewright_testing::api_server::{ApiServer, Bookmarks, ChangeRecord, Controllers};
+use nodewright_testing::api_server::{ApiServer, Backup, Bookmarks, ChangeRecord, Controllers};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{sync::Notify, time::Instant};
@@ -51,8 +51,11 @@ pub(super) struct SimulatedCluster {
     pub(super) trace: Trace,
     pub(super) first: Slot,
     pub(super) second: Option<Slot>,
+    /// The state to which the store will be set back.
+    pub(super) backup: Option<Backup>,
     keeper: Option<Keeper>,
-    _plane: Option<ControlPlane>,
+    plane: Option<ControlPlane>,
+    time: Arc<dyn Clock>,
 }
 
 impl SimulatedCluster {
@@ -80,6 +83,7 @@ impl SimulatedCluster {
         adversary.keep_secret(SECRET_TEXT);
         let oracles = Arc::new(Mutex::new(Oracles::limited(design.limits)));
         oracles.lock().watch_joins(schedule);
+        oracles.lock().watch_set_backs(schedule);
         if schedule.only_users_err() {
             oracles.lock().only_users_err();
         }
@@ -99,10 +103,7 @@ impl SimulatedCluster {
         let start = |workload| Keeper::start(server.clone(), workload, pods_changed);
         let keeper = design.workload.clone().map(start);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
-        let plane = design.heartbeats.then(|| {
-            let client = agent_client(&server, control_plane::AGENT);
-            ControlPlane::start(client, control_plane::Settings::default(), time)
-        });
+        let plane = design.heartbeats.then(|| start_control_plane(&server, &time));
         let around = Surroundings {
             server,
             cloud,
@@ -124,8 +125,21 @@ impl SimulatedCluster {
             trace,
             first,
             second: None,
+            backup: None,
             keeper,
-            _plane: plane,
+            plane,
+            time,
+        }
+    }
+
+    pub(super) fn has_pods(&self) -> bool {
+        self.keeper.is_some()
+    }
+
+    /// Restarts the controllers of the control plane, if the run has them.
+    pub(super) fn restart_control_plane(&mut self) {
+        if self.plane.take().is_some() {
+            self.plane = Some(start_control_plane(self.server(), &self.time));
         }
     }
 
@@ -157,6 +171,11 @@ impl SimulatedCluster {
         self.around.server.decide_no_more();
         self.around.server.observe(|_| {});
     }
+}
+
+fn start_control_plane(server: &ApiServer, time: &Arc<dyn Clock>) -> ControlPlane {
+    let client = agent_client(server, control_plane::AGENT);
+    ControlPlane::start(client, control_plane::Settings::default(), time.clone())
 }
 
 /// Connects the adversary and the oracles to all requests and changes.

@@ -16,6 +16,7 @@ use super::{
 
 /// Makes a user's change at once.
 pub(super) fn edit(server: &ApiServer, oracles: &Mutex<Oracles>, trace: &Trace, edit: &Edit) {
+    oracles.lock().user_acts();
     if !is_done(server, oracles, edit) {
         trace.line(format_args!("{edit:?} is left out: users do not do that now"));
     }

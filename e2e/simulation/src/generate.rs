@@ -20,6 +20,10 @@ const REFUSALS: [u16; 5] = [409, 429, 500, 503, 504];
 const POD_RUNS: u8 = 5;
 /// The choices for pods are made from the seed and this.
 const POD_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+/// In one of so many runs in which not only managers fail, the store is set back. The choices for that are made from the seed and
+/// this.
+const SET_BACK_RUNS: u8 = 10;
+const SET_BACK_SEED: u64 = 0xd1b5_4a32_d192_ed03;
 
 /// Makes the run of a seed. Half of all runs are calm: only the manager and the servers that it talks to fail.
 pub fn run(seed: u64) -> Run {
@@ -58,8 +62,22 @@ pub fn run(seed: u64) -> Run {
     match chance.u8(0..12) {
         0 => quiet_run(&mut chance, &run),
         1 | 2 if !is_calm => mistaken(&mut chance, &run),
-        _ => with_pods(seed, run, is_calm),
+        _ if is_calm => with_pods(seed, run, is_calm),
+        _ => with_set_back(seed, with_pods(seed, run, is_calm)),
     }
+}
+
+/// The same run, with a restore of the store if it is one of those that have it.
+fn with_set_back(seed: u64, mut run: Run) -> Run {
+    let mut chance = Rng::with_seed(seed ^ SET_BACK_SEED);
+    if chance.u8(0..SET_BACK_RUNS) != 0 || run.workload.is_some() {
+        return run;
+    }
+    // Nobody else notices that the VM of a restored machine is gone.
+    run.heartbeats = true;
+    let act = Act::SetBack(chance.u32(1..=200));
+    run.schedule.0.push(Trouble::At { millis: chance.u64(0..200_000), act });
+    run
 }
 
 /// The same run, with pods and the faults of drains if it is one of those that have them. The choices for pods are apart from
@@ -150,7 +168,10 @@ fn mistaken(chance: &mut Rng, run: &Run) -> Run {
 /// The cluster name of a class stays: VMs created meanwhile would belong to another cluster.
 fn mistake(chance: &mut Rng) -> Mistake {
     let machine = chance.usize(0..20);
-    match chance.u8(0..10) {
+    match chance.u8(0..13) {
+        12 => Mistake::NeighbourAhead,
+        11 => Mistake::Neighbour(machine),
+        10 => Mistake::EditLedger(machine),
         9 => Mistake::ShortTimeout,
         0 => Mistake::Copy { machine, labelled: chance.bool() },
         1 => Mistake::ProviderId(machine),

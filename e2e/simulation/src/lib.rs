@@ -51,6 +51,7 @@ mod replacements;
 pub mod run;
 pub mod scenarios;
 pub mod schedule;
+mod set_back;
 pub mod shrink;
 mod trace;
 mod users;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use nodewright_testing::api_server::{ChangeRecord, RequestRecord};
+use nodewright_testing::api_server::{ApiServer, ChangeRecord, RequestRecord};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -23,6 +23,7 @@ use super::{
     pools::Pools,
     replacements::Replacements,
     schedule::{Act, Schedule},
+    set_back::{Objects, SetBacks},
 };
 
 use nodewright_e2e_cloud::{
@@ -61,6 +62,7 @@ pub(super) struct Oracles {
     lost: LostVms,
     limited: Limited,
     joins: Joins,
+    set_backs: SetBacks,
     pub(super) pools: Pools,
     /// Set in runs with pods.
     drains: Option<Drains>,
@@ -127,6 +129,26 @@ impl Oracles {
     /// From now on, fewer machines than wanted may be ready: the faults are not only on the managers' side.
     pub(super) fn excuse_unready(&mut self) {
         self.wanted.fewest = None;
+        self.user_acts();
+    }
+
+    /// A user changes something: what a restore had to keep may go.
+    pub(super) fn user_acts(&mut self) {
+        self.set_backs.release();
+    }
+
+    /// The store was set back.
+    pub(super) fn set_back(&mut self, lost: &Objects, restored: &Objects, cloud: &Memory) {
+        for name in restored.differing_machines(lost) {
+            self.excuse_force(&name);
+        }
+        for change in restored.changes_from(lost) {
+            if change.path.starts_with(MACHINES) {
+                self.replacements.machine(change.old.as_deref(), None);
+            }
+            self.change(&change, cloud);
+        }
+        self.set_backs.keep(lost, restored, cloud);
     }
 
     /// Sets whether the wanted number stays while the deployment is absent.
@@ -172,6 +194,11 @@ impl Oracles {
         self.joins = Joins::of(schedule);
     }
 
+    /// From now on, what happens after the store was set back is judged.
+    pub(super) fn watch_set_backs(&mut self, schedule: &Schedule) {
+        self.set_backs = SetBacks::of(schedule.aimed());
+    }
+
     /// Notes that all clocks are right in this run.
     pub(super) fn trust_clocks(&mut self) {
         self.replacements.trusts_clocks = true;
@@ -210,6 +237,7 @@ impl Oracles {
 
     /// Notes that an act disturbs the managers for this long.
     pub(super) fn disturbed(&mut self, act: &Act, lasts: Duration) {
+        self.set_backs.disturbed(lasts);
         if !matches!(act, Act::KillVm(_)) {
             self.replacements.disturbed(lasts, self.deaths.unwrap_or(0));
         }
@@ -221,8 +249,11 @@ impl Oracles {
         }
     }
 
-    /// Checks for overdue replacements and drains. `has_vm`: whether a machine has a VM that runs.
-    pub(super) fn look(&mut self, has_vm: impl Fn(&str) -> bool) {
+    /// Checks for overdue replacements and drains, and whether the deployment is followed. `has_vm`: whether a machine has a VM
+    /// that runs.
+    pub(super) fn look(&mut self, server: &ApiServer, has_vm: impl Fn(&str) -> bool) {
+        let unfollowed = self.set_backs.look(server);
+        self.violations.extend(unfollowed);
         let overdue = self.replacements.overdue();
         self.violations.extend(overdue);
         let (forced, wiped) = (&self.forced, &self.wiped);
@@ -282,6 +313,8 @@ impl Oracles {
                 let wrong = self.replacements.machine(old, new);
                 self.violations.extend(wrong);
                 let wrong = self.limited.machine(name, old, new);
+                self.violations.extend(wrong);
+                let wrong = self.set_backs.machine(name, old, new);
                 self.violations.extend(wrong);
                 let wrong = self.joins.machine(name, new, self.wanted.most);
                 self.violations.extend(wrong);

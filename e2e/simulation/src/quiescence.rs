@@ -28,22 +28,22 @@ pub(super) fn difference(cluster: &SimulatedCluster) -> Option<String> {
     records_vms(cluster, 0)
 }
 
-/// The class that has VMs on record which no machine has. The next list takes them off, if it is believed: without machines it is
-/// only if it is empty.
+/// The class that has VMs on record which no machine has, or had until they were deleted. The next list takes them off, if it is
+/// believed: without machines it is only if it is empty.
 fn records_vms(cluster: &SimulatedCluster, machines: u64) -> Option<String> {
     let classes = cluster.server().objects(CLASSES);
-    let records = |class: &&Arc<Value>| !class["metadata"]["annotations"][annotations::UNEXPLAINED_VMS].is_null();
+    let kinds = [annotations::UNEXPLAINED_VMS, annotations::SWEPT_VMS];
+    let records = |class: &&Arc<Value>| kinds.iter().any(|kind| !class["metadata"]["annotations"][*kind].is_null());
     let is_believed = machines > 0 || cluster.cloud().vms().is_empty();
     let class = classes.iter().find(records).filter(|_| is_believed)?;
     Some(format!("class {} has VMs on record that no machine has", name(class)))
 }
 
-/// The names of VMs or Nodes, without those that a machine removed by force left behind: no manager knows them. A machine
-/// created again after that may have two VMs.
+/// The names of VMs or Nodes, without those that a machine removed by force left behind: no manager knows them. Where there are
+/// machines, such VMs are deleted as orphans.
 fn known(cluster: &SimulatedCluster, machines: &BTreeSet<String>, mut names: Vec<String>) -> Vec<String> {
     let oracles = cluster.oracles.lock();
     names.sort();
-    names.dedup_by(|one, other| one == other && oracles.was_forced(one));
     names.retain(|name| machines.contains(name) || !oracles.was_forced(name));
     names
 }
@@ -110,9 +110,13 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
         return Some(format!("{sets} machine sets are left"));
     }
     let names: BTreeSet<String> = machines.iter().map(|machine| name(machine)).collect();
-    let known = |found: Vec<String>| known(cluster, &names, found);
-    let running = known(vms(cluster, |state| state == VmState::Running));
-    let (made, nodes) = (known(vms(cluster, |_| true)).len(), known_nodes(cluster, &names, nodes(cluster)));
+    // Without machines no list is believed, and nobody deletes the VMs that were left behind.
+    let counted = |mut found: Vec<String>| {
+        found.sort();
+        if names.is_empty() { known(cluster, &names, found) } else { found }
+    };
+    let running = counted(vms(cluster, |state| state == VmState::Running));
+    let (made, nodes) = (counted(vms(cluster, |_| true)).len(), known_nodes(cluster, &names, nodes(cluster)));
     let is_same = |found: &[String]| found.iter().eq(&names);
     if names.len() as u64 != wanted || !is_same(&running) || made != names.len() || !is_same(&nodes) {
         return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));

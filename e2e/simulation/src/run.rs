@@ -136,6 +136,7 @@ impl Run {
                 objects * u64::from(*times)
             }
             Trouble::At { act: Act::SecondManager(seconds), .. } => objects * 2 * u64::from(*seconds),
+            Trouble::At { act: Act::SetBack(_), .. } => objects * 6,
             _ => 0,
         };
         self.schedule.0.iter().map(|trouble| 30 + more(trouble)).sum()
@@ -266,7 +267,11 @@ impl Stage {
                     self.cluster.oracles.lock().disturbed(&act, acts::lasts(&act));
                     acts::begin(&mut self.cluster, &act);
                 }
-                Some((_, Entry::End(act))) => acts::end(&mut self.cluster, &act),
+                Some((_, Entry::End(act))) => {
+                    acts::end(&mut self.cluster, &act);
+                    // A version may come a second time, with another state.
+                    self.looked = None;
+                }
                 None => {}
             }
         }
@@ -279,7 +284,7 @@ impl Stage {
         for wrong in wrongs {
             oracles.blame(wrong);
         }
-        oracles.look(has_vm);
+        oracles.look(self.cluster.server(), has_vm);
     }
 
     fn is_bad(&self) -> bool {

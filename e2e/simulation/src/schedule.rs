@@ -154,6 +154,11 @@ pub enum Act {
     TakeOwners(u32),
     /// All objects of the namespace are deleted and restored from a backup, with new UIDs.
     Restore,
+    /// After this many seconds the store of the API server is set back to its state of now, under the managers that run. Nothing
+    /// happens in runs with pods, which would be restored without their owners' knowledge.
+    SetBack(u32),
+    /// The sets say that they were sized for a later generation of the deployment, which has gone with a restore.
+    SizeAhead,
     /// The API server loses the field ownership of all objects.
     DropManagedFields,
     /// The manager is killed; another one starts.
@@ -265,6 +270,8 @@ impl Act {
             | Self::WipeStatus(_)
             | Self::TakeOwners(_)
             | Self::Restore
+            | Self::SetBack(_)
+            | Self::SizeAhead
             | Self::JumpClock(_)
             | Self::JumpRival(_)
             | Self::DriftClock(_)

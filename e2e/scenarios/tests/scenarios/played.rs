@@ -43,6 +43,8 @@ fn can_be_played(run: &Run) -> bool {
         | Act::WipeStatus(_)
         | Act::TakeOwners(_)
         | Act::Restore
+        | Act::SetBack(_)
+        | Act::SizeAhead
         | Act::SecondManager(_)
         | Act::JumpClock(_)
         | Act::JumpRival(_)

@@ -10,6 +10,7 @@ mod cloud;
 mod managers;
 mod pods;
 mod pools;
+mod set_backs;
 mod users;
 
 pub use self::pods::ten_pods;
@@ -34,6 +35,7 @@ pub fn all() -> Vec<Scenario> {
         users::tampered(),
         pods::pods(),
         pools::pools(),
+        set_backs::set_backs(),
     ]
     .concat()
 }

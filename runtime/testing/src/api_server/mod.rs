@@ -342,13 +342,10 @@ impl ApiServer {
         Backup(self.shared.store.lock().clone())
     }
 
-    /// Restores the objects of a backup: later writes are lost, and their resource versions are assigned a second time. As with
-    /// a real server, a watch from a version in the future sees no events.
+    /// Restores the objects of a backup: later writes are lost, and their resource versions are assigned a second time; their UIDs
+    /// are not. As with a real server, a watch from a version in the future sees no events. The observer is not called.
     pub fn restore(&self, backup: &Backup) {
-        let mut store = self.shared.store.lock();
-        *store = backup.0.clone();
-        store.compact();
-        drop(store);
+        self.shared.store.lock().set_back(&backup.0);
         self.shared.announce();
     }
 

@@ -161,6 +161,12 @@ impl Store {
         self.compacted = self.version;
     }
 
+    /// Returns to an earlier state. Versions are assigned a second time, UIDs are not.
+    pub(super) fn set_back(&mut self, earlier: &Self) {
+        *self = Self { uids: self.uids, ..earlier.clone() };
+        self.compact();
+    }
+
     pub(super) fn new_uid(&mut self) -> String {
         self.uids += 1;
         format!("{:08x}-0000-4000-8000-{:012x}", self.uids, self.uids)

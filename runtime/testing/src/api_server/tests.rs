@@ -499,3 +499,21 @@ async fn every_change_is_observed_in_order() {
     let expected = [(false, true), (true, true), (true, false)].map(|(old, new)| (path.clone(), old, new));
     assert_eq!(*seen.lock(), expected);
 }
+
+/// As with etcd that was set back to a snapshot.
+#[tokio::test]
+async fn a_restored_server_assigns_versions_again_but_no_uid() {
+    let server = ApiServer::new();
+    let backup = server.back_up();
+    let make = async |name: &str| {
+        let machine =
+            json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name}});
+        let metadata = post(&server, MACHINES, machine).await.body["metadata"].clone();
+        (metadata["resourceVersion"].clone(), metadata["uid"].clone())
+    };
+    let (version, uid) = make("lost").await;
+    server.restore(&backup);
+    let (again, other) = make("new").await;
+    assert_eq!((again, other == uid), (version, false));
+    assert_eq!(get(&server, &format!("{MACHINES}/lost")).await.code, 404);
+}
