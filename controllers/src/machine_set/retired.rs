@@ -45,7 +45,7 @@ pub(super) fn retired<'a>(
     let works = |machine: &Machine| rule.is_available(machine) && !is_chosen(set, machine);
     let (mut working, mut due): (Vec<_>, Vec<_>) = members.retired.iter().copied().partition(|it| works(it));
     let staying = members.staying.iter().filter(|machine| rule.is_available(machine)).count();
-    let (surge, unavailable) = bounds(members.snapshot);
+    let (surge, unavailable) = bounds(members.snapshot, enough);
     let spare = (staying + working.len()).saturating_sub(enough.saturating_sub(unavailable));
     sort(&mut working, annotation(set, annotations::DELETION_ORDER), settings);
     let kept = working.split_off(spare.min(working.len()));
@@ -54,14 +54,20 @@ pub(super) fn retired<'a>(
     Retired { due, kept, room }
 }
 
-/// How many Machines there may be above the size of the set, and how many below. At least one of both is possible.
-fn bounds(snapshot: &Snapshot) -> (usize, usize) {
-    let bounds = snapshot.deployment.as_deref().and_then(|deployment| deployment.update_bounds().ok());
+/// How many Machines there may be above the size of the set, `enough`, and how many below. At least one of both is possible, but for
+/// as long as other sets of the deployment take its surge.
+fn bounds(snapshot: &Snapshot, enough: usize) -> (usize, usize) {
     let count = |number: i32| usize::try_from(number).unwrap_or(0);
-    match bounds.map(|bounds| (count(bounds.max_surge), count(bounds.max_unavailable))) {
-        None | Some((0, 0)) => (1, 0),
-        Some(bounds) => bounds,
-    }
+    let Some(deployment) = snapshot.deployment.as_deref() else { return (1, 0) };
+    let (surge, unavailable) = match deployment.update_bounds() {
+        Ok(bounds) if (bounds.max_surge, bounds.max_unavailable) != (0, 0) => {
+            (count(bounds.max_surge), count(bounds.max_unavailable))
+        }
+        _ => (1, 0),
+    };
+    let others = snapshot.population.deployment.saturating_sub(snapshot.machines.len());
+    let free = (count(deployment.spec.replicas) + surge).saturating_sub(others.saturating_add(enough));
+    (surge.min(free), unavailable)
 }
 
 /// What to say about Machines that are kept although the ledger retires them.

@@ -58,6 +58,25 @@ fn the_bounds_of_the_deployment_hold() {
     assert_eq!(with(1, 2), (0, 2), "the plan after that creates");
 }
 
+/// As after a rollout that is taken back: the set retires what it shrinks by, and grows again before the Machines are deleted.
+#[test]
+fn the_surge_is_that_of_all_sets_together() {
+    let with = |others: usize, (surge, unavailable): (u32, u32)| {
+        let strategy = json!({"type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": surge, "maxUnavailable": unavailable}});
+        let mut deployment = crate::testing::machine_deployment(4, &strategy);
+        deployment["status"] = json!({"observedGeneration": 1});
+        let deployment = Some(Arc::new(serde_json::from_value(deployment).unwrap()));
+        let own = edited(4, 1, &["Running"; 3]);
+        let population = Population { deployment: own.machines.len() + others, ..own.population };
+        moves(&Snapshot { deployment, population, ..own })
+    };
+    assert_eq!(with(0, (1, 1)), (2, 0));
+    assert_eq!(with(1, (1, 1)), (1, 0), "another set has the surge");
+    assert_eq!(with(1, (2, 0)), (2, 0));
+    assert_eq!(with(2, (1, 0)), (1, 0));
+}
+
 #[test]
 fn an_edited_ledger_is_named_in_the_status_and_in_an_event_once() {
     let mut snapshot = edited(3, 3, &["Running"; 3]);
