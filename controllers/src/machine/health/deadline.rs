@@ -129,14 +129,15 @@ fn timeouts(scope: &Scope<'_>) -> HealthTimeouts {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Whether another manager, which connected at another time, gave the kubelet the time to report until `known`. That is kept while
-/// it is plausible: two managers without leader election would otherwise write their own times without end.
+/// Whether another manager, which connected later, gave the kubelet the time to report until `known`. That is kept while it is
+/// plausible: two managers without leader election would otherwise write their own times without end. Of two times the later one
+/// lasts, so this manager writes its own after an outage.
 fn is_anothers(scope: &Scope<'_>, known: Timestamp) -> bool {
     let said = scope.machine.condition(conditions::machine::HEALTH_TIMEOUT).and_then(|said| said.reason.as_deref());
     let connected = scope.context.connected_since;
     let own = connected.saturating_add(REPORTS_WITHIN).unwrap_or(Timestamp::MAX);
     let latest = scope.now().saturating_add(REPORTS_WITHIN).unwrap_or(Timestamp::MAX);
-    said == Some(REPORT_AWAITED) && known.duration_since(own).abs() > SAME_TIME && known <= latest
+    said == Some(REPORT_AWAITED) && known.duration_since(own) > SAME_TIME && known <= latest
 }
 
 impl StatusDraft<'_> {

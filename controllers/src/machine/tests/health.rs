@@ -355,6 +355,10 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
     let other = Scene { now: at("2026-06-01T12:09:10Z"), ..announced(&outage) };
     assert_eq!(other.steps(), ["call Status"], "the two do not write in turns");
     assert_eq!(other.plan().waits[0].until, Some(at("2026-06-01T12:15:00Z")));
+    // After another outage the time that its end allows is the later one, and is announced, too: the former one has passed.
+    let second = Scene { since: at("2026-06-01T12:14:50Z"), now: at("2026-06-01T12:15:10Z"), ..announced(&outage) };
+    let second = timeout(&second.plan());
+    assert_eq!(second, Some((json!("ReportAwaited"), json!("2026-06-01T12:20:50Z"))));
     // A status of machine-controller-manager's says nothing of it.
     let by_mcm = linked("Unknown")
         .with("/status/currentStatus", json!({"phase": "Unknown", "lastUpdateTime": NOW, "timeoutActive": true}));
