@@ -18,8 +18,8 @@
 //! * A VM whose Machine nobody is known to have deleted is kept for a day from when it was seen first, also when the Machine vanished
 //!   while no manager ran. That time is an annotation of the class: it outlasts restarts, and starts again if it is lost.
 //! * No more VMs go than the limit of a pass. The VM of another cluster, and one without the tags of a Machine, are never listed.
-//! * The Node of a deleted VM is deleted once a believed list lacks the VM: the Node has exactly its id, the label of the Machine of its
-//!   tags, and no Machine claims it. The class remembers the VM.
+//! * The Node of a deleted VM is deleted once a believed list lacks the VM: the Node has exactly its id, no label of another Machine
+//!   than that of its tags, and no Machine claims it. The class remembers the VM.
 //! * Of several VMs of one Machine the one stays that the Machine has; if it has none yet, the oldest.
 //!
 //! # Caveats

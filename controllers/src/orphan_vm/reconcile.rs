@@ -26,6 +26,8 @@ use crate::shared::{CONTROL, TARGET, node::Node};
 const FRESH: Duration = Duration::from_mins(1);
 /// The shortest pause between two lists.
 const SHORTEST: Duration = Duration::from_secs(1);
+/// For so long a VM that a Machine turned out to have, or may have, is left alone.
+const KEPT_FOR: Duration = Duration::from_hours(24);
 /// How many VMs a message names.
 const NAMED: usize = 5;
 
@@ -148,6 +150,7 @@ impl Search<'_> {
         notes.extend(
             suspects.iter().filter(|suspect| suspect.is_confirmed(list)).map(|suspect| reported(&suspect.orphan)),
         );
+        notes.extend(suspects.iter().filter_map(|suspect| self.kept(&suspect.orphan.provider_id)));
         let is_outdated =
             |note: &Arc<str>| self.context.noted(note).is_some_and(|at| at < self.context.connected_since);
         notes.retain(|note| **note == *vanished || !is_outdated(note));
@@ -157,6 +160,7 @@ impl Search<'_> {
             self.tell(plan, problem);
             return Ok(usual);
         }
+        let suspects = self.without_kept(plan, suspects);
         let Some(first) = suspects.iter().map(|suspect| suspect.due).min() else { return Ok(usual) };
         self.report(list, plan, &suspects);
         if first > list.begun {
@@ -209,7 +213,7 @@ impl Search<'_> {
         let is_open = |id: &str| {
             let has_node =
                 swept.iter().any(|(it, machine)| it == id && of(id).any(|node| is_node_of_machine(node, machine)));
-            !self.snapshot.fleet.names(id) && (list.listed.contains_key(id) || has_node)
+            !self.snapshot.fleet.names(id) && self.kept(id).is_none() && (list.listed.contains_key(id) || has_node)
         };
         if let Some(step) = Step::edit(CONTROL, class, swept.clone().only(is_open).patch(class)) {
             plan.beside("nothing is left of these VMs", step);
@@ -268,6 +272,41 @@ impl Search<'_> {
         Suspect { orphan, since, due }
     }
 
+    /// The note of a VM that a sweep has left, because a Machine has it or may have it: of another namespace, mostly.
+    fn kept(&self, id: &str) -> Option<Arc<str>> {
+        let sweep = Call::Sweep(self.request.clone(), Arc::new([]));
+        let swept = self.context.outcomes.get(&sweep).and_then(|known| known.last.as_ref());
+        let is_kept = |fates: &[(String, Fate)]| fates.iter().any(|(of, fate)| of == id && *fate == Fate::Kept);
+        let answered = swept.and_then(|(ended, outcome)| match outcome {
+            Outcome::Swept(fates) if is_kept(fates) => Some(*ended),
+            _ => None,
+        });
+        let note = format!("kept {id}");
+        let since = self.context.noted(&note).max(answered);
+        since.filter(|since| after(*since, KEPT_FOR) > self.context.now).map(|_| note.into())
+    }
+
+    /// The suspects that a sweep may delete. Reports those that one has just left.
+    fn without_kept(&self, plan: &mut Plan<Call>, suspects: Vec<Suspect>) -> Vec<Suspect> {
+        let (kept, suspects): (Vec<_>, Vec<_>) =
+            suspects.into_iter().partition(|suspect| self.kept(&suspect.orphan.provider_id).is_some());
+        let is_new = |suspect: &&Suspect| {
+            let note = self.kept(&suspect.orphan.provider_id);
+            note.is_some_and(|note| self.context.noted(&note).is_none())
+        };
+        let new: Vec<_> = kept.iter().filter(is_new).map(|suspect| &suspect.orphan).collect();
+        if !new.is_empty() {
+            let text = format!(
+                "{} that no machine of this namespace has: {}; a machine of that name exists, and may have it",
+                vms(new.len()),
+                named(new.iter().copied())
+            );
+            let class = reference(self.snapshot.class.as_ref());
+            plan.event(Event::warning(class, reasons::ORPHAN_VMS_KEPT, text));
+        }
+        suspects
+    }
+
     /// Why orphans that are due are kept.
     fn held(&self, vanished: &str) -> Option<Problem> {
         let since = self.context.noted(vanished).unwrap_or(self.context.now);
@@ -304,9 +343,10 @@ impl Search<'_> {
     }
 }
 
-/// Whether a Node has the label of the Machine of its VM's tags: the label was written when the VM was that Machine's.
+/// Whether a Node with the id of a VM that is gone has the label of the Machine of the VM's tags, or none: after a restore of etcd, a
+/// kubelet has registered the Node again, and nobody has written the label. It would keep the next VM of that name from joining.
 fn is_node_of_machine(node: &Node, machine: &str) -> bool {
-    label(node, labels::MACHINE_NAME) == Some(machine)
+    label(node, labels::MACHINE_NAME).is_none_or(|of| of == machine)
 }
 
 /// Why orphans could not be deleted.

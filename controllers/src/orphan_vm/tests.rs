@@ -24,6 +24,7 @@ use super::{
     judge::judge,
     reconcile::plan,
     snapshot::{Fleet, Snapshot},
+    swept::Swept,
 };
 use crate::{
     shared::{CONTROL, indexes::MACHINES_BY_CLASS, ledger::Ledger},
@@ -457,6 +458,36 @@ fn a_machine_that_has_gone_with_its_vm_since_the_list_leaves_no_orphan() {
     let plan = process.plan(20, &one_machine());
     assert!(plan.is_idle() && plan.events.is_empty(), "{plan}");
     assert_eq!((process.notes.len(), plan.wake), (0, Some(minutes(30))));
+}
+
+/// Machines of other namespaces may have VMs with the same tags. They hold up no others, and are asked for again after a day.
+#[test]
+fn a_vm_that_a_machine_of_another_namespace_has_is_left_alone() {
+    let mut process = Process::new();
+    let others = listed(&[("1", "a"), ("2", "b"), ("3", "c")]);
+    let (mut asked, mut events) = (vec![], vec![]);
+    for minute in 0..(25 * 60) {
+        loop {
+            let plan = process.plan(minute, &one_machine());
+            events.extend(plan.events.iter().map(|event| (minute, event.reason)));
+            let Some(call) = call_of(&plan) else { break };
+            assert!(process.outcomes.begin(call, minutes(minute)), "{plan}");
+            let outcome = match call {
+                Call::List(_) => Outcome::Listed(Arc::new(others.clone())),
+                Call::Sweep(_, orphans) => {
+                    asked.push((minute, orphans.len()));
+                    Outcome::Swept(orphans.iter().map(|orphan| (orphan.provider_id.clone(), Fate::Kept)).collect())
+                }
+            };
+            process.outcomes.finish(call, minutes(minute), outcome);
+        }
+    }
+    let (first, again) = (asked[0].0, asked[1].0);
+    assert_eq!(asked, [(first, 2), (again, 2)]);
+    assert!((24 * 60..25 * 60).contains(&(again - first)), "{asked:?}");
+    let kept = events.iter().filter(|(_, reason)| *reason == reasons::ORPHAN_VMS_KEPT).count();
+    assert_eq!((events.len(), kept), (5, 2), "{events:?}");
+    assert_eq!(Swept::recorded(&process.class), Swept::default(), "nothing is to follow them");
 }
 
 /// A Machine and its VM may go while the provider makes the list.
