@@ -1,6 +1,6 @@
 //! Checks that unhealthy machines are given up at the deadlines that they announce.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -14,6 +14,8 @@ const ANNOUNCEMENT: &str = "given up at ";
 const SLACK: SignedDuration = SignedDuration::from_secs(45);
 /// How early a machine may be given up: times in objects have whole seconds.
 const ROUNDING: SignedDuration = SignedDuration::from_secs(2);
+/// How long a machine is at least Unknown before it is given up because the provider knows no VM of it any more.
+const VM_GONE_CONFIRMED: SignedDuration = SignedDuration::from_secs(30);
 /// How long a new or reconnected leader waits for reports of kubelets before it uses older ones. All outages together delay a
 /// deadline to this long after the last one.
 const REPORT_GRACE: SignedDuration = SignedDuration::from_mins(6);
@@ -46,11 +48,18 @@ pub(crate) struct Deadlines {
     health_timeout: SignedDuration,
     outages: Vec<Timestamp>,
     waiting: BTreeMap<String, Waiting>,
+    /// The machines whose VMs were deleted.
+    without_vm: BTreeSet<String>,
 }
 
 impl Deadlines {
     pub(crate) fn new(health_timeout: SignedDuration) -> Self {
-        Self { health_timeout, outages: Vec::new(), waiting: BTreeMap::new() }
+        Self { health_timeout, outages: Vec::new(), waiting: BTreeMap::new(), without_vm: BTreeSet::new() }
+    }
+
+    /// Records that the VM of a machine was deleted: the provider says so, and the machine need not wait for its timeout.
+    pub(crate) fn vm_deleted(&mut self, machine: String) {
+        self.without_vm.insert(machine);
     }
 
     /// Records the end of an outage of the API server or the leader, after which kubelets have time to report.
@@ -79,7 +88,8 @@ impl Deadlines {
         for name in over {
             let Some(waiting) = self.waiting.remove(&name) else { continue };
             let machine = machines.iter().find(|machine| machine.name_any() == name);
-            notes.push(ended(now, &name, machine, &waiting));
+            let has_vm = !self.without_vm.contains(&name);
+            notes.push(ended(now, &name, machine, &waiting, has_vm));
         }
         notes
     }
@@ -118,12 +128,18 @@ impl Deadlines {
     }
 }
 
-fn ended(now: Timestamp, name: &str, machine: Option<&Machine>, waiting: &Waiting) -> Note {
+fn ended(now: Timestamp, name: &str, machine: Option<&Machine>, waiting: &Waiting, has_vm: bool) -> Note {
     if machine.is_some_and(is_running) {
         return Note::Expected(format!("machine {name} is Running again"));
     }
-    if later(now, ROUNDING) < waiting.earliest {
-        return Note::Broken(format!("machine {name} was given up before the announced {}", waiting.earliest));
+    let earliest =
+        if has_vm { waiting.earliest } else { later(waiting.since, VM_GONE_CONFIRMED).min(waiting.earliest) };
+    if later(now, ROUNDING) < earliest {
+        return Note::Broken(format!("machine {name} was given up before {earliest}"));
+    }
+    if !has_vm {
+        let after = now.duration_since(waiting.since).as_secs();
+        return Note::GivenUp(format!("machine {name} was given up {after} s after it became Unknown: its VM is gone"));
     }
     let late = now.duration_since(waiting.announced).as_secs();
     Note::GivenUp(format!("machine {name} was given up {late} s after the announced time"))

@@ -196,6 +196,7 @@ impl Soak {
         let (machine, vm) = self.pick("first").await?;
         self.watcher.print_line(format!("VM {} of machine {} is deleted", vm.id, machine.name_any()))?;
         self.watcher.measured.cloud().delete(&vm.id).await?;
+        self.watcher.deadlines.vm_deleted(machine.name_any());
         self.victims.insert(machine.name_any());
         self.wait_until_unknown(&[machine.name_any()]).await
     }
