@@ -17,7 +17,7 @@ use super::{
     pools,
     process::Slot,
     schedule::Act,
-    set_back::set_back,
+    set_back::{back_up, set_back},
     users,
 };
 use nodewright_e2e_cloud::{KubeletOrder, Vm, VmState};
@@ -62,7 +62,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
         Act::WipeStatus(times) => repeat(*times, move |_| change_all(&server, wipe_status)),
         Act::TakeOwners(times) => repeat(*times, move |_| take_owners(&server)),
         Act::Restore => restore(cluster),
-        Act::SetBack(_) => cluster.backup = (!cluster.has_pods()).then(|| server.back_up()),
+        Act::SetBack(_) => back_up(cluster),
         Act::SizeAhead => size_ahead(&server),
         Act::DropManagedFields => drop(tokio::spawn(drop_managed_fields(server))),
         Act::Crash => cluster.first.crash(),

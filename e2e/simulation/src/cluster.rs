@@ -10,6 +10,7 @@ use super::{
     drains::{Drains, Expectations},
     edits,
     foreign::{judge_foreign, provider_id, seed_bystander, written_node},
+    lost,
     names::{CLASSES, DEPLOYMENTS, FIRST, LEASES, NAMESPACE, SECOND},
     oracles::Oracles,
     pools::has_pool,
@@ -130,6 +131,15 @@ impl SimulatedCluster {
             plane,
             time,
         }
+    }
+
+    /// Whether a manager may not have left the VM of another namespace alone yet: it is an orphan at first.
+    pub(super) fn is_neighbours_vm_new(&self) -> bool {
+        let since = self.oracles.lock().neighbour_since();
+        since.is_some_and(|since| {
+            let since = self.around.adversary.youngest().map_or(since, |youngest| youngest.max(since));
+            since.elapsed() < lost::settled_within()
+        })
     }
 
     pub(super) fn has_pods(&self) -> bool {

@@ -37,10 +37,7 @@ pub fn run(seed: u64) -> Run {
     let count = chance.usize(1..=if is_calm { 8 } else { 12 });
     let troubles = (0..count).flat_map(|_| accompanied(trouble(&mut chance, steps, is_calm), &mut chance));
     let schedule = Schedule(troubles.collect());
-    // Without heartbeats, no controller notices the death of a VM.
-    let is_fatal =
-        |trouble: &Trouble| matches!(trouble, Trouble::At { act: Act::KillVm(_) | Act::SilenceKubelet(..), .. });
-    let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.0.iter().any(is_fatal));
+    let (elects, heartbeats) = (chance.u8(0..3) == 0, schedule.needs_heartbeats());
     let revisions = chance.bool().then(|| chance.u32(0..=1));
     let (quiet, bookmarks) = (false, [None, Some(120), Some(0)][chance.usize(0..3)]);
     let run = Run {
@@ -73,10 +70,9 @@ fn with_set_back(seed: u64, mut run: Run) -> Run {
     if chance.u8(0..SET_BACK_RUNS) != 0 || run.workload.is_some() {
         return run;
     }
-    // Nobody else notices that the VM of a restored machine is gone.
-    run.heartbeats = true;
     let act = Act::SetBack(chance.u32(1..=200));
     run.schedule.0.push(Trouble::At { millis: chance.u64(0..200_000), act });
+    run.heartbeats = true;
     run
 }
 

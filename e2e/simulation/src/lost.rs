@@ -21,6 +21,12 @@ pub(super) fn settings() -> OrphanVmSettings {
     }
 }
 
+/// A VM that no machine of the namespace has is deleted, or left alone, within this time.
+pub(super) fn settled_within() -> Duration {
+    let OrphanVmSettings { period, minimum_age, vanished_pause, .. } = settings();
+    minimum_age + vanished_pause + period * 3
+}
+
 /// The VMs that no machine has.
 #[derive(Default)]
 pub(super) struct LostVms {

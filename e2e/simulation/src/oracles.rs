@@ -63,6 +63,10 @@ pub(super) struct Oracles {
     limited: Limited,
     joins: Joins,
     set_backs: SetBacks,
+    /// The names that had a VM when the store was backed up.
+    lived_before: BTreeSet<String>,
+    /// When the youngest VM of a neighbour was made.
+    neighbour_since: Option<Instant>,
     pub(super) pools: Pools,
     /// Set in runs with pods.
     drains: Option<Drains>,
@@ -137,9 +141,19 @@ impl Oracles {
         self.set_backs.release();
     }
 
-    /// The store was set back.
+    pub(super) fn neighbour_since(&self) -> Option<Instant> {
+        self.neighbour_since
+    }
+
+    /// A backup of the store is made.
+    pub(super) fn backed_up(&mut self) {
+        self.lived_before.clone_from(&self.lived);
+    }
+
+    /// The store was set back. It has forgotten the names that were used since the backup.
     pub(super) fn set_back(&mut self, lost: &Objects, restored: &Objects, cloud: &Memory) {
-        for name in restored.differing_machines(lost) {
+        let forgotten: Vec<_> = self.lived.difference(&self.lived_before).cloned().collect();
+        for name in restored.differing_machines(lost).into_iter().chain(forgotten) {
             self.excuse_force(&name);
         }
         for change in restored.changes_from(lost) {
@@ -445,6 +459,9 @@ impl Oracles {
 
     fn vm_made(&mut self, event: &Event, cloud: &Memory) {
         let name = event.name.as_deref().unwrap_or_default();
+        if name.starts_with(NEIGHBOUR) {
+            self.neighbour_since = Some(Instant::now());
+        }
         if is_foreign(name) {
             return;
         }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{
     cluster::SimulatedCluster,
-    names::{CLASSES, DEPLOYMENTS, MACHINES, NODE_LABELS, NODES, POOL, SETS, is_foreign},
+    names::{BYSTANDER, CLASSES, DEPLOYMENTS, MACHINES, NEIGHBOUR, NODE_LABELS, NODES, POOL, SETS, is_foreign},
 };
 use nodewright_e2e_cloud::VmState;
 
@@ -29,12 +29,18 @@ pub(super) fn difference(cluster: &SimulatedCluster) -> Option<String> {
 }
 
 /// The class that has VMs on record which no machine has, or had until they were deleted. The next list takes them off, if it is
-/// believed: without machines it is only if it is empty.
+/// believed: without machines it is only if it is empty. A neighbour's VM stays on record.
 fn records_vms(cluster: &SimulatedCluster, machines: u64) -> Option<String> {
     let classes = cluster.server().objects(CLASSES);
-    let kinds = [annotations::UNEXPLAINED_VMS, annotations::SWEPT_VMS];
-    let records = |class: &&Arc<Value>| kinds.iter().any(|kind| !class["metadata"]["annotations"][*kind].is_null());
-    let is_believed = machines > 0 || cluster.cloud().vms().is_empty();
+    let mut vms = cluster.cloud().vms();
+    vms.retain(|vm| vm.name != BYSTANDER);
+    let is_neighbours = |id: &str| vms.iter().any(|vm| vm.provider_id == id && vm.name.starts_with(NEIGHBOUR));
+    let records = |class: &&Arc<Value>| {
+        let of = |kind: &str| class["metadata"]["annotations"][kind].as_str()?.parse::<Value>().ok();
+        let recorded = [annotations::UNEXPLAINED_VMS, annotations::SWEPT_VMS].into_iter().filter_map(of);
+        recorded.into_iter().any(|it| it.as_object().is_some_and(|vms| !vms.keys().all(|id| is_neighbours(id))))
+    };
+    let is_believed = machines > 0 || vms.is_empty();
     let class = classes.iter().find(records).filter(|_| is_believed)?;
     Some(format!("class {} has VMs on record that no machine has", name(class)))
 }

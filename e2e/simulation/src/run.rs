@@ -242,6 +242,13 @@ impl Stage {
     }
 
     fn difference(&mut self) -> Option<String> {
+        self.difference_in_state().or_else(|| {
+            let text = "a neighbour's VM has yet to be taken for an orphan, and left alone";
+            self.cluster.is_neighbours_vm_new().then(|| text.to_owned())
+        })
+    }
+
+    fn difference_in_state(&mut self) -> Option<String> {
         let seen = (self.cluster.server().version(), self.cluster.cloud().with(|cloud, _| cloud.memory().last_event));
         match &self.looked {
             Some((before, difference)) if *before == seen => difference.clone(),

@@ -337,6 +337,12 @@ impl Schedule {
         self.acts().iter().any(|(_, act)| matches!(act, Act::LaggingServer(_)))
     }
 
+    /// Whether nobody would notice what happens to VMs if their kubelets sent no heartbeats.
+    pub fn needs_heartbeats(&self) -> bool {
+        let is_fatal = |act: &Act| matches!(act, Act::KillVm(_) | Act::SilenceKubelet(..) | Act::SetBack(_));
+        self.acts().iter().any(|(_, act)| is_fatal(act))
+    }
+
     /// The number of VMs that die or become silent.
     pub fn deaths(&self) -> u32 {
         let is_death = |act: &Act| matches!(act, Act::KillVm(_) | Act::SilenceKubelet(..));

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::{
     cluster::SimulatedCluster,
+    edits::is_owned,
     names::{DEPLOYMENTS, MACHINES, NODES, POOL, SETS},
 };
 
@@ -23,6 +24,15 @@ const RESTART: Duration = Duration::from_secs(3);
 const FOLLOWED: Duration = Duration::from_mins(2);
 /// The extra time for each fault of a single step.
 const EACH: Duration = Duration::from_secs(150);
+
+/// Backs up the store, if it can be restored: machines without an owner would wait for one that a user has yet to create again.
+pub(super) fn back_up(cluster: &mut SimulatedCluster) {
+    let server = cluster.server().clone();
+    let is_complete = server.object(POOL).is_some_and(|pool| !is_deleting(&pool))
+        && [SETS, MACHINES].iter().all(|collection| server.objects(collection).iter().all(|it| is_owned(it)));
+    cluster.backup = (is_complete && !cluster.has_pods()).then(|| server.back_up());
+    cluster.oracles.lock().backed_up();
+}
 
 /// Undoes all writes since the backup. The API server and the control plane's controllers start again, as Kubernetes recommends;
 /// the manager does not. The cloud keeps what it has.

@@ -57,7 +57,7 @@ fn shorter(run: &Run) -> Vec<Run> {
     }
     let simpler = [
         Run { elects: false, ..run.clone() },
-        Run { heartbeats: false, ..run.clone() },
+        Run { heartbeats: run.schedule.needs_heartbeats(), ..run.clone() },
         Run { replicas: run.replicas.saturating_sub(1), ..run.clone() },
         Run { replicas: run.replicas / 2, ..run.clone() },
         Run { workload: None, ..run.clone() },

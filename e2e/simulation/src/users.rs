@@ -146,6 +146,12 @@ fn edit_ledger(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, set: usize) {
     let machines = server.objects(MACHINES);
     let ordinal = |it: &Arc<Value>| it["metadata"]["annotations"][annotations::INDEX].as_str()?.parse::<u32>().ok();
     let Some(last) = machines.iter().filter_map(ordinal).max() else { return };
+    let before = server.object(&path).map(|set| set["metadata"]["annotations"][annotations::LEDGER].clone());
+    let retired =
+        before.as_ref().and_then(Value::as_str).and_then(|text| text.split_once(';')).map(|(_, retired)| retired);
+    // Names that are free again would be used a second time.
+    let retired = retired.into_iter().flat_map(|it| it.split([',', '-'])).filter_map(|it| it.parse().ok());
+    let last = retired.fold(last, u32::max);
     let edited = server.change(&path, |set| {
         let ledger = &mut set["metadata"]["annotations"][annotations::LEDGER];
         let seed = ledger.as_str().and_then(|text| text.split(';').next()).unwrap_or_default().to_owned();
