@@ -120,7 +120,7 @@ impl Wiring {
         self.metrics.register(|registry| registry.register_collector(Box::new(brakes)));
         let frozen = FrozenCollector { stores: manager.stores(), has_target: self.settings.has_target };
         self.metrics.register(|registry| registry.register_collector(Box::new(frozen)));
-        let (namespace, settings) = (self.namespace.clone(), self.settings.clone());
+        let (namespace, settings) = (self.namespace.clone(), Arc::new(self.settings.clone()));
         manager.add_with(MachineController { namespace, settings, driver }, move |call| caller.clone().perform(call));
         if self.settings.has_target {
             let (namespace, grace) = (self.namespace.clone(), self.settings.orphaned_node_grace);

@@ -56,7 +56,7 @@ impl Controller for Share {
         Some((spaces.get(key)?, maps.by_name(SOURCE.0, SOURCE.1), maps.by_name(&key.name, SOURCE.1)))
     }
 
-    fn plan(&self, _: &Context<'_, Never>, (space, source, copy): &Self::Snapshot) -> Plan<Never> {
+    fn plan(_: &Context<'_, Never>, (space, source, copy): &Self::Snapshot) -> Plan<Never> {
         let (space, name, mut plan) = (space.as_ref(), space.name_any(), Plan::idle());
         let is_wanted = space.labels().get("share").is_some_and(|share| share == "true");
         let is_shared = is_wanted && space.meta().deletion_timestamp.is_none() && name != SOURCE.0;

@@ -28,7 +28,7 @@ use crate::{
 /// * The runtime calls `plan` only while this process may write.
 ///
 /// # Assumptions (the controller's part)
-/// * `snapshot` only reads the caches. `plan` is total and depends on its arguments alone.
+/// * `snapshot` only reads the caches and the controller's settings. `plan` is total and depends on its arguments alone.
 /// * After a plan has been executed, and with no effect in progress, the next plan is empty.
 /// * After a crash between any two steps, the next plan continues from there.
 pub trait Controller: Send + Sync + Sized + 'static {
@@ -66,8 +66,9 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn children(&self, _world: &Self::Snapshot) -> usize {
         0
     }
-    /// Decides what to do for the object.
-    fn plan(&self, context: &Context<'_, Self::Effect>, snapshot: &Self::Snapshot) -> Plan<Self::Effect>;
+    /// Decides what to do for the object. Without `self`: a plan cannot ask for what changes while it is made. Settings, and what
+    /// else is live, are values in the snapshot.
+    fn plan(context: &Context<'_, Self::Effect>, snapshot: &Self::Snapshot) -> Plan<Self::Effect>;
 }
 
 /// What one controller watches.

@@ -42,7 +42,7 @@ impl Controller for Evicting {
         stores.of::<Pod>(HOME).get(key)
     }
 
-    fn plan(&self, _: &Context<'_, Never>, pod: &Arc<Pod>) -> Plan<Never> {
+    fn plan(_: &Context<'_, Never>, pod: &Arc<Pod>) -> Plan<Never> {
         let mut plan = Plan::idle();
         if label(pod.as_ref(), "evict").is_some() {
             plan.then("it has the label", Step::Evict(Target::of(HOME, pod.as_ref())));

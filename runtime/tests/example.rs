@@ -17,7 +17,7 @@ fn plan(name: &str, stores: Stores) -> String {
     let snapshot = share::Share.snapshot(&stores, &ObjectRef::new(share::HOME, "", name)).unwrap();
     let (now, outcomes) = ("2026-06-01T12:00:00Z".parse().unwrap(), Outcomes::default());
     let moment = Context::new(now, &outcomes);
-    share::Share.plan(&moment, &snapshot).to_string()
+    share::Share::plan(&moment, &snapshot).to_string()
 }
 
 fn map(namespace: &str) -> ObjectBuilder<ConfigMap> {

@@ -73,7 +73,7 @@ impl Controller for Finder {
         Some(Snapshot { map, secrets })
     }
 
-    fn plan(&self, _: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    fn plan(_: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         let (mut plan, mut found) = (Plan::idle(), vec![]);
         for (key, secret) in &snapshot.secrets {
             plan.scoped_watch(ScopedWatch::named::<Secret>(key, FIELDS));

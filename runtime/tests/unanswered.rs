@@ -62,7 +62,7 @@ impl Controller for Companion {
         Some((pod, stores.of::<ConfigMap>(FAR).by_name(&key.namespace, &key.name)))
     }
 
-    fn plan(&self, context: &Context<'_, Never>, (pod, map): &Self::Snapshot) -> Plan<Never> {
+    fn plan(context: &Context<'_, Never>, (pod, map): &Self::Snapshot) -> Plan<Never> {
         let mut plan = Plan::idle();
         if let Some(failure) = context.failure {
             let status = Told { status: json!({"message": failure.to_string()}) };

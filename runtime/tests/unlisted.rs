@@ -34,7 +34,7 @@ struct Counter(Arc<AtomicUsize>);
 impl Controller for Counter {
     const NAME: &'static str = "counter";
     type Primary = Pod;
-    type Snapshot = ();
+    type Snapshot = Arc<AtomicUsize>;
     type Effect = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -43,17 +43,17 @@ impl Controller for Counter {
         on.kind::<Secret>(HOME, "default");
     }
 
-    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<()> {
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Arc<AtomicUsize>> {
         let (_, _) = (stores.of::<ConfigMap>(FAR), stores.of::<Secret>(HOME));
-        stores.of::<Pod>(HOME).get(key).map(drop)
+        stores.of::<Pod>(HOME).get(key).map(|_| self.0.clone())
     }
 
     fn plans_unlisted(&self, _: &Pod, cluster: Cluster) -> bool {
         cluster == FAR
     }
 
-    fn plan(&self, _: &Context<'_, Never>, (): &()) -> Plan<Never> {
-        self.0.fetch_add(1, Ordering::Relaxed);
+    fn plan(_: &Context<'_, Never>, plans: &Arc<AtomicUsize>) -> Plan<Never> {
+        plans.fetch_add(1, Ordering::Relaxed);
         Plan::idle()
     }
 }

@@ -76,11 +76,11 @@ impl Controller for ControllerConfigController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key)
+        Snapshot::take(stores, key, self.templates.clone())
     }
 
-    fn plan(&self, context: &Context<'_, Generate>, snapshot: &Snapshot) -> Plan<Generate> {
-        reconcile::plan(self.templates.as_ref(), context, snapshot)
+    fn plan(context: &Context<'_, Generate>, snapshot: &Snapshot) -> Plan<Generate> {
+        reconcile::plan(context, snapshot)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The plan of a ControllerConfig.
 
-use std::{collections::BTreeSet, path::Path, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::SignedDuration;
 use nodewright_api::{
@@ -30,11 +30,7 @@ use crate::shared::{
 /// How old what was read of the folder may be.
 const PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
-pub(super) fn plan(
-    templates: Option<&Arc<Path>>,
-    context: &Context<'_, Generate>,
-    snapshot: &Snapshot,
-) -> Plan<Generate> {
+pub(super) fn plan(context: &Context<'_, Generate>, snapshot: &Snapshot) -> Plan<Generate> {
     let mut plan = Plan::idle();
     plan.scoped_watch(Operator::watch());
     if name(snapshot.object.as_ref()) != CONTROLLER_CONFIG || snapshot.operator.holds_up(context, &mut plan) {
@@ -50,7 +46,7 @@ pub(super) fn plan(
         status::of(context, snapshot, &State::Failing(field::summary(&errors))).add_to(&mut plan);
         return plan;
     }
-    let Some(folder) = templates else {
+    let Some(folder) = &snapshot.templates else {
         status::of(
             context,
             snapshot,

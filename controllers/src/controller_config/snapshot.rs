@@ -1,6 +1,6 @@
 //! The snapshot of a ControllerConfig.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use nodewright_api::{
     machine_config::{ControllerConfig, MachineConfig, MachineConfigPool},
@@ -28,10 +28,12 @@ pub struct Snapshot {
     pub(super) owned: Vec<Arc<CachedConfig>>,
     /// Who needs what was generated.
     pub(super) needed: Option<String>,
+    /// The folder of the templates. Without one nothing is generated.
+    pub(super) templates: Option<Arc<Path>>,
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, templates: Option<Arc<Path>>) -> Option<Self> {
         let object = stores.of::<ControllerConfig>(TARGET).get(key)?;
         let configs = stores.of::<CachedConfig>(TARGET);
         let mut owned = configs.owned_by(uid(object.as_ref()));
@@ -47,6 +49,7 @@ impl Snapshot {
             needed: needed(stores, &object, &owned),
             owned,
             object,
+            templates,
         })
     }
 }

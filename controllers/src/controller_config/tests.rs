@@ -117,7 +117,7 @@ impl World {
         let name = self.object.metadata.name.as_deref().unwrap();
         let snapshot = controller.snapshot(&self.stores(), &target_ref(name)).unwrap();
         let context = Context { failure: self.failure.as_ref(), ..Context::new(self.now, &self.outcomes) };
-        controller.plan(&context, &snapshot)
+        ControllerConfigController::plan(&context, &snapshot)
     }
 
     /// Plans and acts until nothing is left to do, as an API server would; says what was done.

@@ -86,7 +86,7 @@ impl Controller for KubeletConfigController {
         if snapshot.is_generating() { RENDERED_ONCE_A_SECOND } else { 0 }
     }
 
-    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         reconcile::plan(context, snapshot)
     }
 }

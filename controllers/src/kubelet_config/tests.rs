@@ -94,7 +94,7 @@ impl World {
         let snapshot = controller.snapshot(&self.stores(), &target_ref(name)).unwrap();
         let outcomes = Outcomes::default();
         let now: Timestamp = NOW.parse().unwrap();
-        controller.plan(&Context::new(now, &outcomes), &snapshot)
+        KubeletConfigController::plan(&Context::new(now, &outcomes), &snapshot)
     }
 
     /// Does what the plan of an object says, as an API server would.

@@ -2,14 +2,18 @@
 
 use jiff::{SignedDuration, Timestamp, TimestampArithmetic};
 use nodewright_api::Machine;
-use nodewright_driver::Driver;
 use nodewright_runtime::{
     events::Event,
     plan::{Context, Failure, Plan, Planned, Step, reference},
     scoped_watch::ScopedWatch,
 };
 
-use super::{calls::Call, settings::Settings, snapshot::Snapshot, status::StatusDraft};
+use super::{
+    calls::Call,
+    settings::Settings,
+    snapshot::{DriverProperties, Snapshot},
+    status::StatusDraft,
+};
 
 /// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
 pub(super) const WORTH_TELLING: SignedDuration = SignedDuration::from_secs(30);
@@ -26,8 +30,7 @@ pub(super) struct Scope<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) context: &'a Context<'a, Call>,
     pub(super) settings: &'a Settings,
-    /// For its deadlines. A decision never calls it.
-    pub(super) driver: &'a dyn Driver,
+    pub(super) driver: DriverProperties,
 }
 
 impl<'a> Scope<'a> {

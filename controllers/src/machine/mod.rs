@@ -80,7 +80,7 @@ pub struct MachineController {
     /// The namespace of the custom resources.
     pub namespace: String,
     /// Timeouts and periods.
-    pub settings: Settings,
+    pub settings: Arc<Settings>,
     /// The provider, for its deadlines.
     pub driver: Arc<dyn Driver>,
 }
@@ -140,7 +140,7 @@ impl Controller for MachineController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.driver.name(), &self.settings)
+        Snapshot::take(stores, key, self.driver.as_ref(), self.settings.clone())
     }
 
     fn goes_on_without(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
@@ -152,15 +152,9 @@ impl Controller for MachineController {
         cluster == TARGET
     }
 
-    fn plan(&self, context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
-        let scope = Scope {
-            machine: &snapshot.machine,
-            snapshot,
-            context,
-            settings: &self.settings,
-            driver: self.driver.as_ref(),
-        };
-        reconcile::plan(&scope)
+    fn plan(context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
+        let settings = &snapshot.settings;
+        reconcile::plan(&Scope { machine: &snapshot.machine, snapshot, context, settings, driver: snapshot.driver })
     }
 }
 

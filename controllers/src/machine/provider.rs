@@ -83,7 +83,7 @@ impl<'a> Provider<'a> {
             deleting: machine.is_deleting(),
             origin: origin(scope.snapshot),
             token_lifetime: scope.settings.creation_timeout_of(machine),
-            deadline: scope.driver.deadline(),
+            deadline: scope.driver.deadline,
             pool: scope.snapshot.pool().into(),
             limits: scope.settings.limits,
             traceparent: trace::current(machine),

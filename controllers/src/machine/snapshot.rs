@@ -1,12 +1,12 @@
 //! What the decisions about a Machine may see, taken from the caches at one moment.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use nodewright_api::{
     ClassIdentity, Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels,
     reasons::unreadable as reasons,
 };
-use nodewright_driver::Class;
+use nodewright_driver::{Class, Driver};
 use nodewright_runtime::{
     cache::{Lookup, Store, Stores, Unreadable},
     object::{ObjectRef, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
@@ -55,6 +55,32 @@ pub struct Snapshot {
     pub pool: Pool,
     /// What the drain of its Node sees, once it is being deleted.
     pub(crate) drain: View,
+    pub settings: Arc<Settings>,
+    pub driver: DriverProperties,
+}
+
+/// What plans depend on of the driver, as it was when the snapshot was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverProperties {
+    /// The deadline of a call.
+    pub deadline: Duration,
+    /// How long a new VM may be missing in answers.
+    pub consistency: Duration,
+    /// The pause between two questions whether a VM is gone.
+    pub poll: Duration,
+    /// Whether VMs keep the token of their creation.
+    pub stores_owner: bool,
+}
+
+impl DriverProperties {
+    pub(super) fn of(driver: &dyn Driver) -> Self {
+        Self {
+            deadline: driver.deadline(),
+            consistency: driver.consistency(),
+            poll: driver.poll(),
+            stores_owner: driver.stores_owner(),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -68,8 +94,9 @@ pub enum Owner {
 }
 
 impl Snapshot {
-    /// `provider` is the one whose classes this controller handles.
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, provider: &str, settings: &Settings) -> Option<Self> {
+    /// `driver` is that of the provider whose classes this controller handles.
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver, settings: Arc<Settings>) -> Option<Self> {
+        let provider = driver.name();
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes_listed = stores.is_listed::<Node>(TARGET);
         let nodes = Some(stores.of::<Node>(TARGET)).filter(|_| nodes_listed);
@@ -88,8 +115,8 @@ impl Snapshot {
         let lost_node = !is_deleting(machine.as_ref()) && node.as_deref().is_some_and(is_deleting);
         let pool = match &owner {
             _ if !may_be_replaced(&machine) && !lost_node => Pool::default(),
-            Owner::Set(set) => Pool::take(stores, set, settings),
-            Owner::None | Owner::Gone => Pool::take_without_set(stores, &machine, settings),
+            Owner::Set(set) => Pool::take(stores, set, &settings),
+            Owner::None | Owner::Gone => Pool::take_without_set(stores, &machine, &settings),
             Owner::Unreadable(_) => Pool::default(),
         };
         let found = stores.of::<MachineClass>(CONTROL).by_name(namespace(machine.as_ref()), machine.class_name());
@@ -115,6 +142,8 @@ impl Snapshot {
             drain,
             machine_class: machine_class.clone(),
             machine,
+            settings,
+            driver: DriverProperties::of(driver),
         })
     }
 

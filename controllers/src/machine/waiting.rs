@@ -72,7 +72,7 @@ fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan<Call>) -> (Option<&'a Wait>, Opt
 fn kept_for_another(scope: &Scope<'_>, known: &NodeCondition) -> Option<Timestamp> {
     let told = known.last_transition_time.as_ref().filter(|_| known.reason.as_deref() == Some(CALLING))?.0;
     let is_own = scope.context.status_written.is_some_and(|written| written >= told);
-    scope.pause_end(told, scope.driver.deadline()).filter(|_| !is_own)
+    scope.pause_end(told, scope.driver.deadline).filter(|_| !is_own)
 }
 
 /// Since when the wait lasts. That for an answer begins with the call.

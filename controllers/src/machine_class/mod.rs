@@ -79,11 +79,11 @@ impl Controller for MachineClassController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.driver.as_ref())
+        Snapshot::take(stores, key, self.driver.as_ref(), self.full_schema.get())
     }
 
-    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(self.full_schema.get(), context, snapshot)
+    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        reconcile::plan(context, snapshot)
     }
 }
 

@@ -28,7 +28,7 @@ const INVALID: &str = "InvalidProviderSpec";
 /// The pause until the driver is asked again about a class of which it has said nothing.
 const UNJUDGED: SignedDuration = SignedDuration::from_secs(5);
 
-pub(super) fn plan(full_schema: bool, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
     let mut plan = Plan::idle();
     plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
     let class = snapshot.class.as_ref();
@@ -69,11 +69,11 @@ pub(super) fn plan(full_schema: bool, context: &Context<'_, Never>, snapshot: &S
     }
     if let Some(secret) = snapshot.secrets.iter().find(|secret| matches!(secret.found, Lookup::Pending)) {
         plan.wait(class_secrets::PENDING, format!("Secret {} has yet to be read", secret.key));
-    } else if full_schema {
+    } else if snapshot.full_schema {
         write(context, snapshot).add_to(&mut plan);
     }
     // Only a status could tell what is missing. Without one, as with machine-controller-manager's CRDs, an event does.
-    if !full_schema && snapshot.machines > 0 {
+    if !snapshot.full_schema && snapshot.machines > 0 {
         let missing = snapshot.secrets.iter().filter(|secret| matches!(secret.found, Lookup::Missing));
         let events =
             missing.map(|secret| format!("Secret {} does not exist, or is not of type Opaque: create it", secret.key));

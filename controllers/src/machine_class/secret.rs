@@ -66,7 +66,7 @@ impl Controller for MachineClassSecretController {
         Some(SecretSnapshot { secret, users: users(stores, key).len(), unreadable })
     }
 
-    fn plan(&self, _: &Context<'_, Never>, snapshot: &SecretSnapshot) -> Plan<Never> {
+    fn plan(_: &Context<'_, Never>, snapshot: &SecretSnapshot) -> Plan<Never> {
         let mut plan = Plan::idle();
         let secret = snapshot.secret.as_ref();
         let is_held = has_finalizer(secret, finalizers::MACHINE_CONTROLLER);

@@ -32,6 +32,8 @@ pub struct Snapshot {
     /// The fields by which its VMs are found; none if no VM can be created.
     pub identity: Vec<String>,
     pub scoped_watches: Vec<ScopedWatch>,
+    /// Whether the served schema is ours, with a status.
+    pub full_schema: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ pub struct NamedSecret {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver, full_schema: bool) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let class_key = object_key(&key.namespace, &key.name);
         let machines = stores.of::<Machine>(CONTROL);
@@ -61,7 +63,7 @@ impl Snapshot {
         let machines = machines.count(MACHINES_BY_CLASS, &class_key);
         let scoped_watches = class_secrets::scoped_watches(&class);
         let (problems, identity) = (problems(driver, &class), identity(driver, &class));
-        Some(Self { class, machines, is_used, unreadable, secrets, problems, identity, scoped_watches })
+        Some(Self { class, machines, is_used, unreadable, secrets, problems, identity, scoped_watches, full_schema })
     }
 
     /// Whether the Secrets exist, and none has user data: no VM is created.

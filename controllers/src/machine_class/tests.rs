@@ -162,7 +162,7 @@ impl Held {
         let snapshot = controller.snapshot(stores, &ObjectRef::new(CONTROL, "default", name)).unwrap();
         let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
         let moment = Context::new(now, &outcomes);
-        controller.plan(&moment, &snapshot)
+        C::plan(&moment, &snapshot)
     }
 }
 

@@ -122,15 +122,15 @@ impl Controller for MachineConfigPoolController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, &self.renderer, self.settings.extensions.as_deref())
+        Snapshot::take(stores, key, &self.renderer, &self.settings)
     }
 
     fn children(&self, snapshot: &Snapshot) -> usize {
         if snapshot.is_rendered() { RENDERED_ONCE_A_SECOND } else { 0 }
     }
 
-    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(&self.settings, context, snapshot)
+    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        reconcile::plan(context, snapshot)
     }
 }
 

@@ -17,7 +17,6 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    Settings,
     decision::{Decision, QUIET_PERIOD, SETTLING, decide, source, wish},
     garbage,
     snapshot::{Rendering, Snapshot},
@@ -29,7 +28,7 @@ use crate::shared::{
     patch::{same_version, set},
 };
 
-pub(super) fn plan(settings: &Settings, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
     let mut plan = Plan::idle();
     plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
     if is_deleting(snapshot.pool.as_ref()) {
@@ -50,7 +49,7 @@ pub(super) fn plan(settings: &Settings, context: &Context<'_, Never>, snapshot: 
         _ => plan.notes.get_or_insert_default().extend(decision.wanted().map(|name| wish(name).into())),
     }
     plan.stage(prepare(&decision, snapshot));
-    let garbage = garbage::collect(snapshot, decision.wanted(), settings.rendered_retention, context.now);
+    let garbage = garbage::collect(snapshot, decision.wanted(), snapshot.rendered_retention, context.now);
     plan.append(garbage);
     // It makes another generation, of which the next plan writes the status.
     if let Some(step) = target(&decision, snapshot) {

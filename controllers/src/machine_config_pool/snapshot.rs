@@ -1,6 +1,6 @@
 //! The snapshot of a MachineConfigPool.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use nodewright_api::{
     annotations::RENDER_INPUTS,
@@ -19,6 +19,7 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
+use super::Settings;
 use crate::shared::{
     TARGET,
     conditions::holding,
@@ -56,6 +57,8 @@ pub struct Snapshot {
     /// Why it is unknown what is in use.
     pub(super) unknown_use: Option<String>,
     pub(super) scoped_watches: Vec<ScopedWatch>,
+    /// How long a rendered MachineConfig that nothing names is kept.
+    pub(super) rendered_retention: Duration,
 }
 
 /// What the pool selects, and what that renders to.
@@ -76,12 +79,7 @@ pub(super) enum Rendering {
 }
 
 impl Snapshot {
-    pub(super) fn take(
-        stores: &Stores,
-        key: &ObjectRef,
-        renderer: &Renderer,
-        extensions: Option<&[String]>,
-    ) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, renderer: &Renderer, settings: &Settings) -> Option<Self> {
         let Some(pool) = stores.of::<MachineConfigPool>(TARGET).get(key) else {
             renderer.forget(&key.name);
             return None;
@@ -92,7 +90,8 @@ impl Snapshot {
         let owned = owned(stores, &pool);
         let target_name = target_name(&pool);
         let present = by_name(target_name.as_deref());
-        let rendering = rendering(stores, renderer, &pool, &selected, &owned, present.as_ref(), extensions);
+        let rendering =
+            rendering(stores, renderer, &pool, &selected, &owned, present.as_ref(), settings.extensions.as_deref());
         let wanted = match &rendering {
             Rendering::Done(outcome, _) => outcome.as_ref().as_ref().ok().map(|wanted| wanted.name.as_str()),
             Rendering::Former(name) => Some(name.as_str()),
@@ -133,6 +132,7 @@ impl Snapshot {
             scoped_watches,
             target_name,
             pool,
+            rendered_retention: settings.rendered_retention,
         })
     }
 }

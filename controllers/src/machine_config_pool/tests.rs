@@ -161,7 +161,7 @@ impl World {
         let outcomes = Outcomes::default();
         let memory = Context { status_written: self.status_written, ..Context::new(self.now, &outcomes) };
         let context = Context { waits: &self.waits, notes: &self.notes, ..memory };
-        self.controller.plan(&context, &snapshot)
+        MachineConfigPoolController::plan(&context, &snapshot)
     }
 
     /// Does what a plan says, as an API server would.

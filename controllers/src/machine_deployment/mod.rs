@@ -50,7 +50,7 @@ use nodewright_runtime::{
 };
 
 pub use self::nodes::RolloutNodeController;
-use self::snapshot::Snapshot;
+use self::snapshot::{DeploymentSettings, Snapshot};
 use crate::shared::{
     CONTROL,
     fleet::FleetSettings,
@@ -104,15 +104,16 @@ impl Controller for MachineDeploymentController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key)
+        let settings = DeploymentSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() };
+        Snapshot::take(stores, key, settings)
     }
 
     fn children(&self, snapshot: &Snapshot) -> usize {
         snapshot.machines().count()
     }
 
-    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(context, snapshot, self)
+    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        reconcile::plan(context, snapshot)
     }
 }
 

@@ -46,14 +46,16 @@ pub struct Snapshot {
     /// Whether the Node belongs to a former template whose Machines are being replaced; `None` if nobody may say.
     is_old: Option<bool>,
     is_preserved: bool,
+    /// Whether the cluster autoscaler is kept from removing Nodes of former templates.
+    annotates: bool,
 }
 
 impl Snapshot {
-    fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
-        Some(Self::of(stores, stores.of::<Node>(TARGET).get(key)?))
+    fn take(stores: &Stores, key: &ObjectRef, annotates: bool) -> Option<Self> {
+        Some(Self::of(stores, stores.of::<Node>(TARGET).get(key)?, annotates))
     }
 
-    fn of(stores: &Stores, node: Arc<Node>) -> Self {
+    fn of(stores: &Stores, node: Arc<Node>, annotates: bool) -> Self {
         let mut machines = stores.of::<Machine>(CONTROL).by(MACHINE_BY_NODE, name(node.as_ref()));
         machines.retain(|machine| is_node_of(machine, &node));
         let machine = machines.pop().filter(|_| machines.is_empty());
@@ -61,13 +63,13 @@ impl Snapshot {
         let is_old = machine.as_deref().map(|machine| is_old(stores, machine));
         let status = machine.as_ref().and_then(|machine| machine.status.as_ref());
         let is_preserved = status.is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
-        Self { node, is_old, is_preserved }
+        Self { node, is_old, is_preserved, annotates }
     }
 
-    fn patch(&self, annotates: bool) -> Patch {
+    fn patch(&self) -> Patch {
         match self.is_old {
             None => Patch(vec![]),
-            Some(true) => mark(&self.node, annotates),
+            Some(true) => mark(&self.node, self.annotates),
             Some(false) => unmark(&self.node, self.is_preserved),
         }
     }
@@ -95,7 +97,7 @@ impl Controller for RolloutNodeController {
         let due = move |stores: &Stores, node: Arc<Node>, wake: &mut dyn FnMut(ObjectRef)| {
             let key = ObjectRef::of(TARGET, node.as_ref());
             // Kubelets change their Nodes frequently: only those that need a change are planned.
-            if !Snapshot::of(stores, node).patch(annotates).0.is_empty() {
+            if !Snapshot::of(stores, node, annotates).patch().0.is_empty() {
                 wake(key);
             }
         };
@@ -138,16 +140,16 @@ impl Controller for RolloutNodeController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key)
+        Snapshot::take(stores, key, self.annotates)
     }
 
-    fn plan(&self, _context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    fn plan(_context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         let why = match snapshot.is_old {
             Some(true) => "a rollout replaces the machine of the node",
             _ => "no rollout replaces the machine of the node",
         };
         let mut plan = Plan::idle();
-        plan.then(why, Step::edit(TARGET, snapshot.node.as_ref(), snapshot.patch(self.annotates)));
+        plan.then(why, Step::edit(TARGET, snapshot.node.as_ref(), snapshot.patch()));
         plan
     }
 }

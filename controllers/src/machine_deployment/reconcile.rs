@@ -23,7 +23,6 @@ use nodewright_runtime::{
 };
 
 use super::{
-    MachineDeploymentController,
     blockers::given_up_at,
     requests::{marks, roll_back},
     rollout::Goal,
@@ -40,15 +39,10 @@ use crate::shared::{
     membership::{ORPHAN_FINALIZER, matches, release},
 };
 
-pub(super) fn plan(
-    context: &Context<'_, Never>,
-    snapshot: &Snapshot,
-    controller: &MachineDeploymentController,
-) -> Plan<Never> {
-    let snapshot = &*snapshot.at(context.now, &controller.fleet);
+pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    let snapshot = &*snapshot.at(context.now);
     let deployment = snapshot.deployment.as_ref();
-    let full_schema = controller.full_schema.get();
-    let scope = Scope { context, snapshot, deployment, goal: goal(deployment), full_schema };
+    let scope = Scope { context, snapshot, deployment, goal: goal(deployment) };
     let mut plan = if deployment.is_deleting() {
         finalize(&scope)
     } else if !has_finalizer(deployment, finalizers::MACHINE_CONTROLLER_MANAGER) {

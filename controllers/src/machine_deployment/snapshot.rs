@@ -35,6 +35,15 @@ pub struct Snapshot {
     pub namesake: Option<Arc<MachineSet>>,
     /// Whether the API server of the target cluster answers; `None` in a process that asks it nothing.
     pub target: Option<bool>,
+    pub settings: DeploymentSettings,
+}
+
+/// What plans depend on besides, as it was when the snapshot was taken.
+#[derive(Clone, Debug)]
+pub struct DeploymentSettings {
+    pub fleet: FleetSettings,
+    /// Whether the served schema is ours, with `status.selector`.
+    pub full_schema: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -54,11 +63,10 @@ pub(super) struct Scope<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) deployment: &'a MachineDeployment,
     pub(super) goal: Goal,
-    pub(super) full_schema: bool,
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: DeploymentSettings) -> Option<Self> {
         let deployment = stores.of::<MachineDeployment>(CONTROL).get(key)?;
         let store = stores.of::<MachineSet>(CONTROL);
         let machines = stores.of::<Machine>(CONTROL);
@@ -81,11 +89,12 @@ impl Snapshot {
         unreadable.retain(|set| may_be_owned(deployment.as_ref(), deployment.spec.selector.as_ref(), set));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
         let target = stores.contact(TARGET);
-        Some(Self { sets: sets.collect(), orphans, unreadable, namesake, target, deployment })
+        Some(Self { sets: sets.collect(), orphans, unreadable, namesake, target, deployment, settings })
     }
 
     /// The same, where Machines are available only after the deployment's `minReadySeconds`.
-    pub(super) fn at(&self, now: Timestamp, settings: &FleetSettings) -> Cow<'_, Self> {
+    pub(super) fn at(&self, now: Timestamp) -> Cow<'_, Self> {
+        let settings = &self.settings.fleet;
         if !settings.honor_min_ready_seconds {
             return Cow::Borrowed(self);
         }

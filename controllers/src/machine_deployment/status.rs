@@ -60,7 +60,11 @@ pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> Status {
         unavailable_replicas: i32::try_from(wanted - i64::from(available)).unwrap_or(i32::MAX).max(0),
         preserved_failed_replicas: count(machines().filter(|machine| is_preserved_failed(machine))),
         collision_count: input.collisions.or(before.collision_count),
-        selector: if scope.full_schema { selector::to_text(deployment.spec.selector.as_ref()) } else { String::new() },
+        selector: if scope.snapshot.settings.full_schema {
+            selector::to_text(deployment.spec.selector.as_ref())
+        } else {
+            String::new()
+        },
         observed_generation: deployment.metadata.generation.unwrap_or_default(),
         failed_machines: failed.listed.clone(),
         ..Status::default()

@@ -38,7 +38,7 @@ use nodewright_runtime::{
 };
 
 pub(crate) use self::metrics::register as register_metrics;
-use self::snapshot::{Snapshot, deployment_of, is_ahead, wish};
+use self::snapshot::{SetSettings, Snapshot, deployment_of, is_ahead, wish};
 use crate::shared::{
     CONTROL,
     fleet::FleetSettings,
@@ -87,7 +87,7 @@ impl Controller for MachineSetController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key)
+        Snapshot::take(stores, key, SetSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() })
     }
 
     fn is_outdated(&self, stores: &Stores, snapshot: &Snapshot) -> bool {
@@ -101,8 +101,8 @@ impl Controller for MachineSetController {
         snapshot.machines.len()
     }
 
-    fn plan(&self, context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(context, snapshot, self)
+    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        reconcile::plan(context, snapshot)
     }
 }
 

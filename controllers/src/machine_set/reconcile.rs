@@ -16,7 +16,6 @@ use nodewright_runtime::{
 };
 
 use super::{
-    MachineSetController,
     ceiling::{Ceiling, ceiling},
     notes::SetNotes,
     overshoot,
@@ -35,11 +34,8 @@ use crate::shared::{
     status_writer::StatusWrite,
 };
 
-pub(super) fn plan(
-    context: &Context<'_, Never>,
-    snapshot: &Snapshot,
-    controller: &MachineSetController,
-) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    let fleet = &snapshot.settings.fleet;
     let set = snapshot.set.as_ref();
     let mut plan = Plan::idle();
     plan.traceparent = TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT);
@@ -53,12 +49,12 @@ pub(super) fn plan(
         Some(Ok(ledger)) if ledger.is_used_up() && !is_deleting(set) => {
             plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set)));
         }
-        Some(Ok(ledger)) => plan.append(reconcile(context, &Members::of(snapshot, &ledger), &controller.fleet)),
+        Some(Ok(ledger)) => plan.append(reconcile(context, &Members::of(snapshot, &ledger), fleet)),
         // No action: without the ledger a retired name could be used again.
         Some(Err(_)) => plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set))),
         None if snapshot.machines.is_empty() && snapshot.unreadable.is_empty() && is_deleting(set) => {
             let ledger = Ledger::seeded(uid(set));
-            plan.append(reconcile(context, &Members::of(snapshot, &ledger), &controller.fleet));
+            plan.append(reconcile(context, &Members::of(snapshot, &ledger), fleet));
         }
         None => {
             let ledger = SetNotes::of(set, &Ledger::seeded(uid(set)));
@@ -69,11 +65,11 @@ pub(super) fn plan(
     plan.events.extend(refusal(set, context.failure));
     // The status is written with the version that was read, so not in one plan with another write of the set.
     if plan.steps().any(|planned| writes(&planned.step, set)) {
-        return status_between(context, snapshot, controller, plan);
+        return status_between(context, snapshot, plan);
     }
-    let rule = Availability::new(context.now, set.spec.min_ready_seconds, &controller.fleet);
+    let rule = Availability::new(context.now, set.spec.min_ready_seconds, fleet);
     plan.wake = plan.wake.into_iter().chain(rule.next(snapshot.machines.iter().map(AsRef::as_ref))).min();
-    match write(context, snapshot, controller) {
+    match write(context, snapshot) {
         // The status reports that a step was refused. It comes first: if that step is refused again, later steps are skipped.
         StatusWrite::Now(status) if context.failure.is_some() => plan.stages.insert(0, vec![*status]),
         other => other.add_to(&mut plan),
@@ -87,15 +83,10 @@ const STATUS_WAITS: SignedDuration = SignedDuration::from_secs(5);
 const STATUS_WAITING: &str = "each plan writes the set, and not its status";
 
 /// The status, if it has waited for other writes of the set for too long; else these.
-fn status_between(
-    context: &Context<'_, Never>,
-    snapshot: &Snapshot,
-    controller: &MachineSetController,
-    mut writes: Plan<Never>,
-) -> Plan<Never> {
+fn status_between(context: &Context<'_, Never>, snapshot: &Snapshot, mut writes: Plan<Never>) -> Plan<Never> {
     let since = context.noted(STATUS_WAITING).unwrap_or(context.now);
     if since.saturating_add(STATUS_WAITS).is_ok_and(|due| due <= context.now)
-        && let StatusWrite::Now(status) = write(context, snapshot, controller)
+        && let StatusWrite::Now(status) = write(context, snapshot)
     {
         let mut plan =
             Plan { traceparent: writes.traceparent, notes: Some(writes.notes.unwrap_or_default()), ..Plan::idle() };

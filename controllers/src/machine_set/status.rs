@@ -15,7 +15,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    MachineSetController, Snapshot,
+    SetSettings, Snapshot,
     ceiling::{ceiling, lacking},
     overshoot::frozen_text,
     retired,
@@ -28,13 +28,9 @@ use crate::shared::{
     status_writer::{FailedMachines, Health, StatusWrite, Urgency, count, unknown, write_status},
 };
 
-pub(super) fn write(
-    context: &Context<'_, Never>,
-    snapshot: &Snapshot,
-    controller: &MachineSetController,
-) -> StatusWrite<Never> {
+pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot) -> StatusWrite<Never> {
     let set = snapshot.set.as_ref();
-    let wanted = status(context, snapshot, controller);
+    let wanted = status(context, snapshot);
     let is_settled = wanted.replicas == set.spec.replicas && wanted.available_replicas == wanted.replicas;
     let before = health(&set.status.clone().unwrap_or_default());
     let urgency = if is_settled || wanted.replicas == 0 {
@@ -47,12 +43,13 @@ pub(super) fn write(
     write_status(context, set, wanted, urgency)
 }
 
-fn status(context: &Context<'_, Never>, snapshot: &Snapshot, controller: &MachineSetController) -> MachineSetStatus {
+fn status(context: &Context<'_, Never>, snapshot: &Snapshot) -> MachineSetStatus {
+    let SetSettings { fleet, full_schema } = &snapshot.settings;
     let set = snapshot.set.as_ref();
     let before = set.status.clone().unwrap_or_default();
     let machines = || snapshot.machines.iter().map(AsRef::as_ref);
     let live = || machines().filter(|machine| !is_deleting(*machine));
-    let rule = Availability::new(context.now, set.spec.min_ready_seconds, &controller.fleet);
+    let rule = Availability::new(context.now, set.spec.min_ready_seconds, fleet);
     let failed = FailedMachines::of(live().map(|machine| (machine, set)));
     MachineSetStatus {
         replicas: count(machines()),
@@ -60,13 +57,9 @@ fn status(context: &Context<'_, Never>, snapshot: &Snapshot, controller: &Machin
         ready_replicas: count(live().filter(|machine| is_ready(machine))),
         available_replicas: count(live().filter(|machine| rule.is_available(machine))),
         observed_generation: set.metadata.generation.unwrap_or_default(),
-        conditions: conditions(context, snapshot, &before, &failed, &controller.fleet),
+        conditions: conditions(context, snapshot, &before, &failed, fleet),
         failed_machines: failed.listed,
-        selector: if controller.full_schema.get() {
-            selector::to_text(set.spec.selector.as_ref())
-        } else {
-            String::new()
-        },
+        selector: if *full_schema { selector::to_text(set.spec.selector.as_ref()) } else { String::new() },
         ..before
     }
 }

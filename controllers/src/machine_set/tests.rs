@@ -20,7 +20,11 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{MachineSetController, Snapshot, reconcile::plan, snapshot::Population};
+use super::{
+    Snapshot,
+    reconcile::plan,
+    snapshot::{Population, SetSettings},
+};
 use crate::{
     shared::{CONTROL, fleet::FleetSettings, ledger::Ledger},
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
@@ -54,17 +58,14 @@ fn snapshot(set: MachineSet, machines: Vec<Machine>) -> Snapshot {
         namesakes: vec![],
         unreadable: vec![],
         population: Population::default(),
+        settings: SetSettings { fleet: FleetSettings::default(), full_schema: true },
     }
-}
-
-fn controller() -> MachineSetController {
-    MachineSetController { namespace: "default".into(), full_schema: true.into(), fleet: FleetSettings::default() }
 }
 
 fn planned(snapshot: &Snapshot) -> Plan<Never> {
     let outcomes = Outcomes::default();
     let at = Context { now: NOW.parse().unwrap(), ..Context::new("2026-06-01T09:00:00Z".parse().unwrap(), &outcomes) };
-    plan(&at, snapshot, &controller())
+    plan(&at, snapshot)
 }
 
 /// What each stage does to which object, without the status.
@@ -431,7 +432,7 @@ fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan
     let created = ObjectRef::new(CONTROL, "default", created);
     let failure = Failure::of::<Machine>(StepVerb::Create, created, class, "no");
     let at = Context { attempt: 1, failure: Some(&failure), ..Context::new(now, &outcomes) };
-    plan(&at, snapshot, &controller())
+    plan(&at, snapshot)
 }
 
 #[test]
@@ -545,10 +546,10 @@ fn counts_alone_wait_and_the_final_state_does_not() {
         plan.steps()
             .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
     };
-    let paced = plan(&at, &known, &controller());
+    let paced = plan(&at, &known);
     assert!(!has_status(&paced) && paced.wake.is_some());
     at.status_written = None;
-    assert!(has_status(&plan(&at, &known, &controller())));
+    assert!(has_status(&plan(&at, &known)));
 }
 
 #[test]

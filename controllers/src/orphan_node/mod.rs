@@ -21,7 +21,6 @@ mod tests;
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use nodewright_api::Machine;
 use nodewright_runtime::{
     cache::{Change, Stores},
@@ -76,11 +75,11 @@ impl Controller for OrphanNodeController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key)
+        Snapshot::take(stores, key, self.grace)
     }
 
-    fn plan(&self, context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
-        reconcile::plan(context, snapshot, SignedDuration::try_from(self.grace).unwrap_or(SignedDuration::MAX))
+    fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
+        reconcile::plan(context, snapshot)
     }
 }
 

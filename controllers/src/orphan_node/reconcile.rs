@@ -20,7 +20,7 @@ const PAUSE: SignedDuration = SignedDuration::from_mins(10);
 /// The wait after a lookup that has found a Machine of another namespace: its own manager keeps the Node.
 const FOREIGN_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
-pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot, grace: SignedDuration) -> Plan<Lookup> {
+pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
     let mut plan = Plan::idle();
     let node = snapshot.node.as_ref();
     let orphaned = has_finalizer(node, finalizers::NODE) && !snapshot.is_claimed;
@@ -37,7 +37,7 @@ pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot, grace: Si
         Ok(since) => since,
         Err(search) => return *search,
     };
-    let due = first.checked_add(if is_deleting(node) { grace } else { GRACE }).unwrap_or(Timestamp::MAX);
+    let due = first.checked_add(if is_deleting(node) { snapshot.grace } else { GRACE }).unwrap_or(Timestamp::MAX);
     if due > context.now {
         let text = format!("no machine claims the node; it loses the finalizer at {due} unless one does by then");
         plan.wait("Orphaned", text);

@@ -1,7 +1,8 @@
 //! The snapshot of the controller of orphaned Nodes.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use jiff::SignedDuration;
 use nodewright_api::{Machine, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
@@ -20,14 +21,17 @@ pub struct Snapshot {
     pub is_claimed: bool,
     /// Why a Machine that may claim it cannot be read.
     pub unreadable: Option<String>,
+    /// How long a Node that is being deleted keeps the finalizer after the first lookup has found no Machine.
+    pub grace: SignedDuration,
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, grace: Duration) -> Option<Self> {
         let node = stores.of::<Node>(TARGET).get(key)?;
         let unreadable = stores.of::<Machine>(CONTROL).unreadable();
         let unreadable = unreadable.first().map(|machine| machine.describe::<Machine>());
-        Some(Self { is_claimed: is_claimed(stores, &node), unreadable, node })
+        let grace = SignedDuration::try_from(grace).unwrap_or(SignedDuration::MAX);
+        Some(Self { is_claimed: is_claimed(stores, &node), unreadable, node, grace })
     }
 }
 

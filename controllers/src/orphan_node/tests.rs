@@ -35,14 +35,14 @@ fn deleting() -> Value {
 }
 
 fn orphan(node: Arc<Node>) -> Snapshot {
-    Snapshot { node, is_claimed: false, unreadable: None }
+    Snapshot { node, is_claimed: false, unreadable: None, grace: SignedDuration::from_mins(5) }
 }
 
 /// The plan at this number of minutes after [`NOW`].
 fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Plan<Lookup> {
     let start: Timestamp = NOW.parse().unwrap();
     let at = Context { now: start + SignedDuration::from_mins(minutes), ..Context::new(start, outcomes) };
-    plan(&at, snapshot, SignedDuration::from_mins(5))
+    plan(&at, snapshot)
 }
 
 /// Answers the call of a plan.

@@ -153,10 +153,11 @@ impl Controller for OrphanVmController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.driver.as_ref(), self.vanished.load(Ordering::Relaxed))
+        let vanished = self.vanished.load(Ordering::Relaxed);
+        Snapshot::take(stores, key, self.driver.as_ref(), vanished, self.settings.clone())
     }
 
-    fn plan(&self, context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
-        reconcile::plan(context, snapshot, &self.settings, self.driver.as_ref())
+    fn plan(context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
+        reconcile::plan(context, snapshot)
     }
 }

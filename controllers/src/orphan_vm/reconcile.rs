@@ -4,7 +4,6 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{labels, reasons::machine_class as reasons};
-use nodewright_driver::Driver;
 use nodewright_runtime::{
     effect::Known,
     events::Event,
@@ -31,12 +30,8 @@ const KEPT_FOR: Duration = Duration::from_hours(24);
 /// How many VMs a message names.
 const NAMED: usize = 5;
 
-pub(super) fn plan(
-    context: &Context<'_, Call>,
-    snapshot: &Snapshot,
-    settings: &OrphanVmSettings,
-    driver: &dyn Driver,
-) -> Plan<Call> {
+pub(super) fn plan(context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
+    let settings = &snapshot.settings;
     let mut plan = Plan::idle();
     plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
     let class = match &snapshot.lister {
@@ -58,7 +53,7 @@ pub(super) fn plan(
         }
     };
     let key = ObjectRef::of(CONTROL, snapshot.class.as_ref());
-    let request = Arc::new(Request { class, key, deadline: driver.deadline() });
+    let request = Arc::new(Request { class, key, deadline: snapshot.deadline });
     Search { context, snapshot, settings, request }.go_on(plan)
 }
 

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,
+    time::Duration,
 };
 
 use k8s_openapi::api::core::v1::SecretReference;
@@ -14,7 +15,7 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
-use super::swept::Swept;
+use super::{OrphanVmSettings, swept::Swept};
 use crate::shared::{
     CONTROL, TARGET, class_secrets,
     indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE, instance_id, object_key},
@@ -38,10 +39,19 @@ pub struct Snapshot {
     pub nodes_of_swept: Option<BTreeMap<String, Vec<Arc<Node>>>>,
     /// How many Machines have vanished without having been deleted.
     pub vanished: u64,
+    pub settings: OrphanVmSettings,
+    /// The deadline of the driver's calls.
+    pub deadline: Duration,
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver, vanished: u64) -> Option<Self> {
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        driver: &dyn Driver,
+        vanished: u64,
+        settings: OrphanVmSettings,
+    ) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let group = group_of(stores, &class, driver);
         let is_first = group.first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
@@ -49,7 +59,8 @@ impl Snapshot {
         let scoped_watches = if is_first { class_secrets::scoped_watches(&class) } else { vec![] };
         let fleet = Fleet::take(stores, namespace(class.as_ref()), &group);
         let nodes_of_swept = nodes_of_swept(stores, &class);
-        Some(Self { class, lister, scoped_watches, fleet, nodes_of_swept, vanished })
+        let deadline = driver.deadline();
+        Some(Self { class, lister, scoped_watches, fleet, nodes_of_swept, vanished, settings, deadline })
     }
 }
 

@@ -75,7 +75,14 @@ impl World {
         let sets = Store::<MachineSet>::new(CONTROL, "default");
         self.sets.into_iter().for_each(|set| drop(sets.apply(set)));
         stores.add(Arc::new(sets));
-        Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "class"), &Uncalled, self.vanished).unwrap()
+        Snapshot::take(
+            &stores,
+            &ObjectRef::new(CONTROL, "default", "class"),
+            &Uncalled,
+            self.vanished,
+            OrphanVmSettings::default(),
+        )
+        .unwrap()
     }
 
     fn fleet(self) -> Fleet {
@@ -203,8 +210,8 @@ impl Process {
             notes: &self.notes,
             ..Context::new(self.started, &self.outcomes)
         };
-        let snapshot = Snapshot { class: Arc::new(self.class.clone()), ..snapshot.clone() };
-        let plan = plan(&context, &snapshot, &self.settings, &Uncalled);
+        let (class, settings) = (Arc::new(self.class.clone()), self.settings.clone());
+        let plan = plan(&context, &Snapshot { class, settings, ..snapshot.clone() });
         for planned in plan.steps() {
             if let Step::Edit { patch, .. } = &planned.step {
                 let mut class = serde_json::to_value(&self.class).unwrap();
@@ -433,7 +440,10 @@ fn listers<const N: usize>(classes: [(&str, &str, Option<&str>); N]) -> [Option<
         answer(&secret_store(&stores, name), Some(object(name).build()));
     }
     answer(&secret_store(&stores, "missing"), None);
-    let take = |name: &str| Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", name), &Uncalled, 0).unwrap();
+    let settings = OrphanVmSettings::default;
+    let take = |name: &str| {
+        Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", name), &Uncalled, 0, settings()).unwrap()
+    };
     classes.map(|(name, ..)| take(name).lister.map(|class| class.is_ok()))
 }
 

@@ -68,7 +68,7 @@ impl Plane {
         let options = Options { seed: 1, clock, ..Options::new("nodewright", "test", CONTROL, server.client()) };
         let mut manager = Manager::new(options);
         let (provider, namespace) = (Provider::default(), || "default".to_owned());
-        let settings = Settings { has_target: false, ..Settings::default() };
+        let settings = Arc::new(Settings { has_target: false, ..Settings::default() });
         let machines = MachineController { namespace: namespace(), settings, driver: Arc::new(Uncalled) };
         let performer = provider.clone();
         manager.add_with(machines, move |call| std::future::ready(performer.perform(&call)));

@@ -192,7 +192,7 @@ impl Game {
         let (now, outcomes) = (self.cluster.now(), Outcomes::default());
         let context =
             Context { notes: &memory.notes, status_written: memory.status_written, ..Context::new(now, &outcomes) };
-        controller.plan(&context, &snapshot)
+        MachineSetController::plan(&context, &snapshot)
     }
 
     fn stores(&self) -> Stores {

@@ -12,7 +12,7 @@ use std::{
 
 use nodewright_api::{Code, Machine, MachineClass, MachineSet, annotations};
 use nodewright_controllers::{
-    machine::{Call, MachineController, Outcome, Request as CallRequest, Settings, Verb},
+    machine::{Call, MachineController, Outcome, Request as CallRequest, Verb},
     machine_set::MachineSetController,
     shared::{
         CONTROL,
@@ -99,7 +99,7 @@ impl Product {
         let empty: Ledger = EMPTY.parse().unwrap();
         let indices = empty.lowest_free(&BTreeSet::new(), INDICES);
         let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &Leadership::default()).unwrap();
-        let (namespace, settings) = (NAMESPACE.to_owned(), Settings::default());
+        let (namespace, settings) = (NAMESPACE.to_owned(), Arc::default());
         let machines = MachineController { namespace, settings, driver: Arc::new(driver) };
         let sets = MachineSetController {
             namespace: NAMESPACE.into(),
@@ -169,7 +169,7 @@ impl Product {
             )
         });
         let snapshot = self.sets.snapshot(&self.stores, &key(SET.into())).unwrap();
-        self.sets.plan(&moment(failure.as_ref(), &Outcomes::default()), &snapshot)
+        MachineSetController::plan(&moment(failure.as_ref(), &Outcomes::default()), &snapshot)
     }
 
     /// The requests of a plan. Writes of the status are left out: see the caveats of the crate.
@@ -270,7 +270,7 @@ impl Product {
         let (mut outcomes, mut calls) = (Outcomes::default(), vec![]);
         loop {
             let moment = moment(None, &outcomes);
-            let (plan, now) = (self.machines.plan(&moment, &snapshot), moment.now);
+            let (plan, now) = (MachineController::plan(&moment, &snapshot), moment.now);
             let call = plan.steps().find_map(|planned| match &planned.step {
                 Step::Call(call) => Some(call.clone()),
                 _ => None,

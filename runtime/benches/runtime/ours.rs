@@ -39,7 +39,7 @@ impl Controller for Keeps {
         None
     }
 
-    fn plan(&self, _: &Context<'_, Never>, (): &()) -> Plan<Never> {
+    fn plan(_: &Context<'_, Never>, (): &()) -> Plan<Never> {
         Plan::idle()
     }
 }
@@ -50,7 +50,7 @@ struct Works(Arc<Job>);
 impl Controller for Works {
     const NAME: &'static str = "works";
     type Primary = Machine;
-    type Snapshot = Arc<Machine>;
+    type Snapshot = (Arc<Machine>, Arc<Job>);
     type Effect = Slow;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -63,15 +63,15 @@ impl Controller for Works {
         });
     }
 
-    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Arc<Machine>> {
-        stores.of::<Machine>(key.cluster).get(key)
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot> {
+        Some((stores.of::<Machine>(key.cluster).get(key)?, self.0.clone()))
     }
 
-    fn plan(&self, context: &Context<'_, Slow>, machine: &Arc<Machine>) -> Plan<Slow> {
-        (self.0.look)(machine);
+    fn plan(context: &Context<'_, Slow>, (machine, job): &Self::Snapshot) -> Plan<Slow> {
+        (job.look)(machine);
         let mut plan = Plan::idle();
-        if self.0.is_slow(machine) {
-            let slow = Slow { uid: uid(machine.as_ref()).into(), job: self.0.clone() };
+        if job.is_slow(machine) {
+            let slow = Slow { uid: uid(machine.as_ref()).into(), job: job.clone() };
             if !context.outcomes.is_running(&slow) {
                 plan.then("it has to be asked for", Step::Call(slow));
             }

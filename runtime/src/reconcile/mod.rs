@@ -286,7 +286,7 @@ impl<C: Controller> Reconciler<C> {
         let owner = controller(live.as_ref());
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
-        let plan = self.controller.plan(&self.context(key, &mut memory, reads.connected_since), &snapshot);
+        let plan = C::plan(&self.context(key, &mut memory, reads.connected_since), &snapshot);
         let plan = if unsure { plan.status_alone(key) } else { plan };
         let former = std::mem::take(&mut memory.scoped_watches);
         memory.scoped_watches = self.shared.scoped_watches.set(&self.queue, key, &former, &plan.scoped_watches);

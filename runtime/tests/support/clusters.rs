@@ -70,7 +70,7 @@ impl Controller for Mirror {
         label(wanted, "without").is_some_and(|without| without == cluster.to_string())
     }
 
-    fn plan(&self, _: &Context<'_, Never>, (wanted, cluster, copy): &Self::Snapshot) -> Plan<Never> {
+    fn plan(_: &Context<'_, Never>, (wanted, cluster, copy): &Self::Snapshot) -> Plan<Never> {
         let mut plan = Plan::idle();
         let step = if let Some(copy) = copy {
             Step::apply(*cluster, copy.as_ref(), &Content::extract(wanted))

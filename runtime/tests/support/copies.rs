@@ -42,6 +42,7 @@ pub(crate) struct Snapshot {
     copies: Vec<Arc<ConfigMap>>,
     /// The number of Pods in the scoped watch.
     seen: Option<usize>,
+    plans: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -137,15 +138,15 @@ impl Controller for Copies {
         let mut copies = store.owned_by(uid(source.as_ref()));
         copies.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let seen = annotation(source.as_ref(), "look").and_then(|node| stores.seen::<Pod>(HOME, &pods_of(node)));
-        Some(Snapshot { source, copies, seen: seen.map(|store| store.len()) })
+        Some(Snapshot { source, copies, seen: seen.map(|store| store.len()), plans: self.plans.clone() })
     }
 
     fn children(&self, snapshot: &Snapshot) -> usize {
         annotation(snapshot.source.as_ref(), "children").and_then(|text| text.parse().ok()).unwrap_or_default()
     }
 
-    fn plan(&self, context: &Context<'_, Ask>, snapshot: &Snapshot) -> Plan<Ask> {
-        self.plans.fetch_add(1, Ordering::Relaxed);
+    fn plan(context: &Context<'_, Ask>, snapshot: &Snapshot) -> Plan<Ask> {
+        snapshot.plans.fetch_add(1, Ordering::Relaxed);
         let mut plan = Plan::idle();
         let source = snapshot.source.as_ref();
         plan.forgets_outcomes = annotation(source, "forget").is_some();

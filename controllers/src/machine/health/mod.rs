@@ -140,7 +140,7 @@ fn healthy(scope: &Scope<'_>, node: &Node) -> (Stage, Option<Step<Call>>) {
         MachinePhase::Running => {
             // When the provider shows all that it has created.
             let latest = scope.context.outcomes.latest();
-            let consistent = latest.and_then(|latest| scope.pause_end(latest, scope.driver.consistency()));
+            let consistent = latest.and_then(|latest| scope.pause_end(latest, scope.driver.consistency));
             let mut stage = Stage::default().forgetting_notes().waking_at(consistent);
             // Drop the outcomes of the calls that created thousands of Running machines, to bound memory.
             stage.plan.forgets_outcomes = consistent.is_none();

@@ -63,7 +63,7 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
 /// deleted; else what to do, or that it stays.
 fn namesakes_excluded(provider: &Provider<'_>) -> Option<Stage> {
     let scope = &provider.scope;
-    if scope.snapshot.claim.vm == Vm::Proven || scope.driver.stores_owner() {
+    if scope.snapshot.claim.vm == Vm::Proven || scope.driver.stores_owner {
         return None;
     }
     let status = provider.newest(&[Verb::Status]).map_or(0, |answer| answer.known.order);
@@ -130,7 +130,7 @@ fn others_deleted(provider: &Provider<'_>) -> Stage {
     match answer.outcome.error() {
         Some(_) if answer.outcome.says_none() => none_on_its_way(provider, answer.ended, Verb::DeleteOthers),
         Some(error) => try_again(provider, (&answer, error), Verb::DeleteOthers),
-        None => match provider.scope.pause_end(answer.ended, provider.scope.driver.poll()) {
+        None => match provider.scope.pause_end(answer.ended, provider.scope.driver.poll) {
             Some(due) => Stage::waiting("Removing", "the other VMs of the machine are being removed").waking_at(due),
             None => provider.ask("are its other VMs gone?", Verb::DeleteOthers),
         },
@@ -257,7 +257,7 @@ fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
         _ => {}
     }
     let is_overdue = scope.now().duration_since(deleted.begun) >= DELETE_AGAIN;
-    let stage = if let Some(due) = scope.pause_end(answer.ended, scope.driver.poll()) {
+    let stage = if let Some(due) = scope.pause_end(answer.ended, scope.driver.poll) {
         Stage::default().waking_at(due)
     } else if is_overdue {
         provider.ask("the VM is still there", Verb::Delete)
@@ -288,14 +288,14 @@ fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
 /// before this one began. Times in objects are by other clocks: they may lengthen the wait, and not shorten it.
 fn uncertain_until(provider: &Provider<'_>) -> Option<Timestamp> {
     let scope = &provider.scope;
-    let (hidden, since) = (scope.driver.consistency(), scope.context.leader_since);
+    let (hidden, since) = (scope.driver.consistency, scope.context.leader_since);
     let asked = provider.known(Verb::Create);
     if vm_id(scope.machine).is_some() {
         let told = asked.and_then(|known| known.last.as_ref()).map_or(since, |(ended, _)| *ended);
         let noted = noted_as_created(scope).filter(|noted| *noted <= scope.now());
         return noted.map_or(told, |noted| noted.max(told)).checked_add(hidden).ok();
     }
-    let settle = hidden.checked_add(scope.driver.deadline())?;
+    let settle = hidden.checked_add(scope.driver.deadline)?;
     asked.map_or(since, |known| known.begun).checked_add(settle).ok()
 }
 

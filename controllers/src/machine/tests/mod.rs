@@ -34,7 +34,7 @@ use super::{
     claim::{Claim, Vm},
     decision::Scope,
     provider::Provider,
-    snapshot::{ClassProblem, Owner, Snapshot},
+    snapshot::{ClassProblem, DriverProperties, Owner, Snapshot},
 };
 use crate::{
     shared::{
@@ -85,6 +85,8 @@ fn scene(machine: MachineBuilder) -> Scene {
         owner: Owner::None,
         pool: Pool::default(),
         drain: View::empty(TARGET),
+        settings: Arc::default(),
+        driver: DriverProperties::of(&Uncalled),
     };
     Scene {
         snapshot,
@@ -136,8 +138,14 @@ impl Scene {
 
     fn call(&self, verb: Verb) -> Call {
         let (settings, context) = (Settings::default(), self.moment());
-        let (snapshot, driver) = (&self.snapshot, &Uncalled);
-        let scope = Scope { machine: &snapshot.machine, snapshot, context: &context, settings: &settings, driver };
+        let snapshot = &self.snapshot;
+        let scope = Scope {
+            machine: &snapshot.machine,
+            snapshot,
+            context: &context,
+            settings: &settings,
+            driver: snapshot.driver,
+        };
         Provider::of(&scope, snapshot.class.as_ref().unwrap()).call(verb)
     }
 
@@ -176,9 +184,9 @@ impl Scene {
     }
 
     fn plan_with(&self, settings: Settings) -> Plan<Call> {
-        let controller = MachineController { namespace: "default".into(), settings, driver: Arc::new(Uncalled) };
-        let plan = controller.plan(&self.moment(), &self.snapshot);
-        waiting::is_told_after_a_while(self, &controller, &plan);
+        let snapshot = Snapshot { settings: Arc::new(settings), ..self.snapshot.clone() };
+        let plan = MachineController::plan(&self.moment(), &snapshot);
+        waiting::is_told_after_a_while(self, &snapshot, &plan);
         plan
     }
 

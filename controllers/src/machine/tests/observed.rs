@@ -49,7 +49,7 @@ impl Cache {
     }
 
     fn see(&self, name: &str) -> Snapshot {
-        Snapshot::take(&self.0, &ObjectRef::new(CONTROL, "default", name), "simulated", &Settings::default()).unwrap()
+        Snapshot::take(&self.0, &ObjectRef::new(CONTROL, "default", name), &Uncalled, Arc::default()).unwrap()
     }
 }
 

@@ -161,7 +161,7 @@ fn stores(machine: MachineBuilder) -> Stores {
 }
 
 fn observed(stores: &Stores) -> Snapshot {
-    Snapshot::take(stores, &ObjectRef::new(CONTROL, "default", "m"), "simulated", &Settings::default()).unwrap()
+    Snapshot::take(stores, &ObjectRef::new(CONTROL, "default", "m"), &Uncalled, Arc::default()).unwrap()
 }
 
 #[test]

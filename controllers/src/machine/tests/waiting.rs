@@ -5,14 +5,14 @@ use crate::{machine::MachineController, shared::CONTROL};
 
 /// Checks for every plan of these tests that its waits show in the Machine's status once they have lasted for a minute: in a
 /// condition or in the phase.
-pub(super) fn is_told_after_a_while(scene: &Scene, controller: &MachineController, plan: &Plan<Call>) {
+pub(super) fn is_told_after_a_while(scene: &Scene, planned: &Snapshot, plan: &Plan<Call>) {
     let since = scene.now - SignedDuration::from_mins(1);
     let waits: Vec<_> = plan.waits.iter().map(|wait| Waiting::new(wait.reason, since)).collect();
     let context = Context { waits: &waits, failure: None, status_written: None, ..scene.moment() };
-    let mut snapshot = scene.snapshot.clone();
+    let mut snapshot = planned.clone();
     // A plan that writes another status tells the wait with the next one.
     for _ in 0..3 {
-        let plan = controller.plan(&context, &snapshot);
+        let plan = MachineController::plan(&context, &snapshot);
         let said = json!(snapshot.machine.status).to_string();
         if plan.waits.is_empty() || plan.waits.iter().any(|wait| said.contains(&format!("{:?}", wait.reason))) {
             return;

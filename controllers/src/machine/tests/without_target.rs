@@ -108,8 +108,8 @@ fn a_machine_says_that_the_target_cluster_has_not_listed_its_nodes() {
 
 #[test]
 fn a_deletion_goes_on_without_the_target_cluster_if_it_is_forced_or_its_drain_is_given_up() {
-    let controller =
-        MachineController { namespace: "default".into(), settings: Settings::default(), driver: Arc::new(Uncalled) };
+    let (settings, driver) = (Arc::default(), Arc::new(Uncalled));
+    let controller = MachineController { namespace: "default".into(), settings, driver };
     let goes_on = |machine: MachineBuilder, cluster, after: i64| {
         controller.goes_on_without(&machine.build(), cluster, at(NOW) + SignedDuration::from_secs(after))
     };

@@ -21,7 +21,10 @@ use nodewright_runtime::{
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
 
-use super::super::{MachineDeploymentController, reconcile::plan, snapshot::Snapshot};
+use super::super::{
+    reconcile::plan,
+    snapshot::{DeploymentSettings, Snapshot},
+};
 use crate::shared::{
     CONTROL,
     fleet::FleetSettings,
@@ -199,7 +202,8 @@ impl Cluster {
         let stores = Stores::default().with(CONTROL, deployment);
         stores.add(Arc::new(sets));
         stores.add(Arc::new(machines));
-        let mut snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "pool")).unwrap();
+        let settings = DeploymentSettings { fleet: self.fleet.clone(), full_schema: self.full_schema };
+        let mut snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "pool"), settings).unwrap();
         snapshot.unreadable.clone_from(&self.unreadable_sets);
         snapshot.target = self.target;
         for view in &mut snapshot.sets {
@@ -218,10 +222,7 @@ impl Cluster {
             status_written: self.status_written,
             ..Context::new(now, &outcomes)
         };
-        let full_schema = self.full_schema.into();
-        let controller =
-            MachineDeploymentController { namespace: "default".into(), full_schema, fleet: self.fleet.clone() };
-        plan(&context, &self.snapshot(), &controller)
+        plan(&context, &self.snapshot())
     }
 
     /// Makes a plan and executes it. Returns whether anything was done.

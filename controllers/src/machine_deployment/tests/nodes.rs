@@ -70,7 +70,7 @@ impl World {
         stores.add(Arc::new(deployments));
         let controller = RolloutNodeController { namespace: "default".into(), annotates: self.annotates };
         let snapshot = controller.snapshot(&stores, &ObjectRef::new(TARGET, "", "n")).unwrap();
-        controller.plan(&Context::new(NOW.parse().unwrap(), &Outcomes::default()), &snapshot)
+        RolloutNodeController::plan(&Context::new(NOW.parse().unwrap(), &Outcomes::default()), &snapshot)
     }
 
     /// Executes the plan. Returns whether there was anything to do.

@@ -20,7 +20,7 @@ fn snapshot_at(generation: i64, replicas: i32, machines: &[MachineBuilder]) -> S
 fn plan_at(snapshot: &Snapshot, now: Timestamp, notes: &[Note]) -> Plan<Never> {
     let outcomes = Outcomes::default();
     let context = Context { notes, ..Context::new(now, &outcomes) };
-    plan(&context, snapshot, &controller())
+    plan(&context, snapshot)
 }
 
 /// The requests of a set of two running machines.

@@ -2,10 +2,8 @@
 
 use super::*;
 
-fn limited(in_all: usize, of_deployment: usize) -> MachineSetController {
-    let fleet =
-        FleetSettings { max_machines: in_all, max_machines_per_deployment: of_deployment, ..FleetSettings::default() };
-    MachineSetController { fleet, ..controller() }
+fn limited(in_all: usize, of_deployment: usize) -> FleetSettings {
+    FleetSettings { max_machines: in_all, max_machines_per_deployment: of_deployment, ..FleetSettings::default() }
 }
 
 /// A set that has one machine of `replicas`, where this many exist in the namespace and in the deployment.
@@ -16,10 +14,11 @@ fn crowded(replicas: i32, namespace: usize, deployment: usize) -> Snapshot {
     Snapshot { population, ..snapshot(set, vec![only]) }
 }
 
-fn plan_of(snapshot: &Snapshot, controller: &MachineSetController) -> Plan<Never> {
+fn plan_of(snapshot: &Snapshot, fleet: &FleetSettings) -> Plan<Never> {
+    let settings = SetSettings { fleet: fleet.clone(), full_schema: true };
     let outcomes = Outcomes::default();
     let context = Context::new(NOW.parse().unwrap(), &outcomes);
-    plan(&context, snapshot, controller)
+    plan(&context, &Snapshot { settings, ..snapshot.clone() })
 }
 
 fn created(plan: &Plan<Never>) -> usize {
@@ -66,7 +65,7 @@ fn a_template_that_is_too_large_is_copied_into_no_machine() {
         let annotations = (0..count).map(|index| (format!("key-{index:04}"), "x".repeat(bytes)));
         let template = Arc::make_mut(&mut set.spec.template.spec.node_template);
         template.metadata.annotations = Some(annotations.collect());
-        plan_of(&snapshot, &controller())
+        plan_of(&snapshot, &FleetSettings::default())
     };
     for (count, bytes) in [(1, 70_000), (257, 1), (200, 400)] {
         let plan = large(count, bytes);

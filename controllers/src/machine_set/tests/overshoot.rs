@@ -151,13 +151,13 @@ fn the_thresholds_are_flags() {
         overshoot: OvershootSettings { up: 5, down: 3, ..OvershootSettings::default() },
         ..FleetSettings::default()
     };
-    let controller = MachineSetController { fleet, ..controller() };
     let judged = |set: MachineSet, by_hand| {
         let outcomes = Outcomes::default();
         let context = Context::new(NOW.parse().unwrap(), &outcomes);
         let one = member(&set, 0).build();
-        let beside = Snapshot { orphans: orphans(by_hand), ..beside(0, 2, set, vec![one]) };
-        edits(&plan(&context, &beside, &controller)).is_some()
+        let settings = SetSettings { fleet: fleet.clone(), full_schema: true };
+        let beside = Snapshot { orphans: orphans(by_hand), settings, ..beside(0, 2, set, vec![one]) };
+        edits(&plan(&context, &beside)).is_some()
     };
     let set = || machine_set("set", 2, Some(LEDGER));
     assert_eq!([6, 7].map(|by_hand| judged(set(), by_hand)), [false, true], "at eight");

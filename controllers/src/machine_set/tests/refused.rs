@@ -10,7 +10,7 @@ fn plan_after(snapshot: &Snapshot, failure: &Failure, attempt: u32) -> Plan<Neve
     let outcomes = Outcomes::default();
     let now = NOW.parse().unwrap();
     let context = Context { attempt, failure: Some(failure), ..Context::new(now, &outcomes) };
-    plan(&context, snapshot, &controller())
+    plan(&context, snapshot)
 }
 
 #[test]
