@@ -1,4 +1,5 @@
-//! Annotation keys and their values. A key is MCM's, with MCM's meaning, unless its text begins with "Ours".
+//! Annotation keys and their values. A key is MCM's, with MCM's meaning unless its text says otherwise. "Ours" begins the text of
+//! one that is not MCM's.
 
 /// On a Machine: the deletion priority, an integer. Machines with a smaller one are deleted earlier.
 pub const MACHINE_PRIORITY: &str = "machinepriority.machine.sapcloud.io";
@@ -24,7 +25,8 @@ pub const PRESERVE_NOW: &str = "now";
 pub const PRESERVE_WHEN_FAILED: &str = "when-failed";
 /// Value of [`PRESERVE`] that machine-controller-manager writes for a failed machine.
 pub const PRESERVE_AUTO: &str = "auto-preserved";
-/// Value of [`PRESERVE`]: never. Ends a preservation.
+/// Value of [`PRESERVE`]: never. In machine-controller-manager it ends a preservation as well; Nodewright keeps a failed machine
+/// with an expiry time in its status until then, whatever the annotation says.
 pub const PRESERVE_FALSE: &str = "false";
 /// The values of [`PRESERVE`].
 pub const PRESERVE_VALUES: [&str; 4] = [PRESERVE_NOW, PRESERVE_WHEN_FAILED, PRESERVE_AUTO, PRESERVE_FALSE];
@@ -66,7 +68,7 @@ pub const IDENTITY: &str = "nodewright.dev/identity";
 /// Ours, on a MachineClass: VMs without a Machine of whose deletion nothing is known, and since when each was seen, as JSON:
 /// `{"<provider id>":"<RFC 3339>"}`.
 pub const UNEXPLAINED_VMS: &str = "nodewright.dev/unexplained-vms";
-/// On a MachineClass, ours: orphaned VMs whose deletion was asked for, and the Machines of their tags, as JSON. Their Nodes follow.
+/// Ours, on a MachineClass: orphaned VMs whose deletion was asked for, and the Machines of their tags, as JSON. Their Nodes follow.
 pub const SWEPT_VMS: &str = "nodewright.dev/swept-vms";
 /// Ours, on a Machine: its decimal index in the ledger of its set. Valid only with the name that belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";

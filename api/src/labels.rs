@@ -10,7 +10,7 @@ pub const MACHINE_TEMPLATE_HASH: &str = "machine-template-hash";
 pub const FREEZE: &str = "freeze";
 /// The value of [`FREEZE`].
 pub const FREEZE_VALUE: &str = "True";
-/// On a Machine: force its drain and deletion, if [`parse_bool`] reads the value as true.
+/// On a Machine: delete its VM without a drain, if [`parse_bool`] reads the value as true.
 pub const FORCE_DELETION: &str = "force-deletion";
 /// On a Node: the name of its Machine.
 pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
