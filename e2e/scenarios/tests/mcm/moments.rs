@@ -38,7 +38,7 @@ pub(crate) enum Moment {
     NodesLeaving(usize),
     /// Machines are gone.
     Gone(usize),
-    /// machine-controller-manager has frozen the MachineSet; Nodewright, which never freezes, has deleted this many machines.
+    /// machine-controller-manager has frozen the MachineSet; Nodewright, which a scale-down does not freeze, has deleted this many.
     Frozen(usize),
     /// A machine of the broken class failed.
     Failed,
