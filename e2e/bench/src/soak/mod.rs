@@ -60,8 +60,8 @@ const MACHINES: usize = REPLICAS * (POOLS.len() + 1);
 /// A rest takes a tenth of the whole time: there are five rests, and three waits of eleven minutes that overlap with rests.
 const MINUTES_PER_REST: u32 = 10;
 /// How long a Machine may take to become Unknown after its kubelet's last report: 50 s until Kubernetes marks the Node, which
-/// start again after an outage, and some slack.
-const UNKNOWN_WITHIN: Duration = Duration::from_mins(3);
+/// start again after an outage, or six minutes after one in which Kubernetes has marked it, and some slack.
+const UNKNOWN_WITHIN: Duration = Duration::from_mins(8);
 /// How long a new leader may take: 15 s for the Lease, and a start on a busy computer.
 const LEADER_WITHIN: Duration = Duration::from_mins(1);
 /// An outage after which the leader loses its Leases.
