@@ -283,6 +283,11 @@ impl Stage {
             }
         }
         sleep_until(look).await;
+        self.look();
+    }
+
+    /// Shows the oracles what no change at the API server shows.
+    fn look(&self) {
         self.cluster.look_at_cloud();
         let wrongs = self.cluster.around.adversary.take_wrongs();
         let cloud = self.cluster.cloud();
@@ -308,10 +313,12 @@ impl Stage {
             return;
         }
         sleep(SETTLING).await;
+        self.look();
         let adversary = &self.cluster.around.adversary;
         adversary.rest();
         let before = (adversary.writes(), adversary.events());
         sleep(QUIET).await;
+        self.look();
         let (writes, events) = (adversary.writes() - before.0, adversary.events() - before.1);
         if (writes, events) != (0, 0) {
             let what = format!("{writes} writes and {events} events in ten minutes in which nothing happened");
