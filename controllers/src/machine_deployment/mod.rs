@@ -50,10 +50,10 @@ use nodewright_runtime::{
 };
 
 pub use self::nodes::RolloutNodeController;
-use self::snapshot::{DeploymentSettings, Snapshot};
+use self::snapshot::Snapshot;
 use crate::shared::{
     CONTROL,
-    fleet::FleetSettings,
+    fleet::{FleetSettings, PlanSettings},
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     membership::{rivals, would_adopt},
     ownership::noted_id,
@@ -104,7 +104,7 @@ impl Controller for MachineDeploymentController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        let settings = DeploymentSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() };
+        let settings = PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() };
         Snapshot::take(stores, key, settings)
     }
 

@@ -18,7 +18,7 @@ use super::{
 use crate::shared::{
     CONTROL, TARGET,
     availability::Availability,
-    fleet::FleetSettings,
+    fleet::PlanSettings,
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, matches, may_be_owned, will_adopt},
     ownership::vm_id,
@@ -35,15 +35,7 @@ pub struct Snapshot {
     pub namesake: Option<Arc<MachineSet>>,
     /// Whether the API server of the target cluster answers; `None` in a process that asks it nothing.
     pub target: Option<bool>,
-    pub settings: DeploymentSettings,
-}
-
-/// What plans depend on besides, as it was when the snapshot was taken.
-#[derive(Clone, Debug)]
-pub struct DeploymentSettings {
-    pub fleet: FleetSettings,
-    /// Whether the served schema is ours, with `status.selector`.
-    pub full_schema: bool,
+    pub settings: PlanSettings,
 }
 
 #[derive(Clone, Debug)]
@@ -66,7 +58,7 @@ pub(super) struct Scope<'a> {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: DeploymentSettings) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: PlanSettings) -> Option<Self> {
         let deployment = stores.of::<MachineDeployment>(CONTROL).get(key)?;
         let store = stores.of::<MachineSet>(CONTROL);
         let machines = stores.of::<Machine>(CONTROL);

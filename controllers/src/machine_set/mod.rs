@@ -38,10 +38,10 @@ use nodewright_runtime::{
 };
 
 pub(crate) use self::metrics::register as register_metrics;
-use self::snapshot::{SetSettings, Snapshot, deployment_of, is_ahead, wish};
+use self::snapshot::{Snapshot, deployment_of, is_ahead, wish};
 use crate::shared::{
     CONTROL,
-    fleet::FleetSettings,
+    fleet::{FleetSettings, PlanSettings},
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
     membership::{rivals, selects},
@@ -87,7 +87,7 @@ impl Controller for MachineSetController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, SetSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() })
+        Snapshot::take(stores, key, PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() })
     }
 
     fn is_outdated(&self, stores: &Stores, snapshot: &Snapshot) -> bool {

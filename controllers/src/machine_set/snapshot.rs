@@ -12,7 +12,7 @@ use nodewright_runtime::{
 use crate::shared::{
     CONTROL,
     creation_backoff::CreationBackoff,
-    fleet::FleetSettings,
+    fleet::PlanSettings,
     indexes::{DEPLOYMENT_BY_UID, MACHINES_BY_SET_NAME, ORPHAN_MACHINES},
     ledger::{Ledger, Ordinal, base},
     membership::{is_contested, matches, may_adopt, may_be_owned, selects},
@@ -36,19 +36,11 @@ pub struct Snapshot {
     /// Existing Machines that cannot be read, by name: all of the namespace.
     pub unreadable: Vec<Arc<Unreadable>>,
     pub population: Population,
-    pub settings: SetSettings,
-}
-
-/// What plans depend on besides, as it was when the snapshot was taken.
-#[derive(Clone, Debug)]
-pub struct SetSettings {
-    pub fleet: FleetSettings,
-    /// Whether the served schema is ours, with `status.selector`.
-    pub full_schema: bool,
+    pub settings: PlanSettings,
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: SetSettings) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: PlanSettings) -> Option<Self> {
         let set = stores.of::<MachineSet>(CONTROL).get(key)?;
         let store = stores.of::<Machine>(CONTROL);
         // The store has the last readable version of a Machine that has become unreadable; a restart loses it.

@@ -15,7 +15,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    SetSettings, Snapshot,
+    Snapshot,
     ceiling::{ceiling, lacking},
     overshoot::frozen_text,
     retired,
@@ -23,7 +23,7 @@ use super::{
 use crate::shared::{
     availability::{Availability, is_ready},
     creation_backoff,
-    fleet::FleetSettings,
+    fleet::{FleetSettings, PlanSettings},
     ledger::Ledger,
     status_writer::{FailedMachines, Health, StatusWrite, Urgency, count, unknown, write_status},
 };
@@ -44,7 +44,7 @@ pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot) -> Status
 }
 
 fn status(context: &Context<'_, Never>, snapshot: &Snapshot) -> MachineSetStatus {
-    let SetSettings { fleet, full_schema } = &snapshot.settings;
+    let PlanSettings { fleet, full_schema } = &snapshot.settings;
     let set = snapshot.set.as_ref();
     let before = set.status.clone().unwrap_or_default();
     let machines = || snapshot.machines.iter().map(AsRef::as_ref);

@@ -20,13 +20,13 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{
-    Snapshot,
-    reconcile::plan,
-    snapshot::{Population, SetSettings},
-};
+use super::{Snapshot, reconcile::plan, snapshot::Population};
 use crate::{
-    shared::{CONTROL, fleet::FleetSettings, ledger::Ledger},
+    shared::{
+        CONTROL,
+        fleet::{FleetSettings, PlanSettings},
+        ledger::Ledger,
+    },
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_set},
 };
 
@@ -58,7 +58,7 @@ fn snapshot(set: MachineSet, machines: Vec<Machine>) -> Snapshot {
         namesakes: vec![],
         unreadable: vec![],
         population: Population::default(),
-        settings: SetSettings { fleet: FleetSettings::default(), full_schema: true },
+        settings: PlanSettings { fleet: FleetSettings::default(), full_schema: true },
     }
 }
 

@@ -215,10 +215,15 @@ impl Search<'_> {
         }
     }
 
+    /// When the last sweep ended, and what became of the VMs.
+    fn last_sweep(&self) -> Option<&(Timestamp, Outcome)> {
+        let sweep = Call::Sweep(self.request.clone(), Arc::new([]));
+        self.context.outcomes.get(&sweep).and_then(|known| known.last.as_ref())
+    }
+
     /// Whether a swept VM is gone: the list is of later, lacks it, and no Machine names it.
     fn is_gone(&self, list: &List<'_>, id: &str) -> bool {
-        let sweep = Call::Sweep(self.request.clone(), Arc::new([]));
-        let swept = self.context.outcomes.get(&sweep).and_then(|known| known.last.as_ref());
+        let swept = self.last_sweep();
         let is_later = swept.is_none_or(|(ended, _)| *ended <= list.begun);
         is_later && !list.listed.contains_key(id) && !self.snapshot.fleet.names(id)
     }
@@ -269,8 +274,7 @@ impl Search<'_> {
 
     /// The note of a VM that a sweep has left, because a Machine has it or may have it: of another namespace, mostly.
     fn kept(&self, id: &str) -> Option<Arc<str>> {
-        let sweep = Call::Sweep(self.request.clone(), Arc::new([]));
-        let swept = self.context.outcomes.get(&sweep).and_then(|known| known.last.as_ref());
+        let swept = self.last_sweep();
         let is_kept = |fates: &[(String, Fate)]| fates.iter().any(|(of, fate)| of == id && *fate == Fate::Kept);
         let answered = swept.and_then(|(ended, outcome)| match outcome {
             Outcome::Swept(fates) if is_kept(fates) => Some(*ended),

@@ -20,6 +20,15 @@ pub struct FleetSettings {
     pub max_machines_per_deployment: usize,
 }
 
+/// What plans of deployments and sets depend on besides their objects, as it was when the snapshot was taken.
+#[derive(Clone, Debug)]
+pub struct PlanSettings {
+    /// The flags of the fleet.
+    pub fleet: FleetSettings,
+    /// Whether the served schema is ours, with `status.selector`.
+    pub full_schema: bool,
+}
+
 impl Default for FleetSettings {
     fn default() -> Self {
         Self {

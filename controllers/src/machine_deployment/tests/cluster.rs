@@ -21,13 +21,10 @@ use nodewright_runtime::{
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
 
-use super::super::{
-    reconcile::plan,
-    snapshot::{DeploymentSettings, Snapshot},
-};
+use super::super::{reconcile::plan, snapshot::Snapshot};
 use crate::shared::{
     CONTROL,
-    fleet::FleetSettings,
+    fleet::{FleetSettings, PlanSettings},
     indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
 };
 use crate::testing::{NOW, machine};
@@ -202,7 +199,7 @@ impl Cluster {
         let stores = Stores::default().with(CONTROL, deployment);
         stores.add(Arc::new(sets));
         stores.add(Arc::new(machines));
-        let settings = DeploymentSettings { fleet: self.fleet.clone(), full_schema: self.full_schema };
+        let settings = PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema };
         let mut snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "pool"), settings).unwrap();
         snapshot.unreadable.clone_from(&self.unreadable_sets);
         snapshot.target = self.target;

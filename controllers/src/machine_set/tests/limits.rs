@@ -15,7 +15,7 @@ fn crowded(replicas: i32, namespace: usize, deployment: usize) -> Snapshot {
 }
 
 fn plan_of(snapshot: &Snapshot, fleet: &FleetSettings) -> Plan<Never> {
-    let settings = SetSettings { fleet: fleet.clone(), full_schema: true };
+    let settings = PlanSettings { fleet: fleet.clone(), full_schema: true };
     let outcomes = Outcomes::default();
     let context = Context::new(NOW.parse().unwrap(), &outcomes);
     plan(&context, &Snapshot { settings, ..snapshot.clone() })

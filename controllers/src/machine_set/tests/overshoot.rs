@@ -155,7 +155,7 @@ fn the_thresholds_are_flags() {
         let outcomes = Outcomes::default();
         let context = Context::new(NOW.parse().unwrap(), &outcomes);
         let one = member(&set, 0).build();
-        let settings = SetSettings { fleet: fleet.clone(), full_schema: true };
+        let settings = PlanSettings { fleet: fleet.clone(), full_schema: true };
         let beside = Snapshot { orphans: orphans(by_hand), settings, ..beside(0, 2, set, vec![one]) };
         edits(&plan(&context, &beside)).is_some()
     };

@@ -98,7 +98,7 @@ fn an_unreadable_machine_is_the_same_before_and_after_a_restart() {
     machines.add_unreadable(Unreadable::clone(&unreadable(&index_name(LEDGER, 0), controlled_by("uid-set"))));
     stores.add(Arc::new(sets));
     stores.add(Arc::new(machines));
-    let settings = SetSettings { fleet: FleetSettings::default(), full_schema: true };
+    let settings = PlanSettings { fleet: FleetSettings::default(), full_schema: true };
     let snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "set"), settings).unwrap();
     assert!(snapshot.machines.is_empty() && steps(&planned(&snapshot)).is_empty());
 }
