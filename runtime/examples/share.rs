@@ -41,6 +41,7 @@ impl Controller for Share {
     /// The namespace, the source, and the ConfigMap that has the name of the copy.
     type Snapshot = (Arc<Namespace>, Option<Arc<ConfigMap>>, Option<Arc<ConfigMap>>);
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<Namespace>(HOME, "");

@@ -3,6 +3,7 @@
 use std::{
     any::{Any, TypeId},
     collections::BTreeMap,
+    fmt::Debug,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -42,6 +43,8 @@ pub trait Controller: Send + Sync + Sized + 'static {
     type Snapshot: Send + Sync + 'static;
     /// Calls outside Kubernetes; [`crate::effect::Never`] for most.
     type Effect: Effect;
+    /// What a plan notes for the next one, see [`Notes`](crate::plan::Notes); [`crate::effect::Never`] for most.
+    type Note: Clone + Debug + Ord + Send + Sync + 'static;
 
     /// Declares the watched kinds, their indexes, and the objects that a change wakes.
     fn watch(&self, on: &mut Watches<'_>);
@@ -63,12 +66,15 @@ pub trait Controller: Send + Sync + Sized + 'static {
         false
     }
     /// How many objects a plan iterates over. The runtime plans an object with very many less often.
-    fn children(&self, _world: &Self::Snapshot) -> usize {
+    fn children(&self, _snapshot: &Self::Snapshot) -> usize {
         0
     }
     /// Decides what to do for the object. Without `self`: a plan cannot ask for what changes while it is made. Settings, and what
     /// else is live, are values in the snapshot.
-    fn plan(context: &Context<'_, Self::Effect>, snapshot: &Self::Snapshot) -> Plan<Self::Effect>;
+    fn plan(
+        context: &Context<'_, Self::Effect, Self::Note>,
+        snapshot: &Self::Snapshot,
+    ) -> Plan<Self::Effect, Self::Note>;
 }
 
 /// What one controller watches.

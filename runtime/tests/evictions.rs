@@ -33,6 +33,7 @@ impl Controller for Evicting {
     type Primary = Pod;
     type Snapshot = Arc<Pod>;
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<Pod>(HOME, "default");

@@ -60,6 +60,7 @@ impl Controller for Finder {
     type Primary = ConfigMap;
     type Snapshot = Snapshot;
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<ConfigMap>(HOME, "default");

@@ -47,6 +47,7 @@ impl Controller for Companion {
     type Primary = Pod;
     type Snapshot = (Arc<Pod>, Option<Arc<ConfigMap>>);
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<Pod>(HOME, "default");

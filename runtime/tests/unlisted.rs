@@ -36,6 +36,7 @@ impl Controller for Counter {
     type Primary = Pod;
     type Snapshot = Arc<AtomicUsize>;
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<Pod>(HOME, "default");

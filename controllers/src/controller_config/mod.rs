@@ -22,6 +22,7 @@
 mod call;
 mod certificates;
 mod folder;
+mod memory;
 mod reconcile;
 mod snapshot;
 mod status;
@@ -35,12 +36,15 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     object::{ObjectRef, is_deleting},
-    plan::{Context, Plan},
 };
 
 pub(crate) use self::call::Generator;
 pub use self::folder::read as read_templates;
-use self::{call::Generate, snapshot::Snapshot};
+use self::{
+    call::Generate,
+    memory::{Context, Note, Plan},
+    snapshot::Snapshot,
+};
 use crate::shared::{TARGET, machine_config::CachedConfig};
 
 /// The controller of the ControllerConfig.
@@ -55,6 +59,7 @@ impl Controller for ControllerConfigController {
     type Primary = ControllerConfig;
     type Snapshot = Snapshot;
     type Effect = Generate;
+    type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<ControllerConfig>(TARGET, "");
@@ -79,7 +84,7 @@ impl Controller for ControllerConfigController {
         Snapshot::take(stores, key, self.templates.clone())
     }
 
-    fn plan(context: &Context<'_, Generate>, snapshot: &Snapshot) -> Plan<Generate> {
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         reconcile::plan(context, snapshot)
     }
 }

@@ -13,11 +13,12 @@ use nodewright_render::templates::Generated as Made;
 use nodewright_runtime::{
     finalizers as finalizer,
     object::{Target, is_deleting, name},
-    plan::{Context, Plan, Planned, Step},
+    plan::{Planned, Step},
 };
 
 use super::{
     call::{Generate, Outcome, revision},
+    memory::{Context, Plan},
     snapshot::Snapshot,
     status::{self, State},
 };
@@ -30,10 +31,12 @@ use crate::shared::{
 /// How old what was read of the folder may be.
 const PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
-pub(super) fn plan(context: &Context<'_, Generate>, snapshot: &Snapshot) -> Plan<Generate> {
+pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::idle();
     plan.scoped_watch(Operator::watch());
-    if name(snapshot.object.as_ref()) != CONTROLLER_CONFIG || snapshot.operator.holds_up(context, &mut plan) {
+    if name(snapshot.object.as_ref()) != CONTROLLER_CONFIG
+        || snapshot.operator.blocks(context, |renewal| renewal, &mut plan)
+    {
         return plan;
     }
     if is_deleting(snapshot.object.as_ref()) {
@@ -68,7 +71,7 @@ pub(super) fn plan(context: &Context<'_, Generate>, snapshot: &Snapshot) -> Plan
 }
 
 /// What the templates make of the object as it is, if that is known. Looks into the folder again if that was long ago.
-fn outcome<'a>(context: &Context<'a, Generate>, call: Generate, plan: &mut Plan<Generate>) -> Option<&'a Outcome> {
+fn outcome<'a>(context: &Context<'a>, call: Generate, plan: &mut Plan) -> Option<&'a Outcome> {
     let known = context.outcomes.get(&call);
     let last = known.and_then(|known| known.last.as_ref());
     let last = last.filter(|(_, outcome)| outcome.revision == revision(&call.object));
@@ -82,7 +85,7 @@ fn outcome<'a>(context: &Context<'a, Generate>, call: Generate, plan: &mut Plan<
 }
 
 /// Lets the object go once no pool selects what was generated: its garbage collection would take that along.
-fn finalize(context: &Context<'_, Generate>, snapshot: &Snapshot, plan: &mut Plan<Generate>) {
+fn finalize(context: &Context<'_>, snapshot: &Snapshot, plan: &mut Plan) {
     let Some(needed) = &snapshot.needed else {
         let remove = finalizer::remove(&snapshot.object.metadata, FINALIZER);
         plan.then("no pool selects what was generated", Step::edit(TARGET, snapshot.object.as_ref(), remove));
@@ -96,7 +99,7 @@ fn finalize(context: &Context<'_, Generate>, snapshot: &Snapshot, plan: &mut Pla
     status::of(context, snapshot, &State::Failing(text)).add_to(plan);
 }
 
-fn generate(context: &Context<'_, Generate>, snapshot: &Snapshot, made: &[Made], plan: &mut Plan<Generate>) {
+fn generate(context: &Context<'_>, snapshot: &Snapshot, made: &[Made], plan: &mut Plan) {
     let (mut writes, mut problems) = (vec![], vec![]);
     for each in made {
         match write(snapshot, each) {
@@ -121,12 +124,7 @@ fn generate(context: &Context<'_, Generate>, snapshot: &Snapshot, made: &[Made],
 
 /// What the status has to say before something is written: whatever becomes of the writes, no pool may take a part of them for
 /// all. A pool waits anyway if the status is not of the present generation, or does not say that the work is done.
-fn state_before(
-    context: &Context<'_, Generate>,
-    snapshot: &Snapshot,
-    problems: &[String],
-    writes: usize,
-) -> Option<State> {
+fn state_before(context: &Context<'_>, snapshot: &Snapshot, problems: &[String], writes: usize) -> Option<State> {
     if !problems.is_empty() {
         return Some(State::Failing(problems.join("; ")));
     }

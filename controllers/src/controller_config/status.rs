@@ -5,12 +5,15 @@ use nodewright_api::{
     conditions::controller_config::{COMPLETED, FAILING, RUNNING},
     machine_config::ControllerConfig,
 };
-use nodewright_runtime::plan::Context;
 
-use super::{call::Generate, certificates, snapshot::Snapshot};
+use super::{
+    certificates,
+    memory::{Context, StatusWrite},
+    snapshot::Snapshot,
+};
 use crate::shared::{
     TARGET, conditions,
-    status_writer::{StatusWrite, Urgency, write_status_in},
+    status_writer::{Urgency, write_status_in},
 };
 
 /// How it went, with a message.
@@ -29,7 +32,7 @@ pub(super) fn is_done(object: &ControllerConfig) -> bool {
     is_current && conditions::holding(&status.conditions, COMPLETED).is_some()
 }
 
-pub(super) fn of(context: &Context<'_, Generate>, snapshot: &Snapshot, state: &State) -> StatusWrite<Generate> {
+pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, state: &State) -> StatusWrite {
     let object = snapshot.object.as_ref();
     let mut wanted = object.status.clone().unwrap_or_default();
     wanted.observed_generation = object.metadata.generation.unwrap_or_default();

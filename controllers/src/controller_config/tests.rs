@@ -9,7 +9,7 @@ use nodewright_runtime::{
     controller::Controller,
     effect::Outcomes,
     object::ObjectRef,
-    plan::{Context, Failure, FailureClass, Plan, Step, StepVerb},
+    plan::{Failure, FailureClass, Step, StepVerb},
     scoped_watch::ScopedWatch,
 };
 use nodewright_testing::{ObjectBuilder, object};
@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::{
     ControllerConfigController,
     call::{Generate, Generator},
+    memory::{Context, Plan},
 };
 use crate::shared::{
     TARGET,
@@ -111,7 +112,7 @@ impl World {
         stores
     }
 
-    fn plan(&self) -> Plan<Generate> {
+    fn plan(&self) -> Plan {
         let templates = self.templates.as_ref().map(|folder| Arc::from(folder.path()));
         let controller = ControllerConfigController { templates };
         let name = self.object.metadata.name.as_deref().unwrap();

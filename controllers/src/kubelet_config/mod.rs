@@ -12,6 +12,7 @@
 //! # Caveats
 //! * There is no finalizer: the generated MachineConfigs go with their owner, by garbage collection.
 
+mod memory;
 mod reconcile;
 mod snapshot;
 mod status;
@@ -24,10 +25,12 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::Never,
     object::ObjectRef,
-    plan::{Context, Plan},
 };
 
-use self::snapshot::Snapshot;
+use self::{
+    memory::{Context, Note, Plan},
+    snapshot::Snapshot,
+};
 use crate::shared::{
     TARGET,
     machine_config::CachedConfig,
@@ -48,6 +51,7 @@ impl Controller for KubeletConfigController {
     type Primary = KubeletConfig;
     type Snapshot = Snapshot;
     type Effect = Never;
+    type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
         // Another one may become the first of a pool.
@@ -86,7 +90,7 @@ impl Controller for KubeletConfigController {
         if snapshot.is_generating() { RENDERED_ONCE_A_SECOND } else { 0 }
     }
 
-    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         reconcile::plan(context, snapshot)
     }
 }

@@ -5,10 +5,11 @@ use nodewright_runtime::{
     effect::Never,
     finalizers as finalizer,
     object::{Target, is_deleting},
-    plan::{Context, Plan, Planned, Step},
+    plan::{Planned, Step},
 };
 
 use super::{
+    memory::{Context, Plan},
     snapshot::{Part, Snapshot, Wanted},
     status,
 };
@@ -18,10 +19,10 @@ use crate::shared::{
     machine_config::{CachedConfig, Operator},
 };
 
-pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::idle();
     plan.scoped_watch(Operator::watch());
-    if snapshot.operator.holds_up(context, &mut plan) {
+    if snapshot.operator.blocks(context, |renewal| renewal, &mut plan) {
         return plan;
     }
     if let Some(finalizer) = foreign_finalizer(snapshot) {

@@ -1,16 +1,18 @@
 //! The status of a KubeletConfig: `Accepted`, and the older `Success` and `Failure` of machine-config-operator.
 
 use nodewright_api::{ConditionStatus, machine_config::KubeletConfigStatus, validation::Validate};
-use nodewright_runtime::{effect::Never, plan::Context};
 
-use super::snapshot::{Problem, Snapshot};
+use super::{
+    memory::{Context, StatusWrite},
+    snapshot::{Problem, Snapshot},
+};
 use crate::shared::{
     TARGET,
     conditions::condition,
-    status_writer::{StatusWrite, Urgency, write_status_in},
+    status_writer::{Urgency, write_status_in},
 };
 
-pub(super) fn of(context: &Context<'_, Never>, snapshot: &Snapshot) -> StatusWrite<Never> {
+pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot) -> StatusWrite {
     let object = snapshot.object.as_ref();
     let problems = problems(snapshot);
     let (is_accepted, message) = match problems.as_slice() {

@@ -8,15 +8,18 @@ use nodewright_runtime::{
     apply_configuration::Subresource,
     cache::{Store, Stores, Unreadable},
     controller::Controller,
-    effect::{Never, Outcomes},
+    effect::Outcomes,
     object::ObjectRef,
-    plan::{Context, Plan, Step},
+    plan::Step,
     scoped_watch::ScopedWatch,
 };
 use nodewright_testing::{ObjectBuilder, object};
 use serde_json::{Value, json};
 
-use super::KubeletConfigController;
+use super::{
+    KubeletConfigController,
+    memory::{Context, Plan},
+};
 use crate::shared::{
     TARGET,
     machine_config::{CachedConfig, target_ref},
@@ -89,7 +92,7 @@ impl World {
         stores
     }
 
-    fn plan(&self, name: &str) -> Plan<Never> {
+    fn plan(&self, name: &str) -> Plan {
         let controller = KubeletConfigController { renderer: self.renderer.clone(), extensions: None };
         let snapshot = controller.snapshot(&self.stores(), &target_ref(name)).unwrap();
         let outcomes = Outcomes::default();

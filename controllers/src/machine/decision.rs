@@ -4,12 +4,13 @@ use jiff::{SignedDuration, Timestamp, TimestampArithmetic};
 use nodewright_api::Machine;
 use nodewright_runtime::{
     events::Event,
-    plan::{Context, Failure, Plan, Planned, Step, reference},
+    plan::{Failure, Notes, Planned, Step, reference},
     scoped_watch::ScopedWatch,
 };
 
 use super::{
     calls::Call,
+    memory::{Context, Note, Plan},
     settings::Settings,
     snapshot::{DriverProperties, Snapshot},
     status::StatusDraft,
@@ -28,7 +29,7 @@ const TOLD_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 pub(super) struct Scope<'a> {
     pub(super) machine: &'a Machine,
     pub(super) snapshot: &'a Snapshot,
-    pub(super) context: &'a Context<'a, Call>,
+    pub(super) context: &'a Context<'a>,
     pub(super) settings: &'a Settings,
     pub(super) driver: DriverProperties,
 }
@@ -103,7 +104,7 @@ impl<'a> Scope<'a> {
 #[derive(Default)]
 pub(super) struct Stage {
     pub(super) is_over: bool,
-    pub(super) plan: Plan<Call>,
+    pub(super) plan: Plan,
 }
 
 impl Stage {
@@ -168,13 +169,13 @@ impl Stage {
         self
     }
 
-    pub(super) fn noting(mut self, text: &str) -> Self {
-        self.plan.notes.get_or_insert_default().push(text.into());
+    pub(super) fn noting(mut self, note: Note) -> Self {
+        self.plan.notes.add(note);
         self
     }
 
     pub(super) fn forgetting_notes(mut self) -> Self {
-        self.plan.notes.get_or_insert_default();
+        self.plan.notes.extend(Notes::Clear);
         self
     }
 

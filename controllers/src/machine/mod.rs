@@ -14,6 +14,7 @@ mod claim;
 mod decision;
 mod health;
 mod kept;
+mod memory;
 mod namesakes;
 mod node_sync;
 mod others;
@@ -43,7 +44,6 @@ use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
     controller::{Controller, Watches},
     object::{Cluster, ObjectRef, annotation, name, namespace, uid},
-    plan::{Context, Plan},
 };
 
 pub(crate) use self::budget::brake::BrakeCollector;
@@ -59,6 +59,7 @@ use self::{
         WAITING_BY_SET,
     },
     decision::Scope,
+    memory::{Context, Note, Plan},
     provider::CALLING,
     snapshot::{Snapshot, is_forced, needs_class},
 };
@@ -91,6 +92,7 @@ impl Controller for MachineController {
     type Primary = Machine;
     type Snapshot = Snapshot;
     type Effect = Call;
+    type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
         let settings = self.settings.clone();
@@ -152,7 +154,7 @@ impl Controller for MachineController {
         cluster == TARGET
     }
 
-    fn plan(context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         let settings = &snapshot.settings;
         reconcile::plan(&Scope { machine: &snapshot.machine, snapshot, context, settings, driver: snapshot.driver })
     }

@@ -11,15 +11,15 @@ use nodewright_api::{MachinePhase, conditions, finalizers};
 use nodewright_runtime::{
     finalizers as finalizer,
     object::{has_finalizer, is_deleting},
-    plan::{Plan, Step},
+    plan::Step,
 };
 
 use super::{
-    calls::Call,
     claim,
     decision::{Scope, Stage, WORTH_TELLING},
     health,
     kept::kept,
+    memory::Plan,
     proof::{vm_proven, vm_settled},
     provision,
     snapshot::Owner,
@@ -28,7 +28,7 @@ use super::{
 };
 use crate::shared::{CONTROL, class_secrets, ownership::vm_id};
 
-pub(super) fn plan(scope: &Scope<'_>) -> Plan<Call> {
+pub(super) fn plan(scope: &Scope<'_>) -> Plan {
     let mut plan = if let Some(message) = scope.snapshot.secret_pending() {
         Stage::waiting(class_secrets::PENDING, message).plan
     } else {

@@ -3,22 +3,18 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{Machine, conditions};
-use nodewright_runtime::{
-    clip::clip,
-    object::ObjectRef,
-    plan::{Plan, Wait},
-};
+use nodewright_runtime::{clip::clip, object::ObjectRef, plan::Wait};
 
 use super::{
-    calls::Call,
     decision::{Scope, WORTH_TELLING},
+    memory::Plan,
     provider::CALLING,
 };
 use crate::shared::CONTROL;
 
 /// The plan, and the condition `Waiting` of the Machine, if a wait has lasted for long and no other condition tells it. The
 /// condition goes when the wait is over, or with the next change of the phase or of the last operation.
-pub(super) fn told(scope: &Scope<'_>, mut plan: Plan<Call>) -> Plan<Call> {
+pub(super) fn told(scope: &Scope<'_>, mut plan: Plan) -> Plan {
     let known = scope.machine.condition(conditions::machine::WAITING);
     let has_nothing = known.is_none() && plan.waits.is_empty();
     // While a request fails, the status tells that.
@@ -55,7 +51,7 @@ pub(super) fn told(scope: &Scope<'_>, mut plan: Plan<Call>) -> Plan<Call> {
 
 /// The first wait that has lasted for long, or that the condition tells already, and that no other condition tells; or when there
 /// will be one.
-fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan<Call>) -> (Option<&'a Wait>, Option<Timestamp>) {
+fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan) -> (Option<&'a Wait>, Option<Timestamp>) {
     let known = scope.machine.condition(conditions::machine::WAITING).and_then(|known| known.reason.as_deref());
     let mut next = None;
     for wait in plan.waits.iter().filter(|wait| !is_told(scope.machine, wait)) {
@@ -89,7 +85,7 @@ fn is_told(machine: &Machine, wait: &Wait) -> bool {
 }
 
 /// A status carries the Machine's version, so nothing else of the Machine is written beside it.
-fn writes_machine(machine: &Machine, plan: &Plan<Call>) -> bool {
+fn writes_machine(machine: &Machine, plan: &Plan) -> bool {
     let own = ObjectRef::of(CONTROL, machine);
     plan.steps().any(|planned| planned.step.key() == Some(&own))
 }

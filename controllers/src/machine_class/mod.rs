@@ -61,6 +61,7 @@ impl Controller for MachineClassController {
     type Primary = MachineClass;
     type Snapshot = Snapshot;
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineClass>(CONTROL, &self.namespace)

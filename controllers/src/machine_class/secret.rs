@@ -40,6 +40,7 @@ impl Controller for MachineClassSecretController {
     type Primary = SecretMetadata;
     type Snapshot = SecretSnapshot;
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<SecretMetadata>(CONTROL, &self.namespace)

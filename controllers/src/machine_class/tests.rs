@@ -158,7 +158,11 @@ impl Held {
         Self::plan_in(&self.stores(), &MachineClassSecretController { namespace: "default".into() }, name)
     }
 
-    fn plan_in<C: Controller<Effect = Never>>(stores: &Stores, controller: &C, name: &str) -> Plan<Never> {
+    fn plan_in<C: Controller<Effect = Never, Note = Never>>(
+        stores: &Stores,
+        controller: &C,
+        name: &str,
+    ) -> Plan<Never> {
         let snapshot = controller.snapshot(stores, &ObjectRef::new(CONTROL, "default", name)).unwrap();
         let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
         let moment = Context::new(now, &outcomes);

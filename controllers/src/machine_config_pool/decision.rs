@@ -21,11 +21,14 @@ use nodewright_runtime::{
     effect::Never,
     object::{ResourceType, annotation, child_of, controller_uid, is_deleting, name, uid},
     offload::off_worker,
-    plan::{Context, Step},
+    plan::Step,
 };
 use serde_json::{Value, json};
 
-use super::snapshot::{Rendering, Snapshot, noted_target};
+use super::{
+    memory::{Context, Note},
+    snapshot::{Rendering, Snapshot, noted_target},
+};
 use crate::shared::{
     machine_config::{CachedConfig, LARGEST, VERSION, target_ref},
     renderer::Wanted,
@@ -68,11 +71,11 @@ pub(super) enum Decision<'a> {
 
 type Held<'a, T> = Result<T, Decision<'a>>;
 
-pub(super) fn decide<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -> Decision<'a> {
+pub(super) fn decide<'a>(context: &Context<'_>, snapshot: &'a Snapshot) -> Decision<'a> {
     decide_or_hold(context, snapshot).unwrap_or_else(|held| held)
 }
 
-fn decide_or_hold<'a>(context: &Context<'_, Never>, snapshot: &'a Snapshot) -> Held<'a, Decision<'a>> {
+fn decide_or_hold<'a>(context: &Context<'_>, snapshot: &'a Snapshot) -> Held<'a, Decision<'a>> {
     let target = snapshot.target_name.as_deref().unwrap_or_default();
     let errors = snapshot.pool.validate();
     let (wanted, spec, provenance) = match &snapshot.rendering {
@@ -291,15 +294,10 @@ fn create<'a>(snapshot: &Snapshot, wanted: &'a str, spec: &RenderedSpec) -> Held
 }
 
 /// When something will have been wanted for so long: until then other changes may come. The age of the object does not tell: it may be of an earlier change, and be wanted for a
-/// moment only, between two MachineConfigs that are changed together. A process that starts knows of no wish, and waits anew.
-fn wanted_for(context: &Context<'_, Never>, wanted: &str, long: SignedDuration) -> Timestamp {
-    let since = context.noted(&wish(wanted)).unwrap_or(context.now);
+/// moment only, between two MachineConfigs that are changed together. A process that starts waits again.
+fn wanted_for(context: &Context<'_>, wanted: &str, long: SignedDuration) -> Timestamp {
+    let since = context.noted(&Note::Desired(wanted.to_owned())).unwrap_or(context.now);
     since.checked_add(long).unwrap_or(context.now)
-}
-
-/// The note that this is wanted.
-pub(super) fn wish(config: &str) -> String {
-    format!("{config} is wanted")
 }
 
 /// The reference to an input, as machine-config-operator writes it.

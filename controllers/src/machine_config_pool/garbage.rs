@@ -8,17 +8,17 @@ use nodewright_runtime::{
     annotations,
     effect::Never,
     object::{Target, annotation, is_deleting, name},
-    plan::{Plan, Planned, Step},
+    plan::{Planned, Step},
 };
 
-use super::snapshot::Snapshot;
+use super::{memory::Plan, snapshot::Snapshot};
 use crate::shared::{TARGET, machine_config::CachedConfig};
 
 /// How many of the newest stay, however long they have been unused: to go back to.
 const NEWEST: usize = 10;
 
 /// What to do about each rendered MachineConfig but the one that is wanted. Those that others have rendered are left alone.
-pub(super) fn collect(snapshot: &Snapshot, wanted: Option<&str>, retention: Duration, now: Timestamp) -> Plan<Never> {
+pub(super) fn collect(snapshot: &Snapshot, wanted: Option<&str>, retention: Duration, now: Timestamp) -> Plan {
     let mut plan = Plan::idle();
     if let Some(text) = &snapshot.unknown_use {
         plan.wait("UseUnknown", format!("{text}; until then no rendered MachineConfig is deleted"));

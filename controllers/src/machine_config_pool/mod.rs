@@ -28,6 +28,7 @@
 
 mod decision;
 mod garbage;
+mod memory;
 mod metrics;
 mod reconcile;
 mod snapshot;
@@ -47,11 +48,13 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::Never,
     object::{ObjectRef, annotation, controller},
-    plan::{Context, Plan},
 };
 
 pub use self::metrics::DegradedPools;
-use self::snapshot::Snapshot;
+use self::{
+    memory::{Context, Note, Plan},
+    snapshot::Snapshot,
+};
 pub use crate::shared::renderer::Renderer;
 use crate::shared::{
     TARGET,
@@ -91,6 +94,7 @@ impl Controller for MachineConfigPoolController {
     type Primary = MachineConfigPool;
     type Snapshot = Snapshot;
     type Effect = Never;
+    type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineConfigPool>(TARGET, "");
@@ -129,7 +133,7 @@ impl Controller for MachineConfigPoolController {
         if snapshot.is_rendered() { RENDERED_ONCE_A_SECOND } else { 0 }
     }
 
-    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         reconcile::plan(context, snapshot)
     }
 }

@@ -11,14 +11,15 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     object::{annotation, is_deleting, name},
-    plan::{Context, Plan, Planned, Step, reference},
+    plan::{Notes, Planned, Step, reference},
 };
 use serde::Serialize;
 use serde_json::Value;
 
 use super::{
-    decision::{Decision, QUIET_PERIOD, SETTLING, decide, source, wish},
+    decision::{Decision, QUIET_PERIOD, SETTLING, decide, source},
     garbage,
+    memory::{Context, Note, Plan},
     snapshot::{Rendering, Snapshot},
     status,
 };
@@ -28,14 +29,14 @@ use crate::shared::{
     patch::{same_version, set},
 };
 
-pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::idle();
     plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
     if is_deleting(snapshot.pool.as_ref()) {
         // Garbage collection deletes what it owns.
         return plan;
     }
-    if snapshot.operator.holds_up(context, &mut plan) {
+    if snapshot.operator.blocks(context, Note::Operator, &mut plan) {
         let event = operator_event(context, snapshot, &plan);
         plan.events.extend(event);
         return plan;
@@ -43,10 +44,13 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Ne
     let decision = decide(context, snapshot);
     say(&decision, snapshot, &mut plan);
     match &decision {
-        // That it is not known what is wanted breaks no wish.
-        Decision::Wait(_) => plan.notes = None,
+        // Until it is known what is desired, the notes stay.
+        Decision::Wait(_) => plan.notes = Notes::Keep,
         // Of the target, too: if somebody writes another one, it is written back at once.
-        _ => plan.notes.get_or_insert_default().extend(decision.wanted().map(|name| wish(name).into())),
+        _ => {
+            plan.notes.extend(Notes::Clear);
+            plan.notes.extend(decision.wanted().map(|name| Note::Desired(name.to_owned())).into_iter().collect());
+        }
     }
     plan.stage(prepare(&decision, snapshot));
     let garbage = garbage::collect(snapshot, decision.wanted(), snapshot.rendered_retention, context.now);
@@ -64,7 +68,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Ne
 }
 
 /// The waits of a decision.
-fn say(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan<Never>) {
+fn say(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan) {
     match decision {
         Decision::Hold(reason, text) => drop(plan.wait(reason, format!("{}: {text}", snapshot.consequence()))),
         Decision::Wait(text) => drop(plan.wait(reasons::WAITING_FOR_INPUTS, text.clone())),
@@ -157,7 +161,7 @@ fn write(target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<N
 }
 
 /// That the pool waits for machine-config-operator, when that begins. The status is that one's: two writers would write for ever.
-fn operator_event(context: &Context<'_, Never>, snapshot: &Snapshot, plan: &Plan<Never>) -> Option<Event> {
+fn operator_event(context: &Context<'_>, snapshot: &Snapshot, plan: &Plan) -> Option<Event> {
     let wait = plan.waits.iter().find(|wait| wait.reason == reasons::MACHINE_CONFIG_OPERATOR_RUNS)?;
     let is_known = context.waits.iter().any(|known| known.reason == wait.reason);
     let event = || Event::normal(reference(snapshot.pool.as_ref()), wait.reason, wait.message.clone());

@@ -7,26 +7,26 @@ use nodewright_api::{
     conditions::machine_config_pool::{DEGRADED, PARTS, RENDER_DEGRADED, RENDERED},
     reasons::machine_config_pool as reasons,
 };
-use nodewright_runtime::{effect::Never, plan::Context};
 
 use super::{
     decision::{Decision, SETTLING},
+    memory::{Context, StatusWrite},
     snapshot::{Snapshot, noted_target},
 };
 use crate::shared::{
     TARGET, conditions,
-    status_writer::{StatusWrite, Urgency, write_status_in},
+    status_writer::{Urgency, write_status_in},
 };
 
 /// A shorter wait for something that is read or made is no news.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
 
 /// Whether the rendering has changed before it was stored again and again.
-fn is_never_settled(context: &Context<'_, Never>) -> bool {
+fn is_never_settled(context: &Context<'_>) -> bool {
     context.now.duration_since(context.waiting_since(SETTLING)) >= PATIENCE
 }
 
-pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot, decision: &Decision<'_>) -> StatusWrite<Never> {
+pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decision<'_>) -> StatusWrite {
     let pool = snapshot.pool.as_ref();
     let mut wanted = pool.status.clone().unwrap_or_default();
     let finding = match decision {

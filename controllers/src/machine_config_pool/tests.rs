@@ -9,16 +9,19 @@ use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     controller::Controller,
-    effect::{Never, Outcomes},
+    effect::Outcomes,
     events::Event,
     object::ObjectRef,
-    plan::{Context, Note, Plan, Step, Waiting},
+    plan::{Step, Waiting},
     scoped_watch::ScopedWatch,
 };
 use nodewright_testing::{ObjectBuilder, object};
 use serde_json::{Value, json};
 
-use super::{DegradedPools, MachineConfigPoolController, Renderer, Settings};
+use super::{
+    DegradedPools, MachineConfigPoolController, Renderer, Settings,
+    memory::{Context, Note, Plan},
+};
 use crate::shared::{
     TARGET,
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
@@ -77,7 +80,7 @@ struct World {
     /// Whether a watch of a single MachineConfig has no answer.
     unanswered: bool,
     waits: Vec<Waiting>,
-    notes: Vec<Note>,
+    notes: BTreeMap<Note, Timestamp>,
     status_written: Option<Timestamp>,
     /// The events of the plans that were done.
     events: Vec<Event>,
@@ -99,7 +102,7 @@ impl World {
             unreadable_node: None,
             unanswered: false,
             waits: vec![],
-            notes: vec![],
+            notes: BTreeMap::new(),
             status_written: None,
             events: vec![],
             now: NOW.parse().unwrap(),
@@ -156,7 +159,7 @@ impl World {
         stores
     }
 
-    fn plan(&self) -> Plan<Never> {
+    fn plan(&self) -> Plan {
         let snapshot = self.controller.snapshot(&self.stores(), &target_ref("worker")).unwrap();
         let outcomes = Outcomes::default();
         let memory = Context { status_written: self.status_written, ..Context::new(self.now, &outcomes) };
@@ -222,11 +225,8 @@ impl World {
         done
     }
 
-    fn note(&mut self, plan: &Plan<Never>) {
-        if let Some(texts) = &plan.notes {
-            let since = |text: &Arc<str>| Note::since(&self.notes, text).unwrap_or(self.now);
-            self.notes = texts.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
-        }
+    fn note(&mut self, plan: &Plan) {
+        self.notes = plan.notes.clone().after(std::mem::take(&mut self.notes), self.now);
     }
 
     /// Acts until nothing is left to do, and lets time pass where the plan waits for it.

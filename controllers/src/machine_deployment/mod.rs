@@ -24,6 +24,7 @@
 //! * `minReadySeconds` has no effect, unless [`FleetSettings::honor_min_ready_seconds`] is set.
 
 mod blockers;
+mod memory;
 mod nodes;
 mod reconcile;
 mod requests;
@@ -46,11 +47,13 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::Never,
     object::{ObjectRef, annotation, controller_uid, is_deleting},
-    plan::{Context, Plan},
 };
 
 pub use self::nodes::RolloutNodeController;
-use self::snapshot::Snapshot;
+use self::{
+    memory::{Context, Note, Plan},
+    snapshot::Snapshot,
+};
 use crate::shared::{
     CONTROL,
     fleet::{FleetSettings, PlanSettings},
@@ -77,6 +80,7 @@ impl Controller for MachineDeploymentController {
     type Primary = MachineDeployment;
     type Snapshot = Snapshot;
     type Effect = Never;
+    type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID);
@@ -112,7 +116,7 @@ impl Controller for MachineDeploymentController {
         snapshot.machines().count()
     }
 
-    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         reconcile::plan(context, snapshot)
     }
 }

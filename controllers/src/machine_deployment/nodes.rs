@@ -91,6 +91,7 @@ impl Controller for RolloutNodeController {
     type Primary = Node;
     type Snapshot = Snapshot;
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         let annotates = self.annotates;

@@ -19,11 +19,12 @@ use nodewright_runtime::{
     events::Event,
     finalizers as finalizer,
     object::{Kind, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
-    plan::{Context, Failure, FailureClass, Plan, Planned, Step, StepVerb, reference},
+    plan::{Failure, FailureClass, Notes, Planned, Step, StepVerb, reference},
 };
 
 use super::{
     blockers::given_up_at,
+    memory::{Context, Note, Plan},
     requests::{marks, roll_back},
     rollout::Goal,
     sets::{RevisionPart, SetPart, new_set, next_revision},
@@ -39,7 +40,7 @@ use crate::shared::{
     membership::{ORPHAN_FINALIZER, matches, release},
 };
 
-pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let snapshot = &*snapshot.at(context.now);
     let deployment = snapshot.deployment.as_ref();
     let scope = Scope { context, snapshot, deployment, goal: goal(deployment) };
@@ -86,7 +87,7 @@ fn invalid_spec(deployment: &MachineDeployment) -> Option<String> {
     (!errors.is_empty()).then(|| errors.join("; "))
 }
 
-fn finalize(scope: &Scope<'_>) -> Plan<Never> {
+fn finalize(scope: &Scope<'_>) -> Plan {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     let mut plan = Plan::idle();
     if has_finalizer(deployment, ORPHAN_FINALIZER) {
@@ -117,7 +118,7 @@ fn finalize(scope: &Scope<'_>) -> Plan<Never> {
     plan
 }
 
-fn reconcile(scope: &Scope<'_>) -> Plan<Never> {
+fn reconcile(scope: &Scope<'_>) -> Plan {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     if let Some((reason, text)) = unreadable_set(snapshot) {
         return stalled(scope, reason, (reason, text));
@@ -171,7 +172,7 @@ const CONFIRMED_WITHIN: SignedDuration = SignedDuration::from_secs(10);
 /// A set was sized for a generation that is newer than the one in this snapshot. Mostly the snapshot is old, and planning from it
 /// would undo newer decisions. After a restore of etcd that generation is gone: a quorum read that returns this very version of the
 /// deployment proves it, and the sets get the note of the present generation.
-fn from_an_old_view(scope: &Scope<'_>, newer: i64) -> Plan<Never> {
+fn from_an_old_view(scope: &Scope<'_>, newer: i64) -> Plan {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     let mut plan = Plan::idle();
     let seen = deployment.metadata.generation.unwrap_or_default();
@@ -211,7 +212,7 @@ fn is_refused<'a, K: Kind>(scope: &Scope<'_>, mut objects: impl Iterator<Item = 
     failure.is_some_and(|failure| objects.any(|object| name(object) == &*failure.key.name))
 }
 
-fn change(scope: &Scope<'_>) -> Plan<Never> {
+fn change(scope: &Scope<'_>) -> Plan {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     let mut plan = Plan::idle();
     plan.append(freezing(scope));
@@ -227,7 +228,7 @@ fn change(scope: &Scope<'_>) -> Plan<Never> {
 }
 
 /// The deployment is frozen while one of its sets is. A user ends the freeze of all of them with one annotation, once.
-fn freezing(scope: &Scope<'_>) -> Plan<Never> {
+fn freezing(scope: &Scope<'_>) -> Plan {
     let (deployment, mut plan) = (scope.deployment, Plan::idle());
     let sets = scope.snapshot.sets.iter().map(|view| view.set.as_ref());
     let frozen: Vec<_> = sets.filter(|set| set.is_frozen() && !freeze::is_unfreeze_wanted(&set.metadata)).collect();
@@ -249,7 +250,7 @@ fn freezing(scope: &Scope<'_>) -> Plan<Never> {
     plan
 }
 
-fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
+fn roll_out(scope: &Scope<'_>) -> Plan {
     let (snapshot, deployment) = (scope.snapshot, scope.deployment);
     let mut mode = RolloutMode::of(snapshot);
     let mut plan = settling(scope, mode);
@@ -312,15 +313,15 @@ fn roll_out(scope: &Scope<'_>) -> Plan<Never> {
 const SETTLING: SignedDuration = SignedDuration::from_secs(5);
 
 /// The wait of a young rollout. A process that starts amid a rollout waits again.
-fn settling(scope: &Scope<'_>, mode: RolloutMode) -> Plan<Never> {
+fn settling(scope: &Scope<'_>, mode: RolloutMode) -> Plan {
     let mut plan = Plan::idle();
-    plan.notes = Some(vec![]);
+    plan.notes = Notes::Clear;
     if !mode.rolls || scope.snapshot.old().all(|view| view.size().at_most() == 0) {
         return plan;
     }
-    let note = format!("rollout of template {}", template::hash(&scope.deployment.spec.template, 0));
+    let note = Note::RollingOut(template::hash(&scope.deployment.spec.template, 0));
     let since = scope.context.noted(&note).unwrap_or(scope.context.now);
-    plan.notes = Some(vec![note.into()]);
+    plan.notes = Notes::Replace(vec![note]);
     let until = since.saturating_add(SETTLING).unwrap_or(scope.context.now);
     if until > scope.context.now {
         plan.wait_until(
@@ -333,7 +334,7 @@ fn settling(scope: &Scope<'_>, mode: RolloutMode) -> Plan<Never> {
 }
 
 /// A wait for help, with an event unless the condition already says the same.
-fn stall(scope: &Scope<'_>, reason: &'static str, event: &'static str, text: &str) -> Plan<Never> {
+fn stall(scope: &Scope<'_>, reason: &'static str, event: &'static str, text: &str) -> Plan {
     let mut plan = Plan::idle();
     let known = scope.deployment.condition(conditions::machine_deployment::STALLED);
     if known.is_none_or(|known| known.reason != reason) {
@@ -343,7 +344,7 @@ fn stall(scope: &Scope<'_>, reason: &'static str, event: &'static str, text: &st
     plan
 }
 
-fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str, String)) -> Plan<Never> {
+fn stalled(scope: &Scope<'_>, event: &'static str, (reason, text): (&'static str, String)) -> Plan {
     let mut plan = stall(scope, reason, event, &text);
     let input = StatusInput { stalled: Some((reason, text)), ..StatusInput::default() };
     write(scope, status(scope, &input)).add_to(&mut plan);
@@ -386,7 +387,7 @@ fn without_released(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
 }
 
 /// Removes the owner from sets that the selector no longer matches: they keep their Machines.
-fn releases(scope: &Scope<'_>) -> Plan<Never> {
+fn releases(scope: &Scope<'_>) -> Plan {
     let (deployment, snapshot) = (scope.deployment, scope.snapshot);
     let mut plan = Plan::idle();
     for view in snapshot.sets.iter().filter(|view| is_strayed(snapshot, view)) {
@@ -449,7 +450,7 @@ fn is_name_taken(failure: Option<&Failure>) -> bool {
     failure.is_some_and(|failure| failure.class == FailureClass::AlreadyExists && failure.creates::<MachineSet>())
 }
 
-fn add_history(mut plan: Plan<Never>, scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
+fn add_history(mut plan: Plan, scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan {
     for view in surplus_revisions(scope, after) {
         plan.beside("more revisions than are kept", Step::delete(CONTROL, view.set.as_ref()));
     }
@@ -484,7 +485,7 @@ fn after_a_minute(now: Timestamp) -> Timestamp {
     now.saturating_add(SignedDuration::from_mins(1)).unwrap_or(Timestamp::MAX)
 }
 
-fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan<Never> {
+fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan {
     let mut plan = Plan::idle();
     let find = |kind: &str| after.conditions.iter().find(|condition| condition.condition_type == kind);
     if let Some(reconciling) = find(conditions::machine_deployment::RECONCILING) {

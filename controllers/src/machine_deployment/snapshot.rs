@@ -6,12 +6,11 @@ use jiff::Timestamp;
 use nodewright_api::{Machine, MachineDeployment, MachineSet, annotations, labels};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    effect::Never,
     object::{ObjectRef, annotation, is_deleting, label, name, uid},
-    plan::Context,
 };
 
 use super::{
+    memory::Context,
     rollout::{Goal, Size},
     template,
 };
@@ -51,7 +50,7 @@ pub struct SetView {
 }
 
 pub(super) struct Scope<'a> {
-    pub(super) context: &'a Context<'a, Never>,
+    pub(super) context: &'a Context<'a>,
     pub(super) snapshot: &'a Snapshot,
     pub(super) deployment: &'a MachineDeployment,
     pub(super) goal: Goal,

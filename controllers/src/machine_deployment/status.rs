@@ -16,14 +16,17 @@ use nodewright_api::{
 };
 use nodewright_runtime::{
     clip::clip,
-    effect::Never,
     object::{is_deleting, name},
     plan::{Failure, FailureClass},
 };
 
-use super::{blockers::blocker, snapshot::Scope};
+use super::{
+    blockers::blocker,
+    memory::{Note, StatusWrite},
+    snapshot::Scope,
+};
 use crate::shared::availability::is_ready;
-use crate::shared::status_writer::{FailedMachines, Health, StatusWrite, Urgency, count, unknown, write_status};
+use crate::shared::status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status};
 
 /// Reconciling: Machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";
@@ -73,7 +76,7 @@ pub(super) fn status(scope: &Scope<'_>, input: &StatusInput) -> Status {
     after
 }
 
-pub(super) fn write(scope: &Scope<'_>, after: Status) -> StatusWrite<Never> {
+pub(super) fn write(scope: &Scope<'_>, after: Status) -> StatusWrite {
     let deployment = scope.deployment;
     let collisions = deployment.status.as_ref().and_then(|before| before.collision_count);
     let before = health(&deployment.status.clone().unwrap_or_default());
@@ -81,7 +84,7 @@ pub(super) fn write(scope: &Scope<'_>, after: Status) -> StatusWrite<Never> {
     let urgency = if collisions != after.collision_count || is_complete(i64::from(deployment.spec.replicas), &after) {
         Urgency::Now
     } else if health(&after).is_dip(before, unknown) {
-        Urgency::MayPass
+        Urgency::MayPass(Note::Unhealthy)
     } else {
         Urgency::Normal
     };

@@ -14,6 +14,7 @@
 //! * Node template, timeouts and class kind of the template are copied to existing Machines, those in deletion included.
 
 mod ceiling;
+pub(crate) mod memory;
 mod metrics;
 mod notes;
 mod overshoot;
@@ -34,11 +35,13 @@ use nodewright_runtime::{
     controller::{Controller, Watches},
     effect::Never,
     object::{ObjectRef, controller_uid, name, uid},
-    plan::{Context, Plan},
 };
 
 pub(crate) use self::metrics::register as register_metrics;
-use self::snapshot::{Snapshot, deployment_of, is_ahead, wish};
+use self::{
+    memory::{Context, Note, Plan},
+    snapshot::{Snapshot, deployment_of, is_ahead, wish},
+};
 use crate::shared::{
     CONTROL,
     fleet::{FleetSettings, PlanSettings},
@@ -65,6 +68,7 @@ impl Controller for MachineSetController {
     type Primary = MachineSet;
     type Snapshot = Snapshot;
     type Effect = Never;
+    type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineSet>(CONTROL, &self.namespace).index(SET_BY_UID);
@@ -101,7 +105,7 @@ impl Controller for MachineSetController {
         snapshot.machines.len()
     }
 
-    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         reconcile::plan(context, snapshot)
     }
 }

@@ -8,13 +8,15 @@
 
 use nodewright_api::{MachineDeployment, MachineSet, annotations, reasons::events};
 use nodewright_runtime::{
-    effect::Never,
     events::Event,
     object::{annotation, name},
-    plan::{Plan, Step, reference},
+    plan::{Step, reference},
 };
 
-use super::snapshot::{Members, Snapshot};
+use super::{
+    memory::Plan,
+    snapshot::{Members, Snapshot},
+};
 use crate::shared::{CONTROL, fleet::OvershootSettings, freeze, ledger::Ledger};
 
 /// How many Machines there are, and how many are too many.
@@ -64,7 +66,7 @@ fn limit(set: &MachineSet, deployment: Option<&MachineDeployment>) -> Option<usi
 }
 
 /// Freezes the set, or ends its freeze. A user ends it with an annotation, once.
-pub(super) fn judged(members: &Members<'_>, settings: &OvershootSettings) -> Plan<Never> {
+pub(super) fn judged(members: &Members<'_>, settings: &OvershootSettings) -> Plan {
     let set = members.snapshot.set.as_ref();
     let mut plan = Plan::idle();
     let Some(overshoot) = Overshoot::of(members, settings) else { return plan };

@@ -12,11 +12,12 @@ use nodewright_runtime::{
     events::Event,
     finalizers as finalizer,
     object::{annotation, has_finalizer, is_deleting, name, uid},
-    plan::{Context, Failure, Plan, Planned, Step, StepVerb, reference},
+    plan::{Failure, Notes, Planned, Step, StepVerb, reference},
 };
 
 use super::{
     ceiling::{Ceiling, ceiling},
+    memory::{Context, Note, Plan},
     notes::SetNotes,
     overshoot,
     removal::{Removal, next_expiry, removal, victims},
@@ -34,7 +35,7 @@ use crate::shared::{
     status_writer::StatusWrite,
 };
 
-pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let fleet = &snapshot.settings.fleet;
     let set = snapshot.set.as_ref();
     let mut plan = Plan::idle();
@@ -80,20 +81,20 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Ne
 /// How long each plan may write the set before its status comes first, once. A set that loses a thousand machines retires their
 /// names for as long as that takes, and others read its numbers meanwhile.
 const STATUS_WAITS: SignedDuration = SignedDuration::from_secs(5);
-const STATUS_WAITING: &str = "each plan writes the set, and not its status";
 
 /// The status, if it has waited for other writes of the set for too long; else these.
-fn status_between(context: &Context<'_, Never>, snapshot: &Snapshot, mut writes: Plan<Never>) -> Plan<Never> {
-    let since = context.noted(STATUS_WAITING).unwrap_or(context.now);
+fn status_between(context: &Context<'_>, snapshot: &Snapshot, mut writes: Plan) -> Plan {
+    let since = context.noted(&Note::StatusDeferred).unwrap_or(context.now);
     if since.saturating_add(STATUS_WAITS).is_ok_and(|due| due <= context.now)
         && let StatusWrite::Now(status) = write(context, snapshot)
     {
-        let mut plan =
-            Plan { traceparent: writes.traceparent, notes: Some(writes.notes.unwrap_or_default()), ..Plan::idle() };
+        // Without the note of this wait.
+        writes.notes.extend(Notes::Clear);
+        let mut plan = Plan { traceparent: writes.traceparent, notes: writes.notes, ..Plan::idle() };
         plan.then(status.why, Some(status.step));
         return plan;
     }
-    writes.notes.get_or_insert_default().push(STATUS_WAITING.into());
+    writes.notes.add(Note::StatusDeferred);
     writes
 }
 
@@ -117,7 +118,7 @@ fn writes(step: &Step<Never>, set: &MachineSet) -> bool {
 }
 
 /// A wait for help, with an event unless the condition already says the same.
-fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan<Never> {
+fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan {
     let mut plan = Plan::idle();
     let Some(text) = text else { return plan };
     let known = set.condition(conditions::machine_set::REPLICA_FAILURE);
@@ -128,7 +129,7 @@ fn failure(set: &MachineSet, reason: &'static str, text: Option<String>) -> Plan
     plan
 }
 
-fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &FleetSettings) -> Plan<Never> {
+fn reconcile(context: &Context<'_>, members: &Members<'_>, settings: &FleetSettings) -> Plan {
     let set = members.snapshot.set.as_ref();
     let mut plan = failure(set, unreadable::MACHINE, unreadable_text(members.snapshot));
     if is_deleting(set) {
@@ -205,7 +206,7 @@ fn reconcile(context: &Context<'_, Never>, members: &Members<'_>, settings: &Fle
 }
 
 /// Adopts Machines without an owner, or creates the missing ones, as far as the ceilings allow.
-fn fill(context: &Context<'_, Never>, members: &Members<'_>, settings: &FleetSettings, missing: usize) -> Plan<Never> {
+fn fill(context: &Context<'_>, members: &Members<'_>, settings: &FleetSettings, missing: usize) -> Plan {
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     let mut plan = Plan::idle();
     let ceiling = ceiling(snapshot, settings, missing);
@@ -258,7 +259,7 @@ fn is_denied(failure: Option<&Failure>) -> bool {
 
 /// Removes the owner from Machines that the selector no longer matches. Their names are retired when the cache shows them as
 /// those of others.
-fn releases(members: &Members<'_>) -> Plan<Never> {
+fn releases(members: &Members<'_>) -> Plan {
     let set = members.snapshot.set.as_ref();
     let mut plan = Plan::idle();
     let release = |machine: &&Arc<Machine>| {
@@ -278,16 +279,16 @@ const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(10);
 
 /// The wait of a set whose deployment has a newer spec than the one that the set was sized for. Its replicas may have been taken
 /// back: until they are confirmed, nothing is created, and no surplus is deleted.
-fn size_awaited(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+fn size_awaited(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::idle();
-    plan.notes = Some(vec![]);
+    plan.notes = Notes::Clear;
     let Some(deployment) = snapshot.deployment.as_deref().filter(|deployment| is_ahead(deployment)) else {
         return plan;
     };
     let generation = deployment.metadata.generation.unwrap_or_default();
-    let note = format!("generation {generation} of the deployment is awaited");
+    let note = Note::SizeAwaited(generation);
     let since = context.noted(&note).unwrap_or(context.now);
-    plan.notes = Some(vec![note.into()]);
+    plan.notes = Notes::Replace(vec![note]);
     let until = since.saturating_add(LONGEST_WAIT).unwrap_or(context.now);
     if until > context.now {
         let text = format!("generation {generation} of the deployment may change the number of replicas");
@@ -308,7 +309,7 @@ fn invalid_spec(set: &MachineSet) -> Option<String> {
     (replicas < 0).then(|| format!("spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0"))
 }
 
-fn finalize(members: &Members<'_>, now: Timestamp) -> Plan<Never> {
+fn finalize(members: &Members<'_>, now: Timestamp) -> Plan {
     let mut plan = Plan::idle();
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     if has_finalizer(set, ORPHAN_FINALIZER) {
@@ -328,7 +329,7 @@ fn finalize(members: &Members<'_>, now: Timestamp) -> Plan<Never> {
 }
 
 /// Retires with the set's version first, and deletes after that write.
-fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Never> {
+fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan {
     let mut plan = Plan::idle();
     let notes = SetNotes::of(set, &removal.ledger).beginning(removal.round);
     let retire = Step::apply_if_unchanged(CONTROL, set, &notes);
@@ -344,7 +345,7 @@ fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan<Ne
     plan
 }
 
-fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan<Never> {
+fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan {
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     let mut plan = Plan::idle();
     let mut steps = updates(members);

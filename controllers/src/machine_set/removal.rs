@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, MachinePhase, MachineSet, annotations};
-use nodewright_runtime::{
-    effect::Never,
-    object::{annotation, name},
-    plan::Context,
-};
+use nodewright_runtime::object::{annotation, name};
 
-use super::snapshot::{BATCH, Members};
+use super::{
+    memory::Context,
+    snapshot::{BATCH, Members},
+};
 use crate::shared::{
     creation_backoff::{CreationBackoff, Round},
     fleet::FleetSettings,
@@ -48,7 +47,7 @@ pub(super) fn removal<'a>(
 
 /// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus.
 pub(super) fn victims<'a>(
-    context: &Context<'_, Never>,
+    context: &Context<'_>,
     members: &Members<'a>,
     replicas: usize,
     settings: &FleetSettings,

@@ -8,13 +8,10 @@
 use std::sync::Arc;
 
 use nodewright_api::{Machine, annotations};
-use nodewright_runtime::{
-    effect::Never,
-    object::{annotation, is_deleting, name},
-    plan::Context,
-};
+use nodewright_runtime::object::{annotation, is_deleting, name};
 
 use super::{
+    memory::Context,
     removal::{is_chosen, sort},
     snapshot::{Members, Snapshot},
 };
@@ -35,7 +32,7 @@ pub(super) struct Retired<'a> {
 
 /// `enough`: how many Machines the set needs.
 pub(super) fn retired<'a>(
-    context: &Context<'_, Never>,
+    context: &Context<'_>,
     members: &Members<'a>,
     enough: usize,
     settings: &FleetSettings,
@@ -84,7 +81,7 @@ pub(super) fn text(members: &Members<'_>, retired: &Retired<'_>) -> Option<Strin
 }
 
 /// The same, for the status.
-pub(super) fn told(context: &Context<'_, Never>, snapshot: &Snapshot, settings: &FleetSettings) -> Option<String> {
+pub(super) fn told(context: &Context<'_>, snapshot: &Snapshot, settings: &FleetSettings) -> Option<String> {
     let ledger: Ledger = annotation(snapshot.set.as_ref(), annotations::LEDGER)?.parse().ok()?;
     // Names are compared only if there is such a Machine, which is rare.
     let may_be_retired = |machine: &Machine| match annotation(machine, annotations::INDEX).and_then(Ordinal::parse) {

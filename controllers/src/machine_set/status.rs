@@ -9,14 +9,14 @@ use nodewright_api::{
 };
 use nodewright_runtime::{
     clip::clip,
-    effect::Never,
     object::{annotation, is_deleting},
-    plan::{Context, Failure, FailureClass, StepVerb},
+    plan::{Failure, FailureClass, StepVerb},
 };
 
 use super::{
     Snapshot,
     ceiling::{ceiling, lacking},
+    memory::{Context, Note, StatusWrite},
     overshoot::frozen_text,
     retired,
 };
@@ -25,10 +25,10 @@ use crate::shared::{
     creation_backoff,
     fleet::{FleetSettings, PlanSettings},
     ledger::Ledger,
-    status_writer::{FailedMachines, Health, StatusWrite, Urgency, count, unknown, write_status},
+    status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status},
 };
 
-pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot) -> StatusWrite<Never> {
+pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot) -> StatusWrite {
     let set = snapshot.set.as_ref();
     let wanted = status(context, snapshot);
     let is_settled = wanted.replicas == set.spec.replicas && wanted.available_replicas == wanted.replicas;
@@ -36,14 +36,14 @@ pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot) -> Status
     let urgency = if is_settled || wanted.replicas == 0 {
         Urgency::Now
     } else if health(&wanted).is_dip(before, unknown(snapshot.machines.iter().map(AsRef::as_ref))) {
-        Urgency::MayPass
+        Urgency::MayPass(Note::Unhealthy)
     } else {
         Urgency::Normal
     };
     write_status(context, set, wanted, urgency)
 }
 
-fn status(context: &Context<'_, Never>, snapshot: &Snapshot) -> MachineSetStatus {
+fn status(context: &Context<'_>, snapshot: &Snapshot) -> MachineSetStatus {
     let PlanSettings { fleet, full_schema } = &snapshot.settings;
     let set = snapshot.set.as_ref();
     let before = set.status.clone().unwrap_or_default();
@@ -105,7 +105,7 @@ pub(super) fn unreadable_text(snapshot: &Snapshot) -> Option<String> {
 /// Ours are True while they are there. The condition of a freeze stays as long as the label. Conditions of other types stay as
 /// they are.
 fn conditions(
-    context: &Context<'_, Never>,
+    context: &Context<'_>,
     snapshot: &Snapshot,
     before: &MachineSetStatus,
     failed: &FailedMachines,
@@ -141,7 +141,7 @@ fn conditions(
 
 /// Why the set has not the Machines that it should have: reason and message.
 fn replica_failure(
-    context: &Context<'_, Never>,
+    context: &Context<'_>,
     snapshot: &Snapshot,
     settings: &FleetSettings,
 ) -> Option<(&'static str, String)> {

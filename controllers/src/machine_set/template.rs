@@ -10,11 +10,14 @@ use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
     effect::Never,
     object::{annotation, is_deleting, label, name},
-    plan::{Context, FailureClass, Planned, Step},
+    plan::{FailureClass, Planned, Step},
 };
 use serde::Serialize;
 
-use super::snapshot::{BATCH, Members};
+use super::{
+    memory::Context,
+    snapshot::{BATCH, Members},
+};
 use crate::shared::{CONTROL, ledger::Ordinal, metadata::ChildMeta};
 
 /// The fields that a Machine gets from its set: all fields of its creation. The Machine controller owns the rest.
@@ -156,7 +159,7 @@ pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Neve
     members.snapshot.orphans.iter().take(count).filter_map(adopt).collect()
 }
 
-pub(super) fn taken(context: &Context<'_, Never>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
+pub(super) fn taken(context: &Context<'_>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
     let snapshot = members.snapshot;
     let unnumbered = snapshot.machines.iter().filter(|machine| members.ordinal(machine).is_none());
     let held = snapshot.namesakes.iter().chain(unnumbered).chain(&snapshot.orphans);

@@ -16,11 +16,16 @@ use nodewright_api::{Machine, MachineSet, annotations};
 use nodewright_runtime::{
     effect::{Never, Outcomes},
     object::{ObjectRef, name},
-    plan::{Context, Failure, FailureClass, Plan, Planned, Step, StepVerb},
+    plan::{Failure, FailureClass, Planned, Step, StepVerb},
 };
 use serde_json::{Value, json};
 
-use super::{Snapshot, reconcile::plan, snapshot::Population};
+use super::{
+    Snapshot,
+    memory::{Context, Plan},
+    reconcile::plan,
+    snapshot::Population,
+};
 use crate::{
     shared::{
         CONTROL,
@@ -62,14 +67,14 @@ fn snapshot(set: MachineSet, machines: Vec<Machine>) -> Snapshot {
     }
 }
 
-fn planned(snapshot: &Snapshot) -> Plan<Never> {
+fn planned(snapshot: &Snapshot) -> Plan {
     let outcomes = Outcomes::default();
     let at = Context { now: NOW.parse().unwrap(), ..Context::new("2026-06-01T09:00:00Z".parse().unwrap(), &outcomes) };
     plan(&at, snapshot)
 }
 
 /// What each stage does to which object, without the status.
-fn steps(plan: &Plan<Never>) -> Vec<Vec<String>> {
+fn steps(plan: &Plan) -> Vec<Vec<String>> {
     let tell = |step: &Step<Never>| match step {
         Step::Apply(apply) if apply.fragment.get("status").is_some() => None,
         Step::Apply(apply) => Some(format!("apply {} {}", apply.at.key().name, apply.fragment)),
@@ -426,7 +431,7 @@ fn an_own_machine_that_does_not_count_costs_its_name() {
     assert_eq!(steps(&planned(&snapshot(set, vec![unindexed]))), [[ledger_apply("k7f;0")]]);
 }
 
-fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan<Never> {
+fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan {
     let outcomes = Outcomes::default();
     let now: jiff::Timestamp = NOW.parse().unwrap();
     let created = ObjectRef::new(CONTROL, "default", created);
@@ -542,7 +547,7 @@ fn counts_alone_wait_and_the_final_state_does_not() {
     let mut with_generation = set;
     with_generation.status = Some(serde_json::from_value(json!({"replicas": 0, "observedGeneration": 1})).unwrap());
     known.set = Arc::new(with_generation);
-    let has_status = |plan: &Plan<Never>| {
+    let has_status = |plan: &Plan| {
         plan.steps()
             .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
     };

@@ -55,6 +55,7 @@ impl Controller for OrphanNodeController {
     type Primary = Node;
     type Snapshot = Snapshot;
     type Effect = Lookup;
+    type Note = nodewright_runtime::effect::Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).wakes(|change, stores, wake| {

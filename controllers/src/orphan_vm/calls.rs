@@ -94,7 +94,7 @@ pub(super) type Listed = BTreeMap<String, ListedVm>;
 
 /// What became of a VM in a sweep.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fate {
+pub enum SweepResult {
     /// Its deletion has begun.
     Deleted,
     /// A Machine has it, or may.
@@ -107,7 +107,7 @@ pub enum Fate {
 pub enum Outcome {
     /// What the provider lists for a revision of the class.
     Listed(Arc<Listed>),
-    Swept(Vec<(String, Fate)>),
+    Swept(Vec<(String, SweepResult)>),
     Failed {
         message: String,
         throttled: bool,
@@ -145,7 +145,7 @@ impl Effect for Call {
     fn succeeded(outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Listed(_) => true,
-            Outcome::Swept(fates) => fates.iter().all(|(_, fate)| !matches!(fate, Fate::Failed(_))),
+            Outcome::Swept(results) => results.iter().all(|(_, result)| !matches!(result, SweepResult::Failed(_))),
             Outcome::Failed { .. } => false,
         }
     }

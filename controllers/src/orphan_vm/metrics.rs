@@ -21,8 +21,8 @@ use prometheus_client::{
 };
 
 use super::{
-    calls::{Fate, Listed},
-    judge::judge,
+    calls::{Listed, SweepResult},
+    orphans::orphans as evaluate,
     snapshot::{Fleet, group_of},
 };
 use crate::shared::CONTROL;
@@ -63,11 +63,11 @@ impl OrphanMetrics {
         self.lists.lock().insert(class.clone(), listed);
     }
 
-    pub(super) fn swept(&self, fate: &Fate) {
-        let result = match fate {
-            Fate::Deleted => "deleted",
-            Fate::Kept => "kept",
-            Fate::Failed(_) => "failed",
+    pub(super) fn swept(&self, result: &SweepResult) {
+        let result = match result {
+            SweepResult::Deleted => "deleted",
+            SweepResult::Kept => "kept",
+            SweepResult::Failed(_) => "failed",
         };
         self.swept.get_or_create(&ResultLabel { result }).inc();
     }
@@ -95,7 +95,7 @@ impl Collector for OrphanCollector {
             let Some(class) = self.stores.of::<MachineClass>(CONTROL).get(&key) else { continue };
             let group = group_of(&self.stores, &class, self.driver.as_ref());
             let fleet = Fleet::take(&self.stores, namespace(class.as_ref()), &group);
-            let count = judge(&listed, &fleet).map_or(0, |orphans| orphans.len());
+            let count = evaluate(&listed, &fleet).map_or(0, |orphans| orphans.len());
             let labels = ClassLabels { namespace: key.namespace.to_string(), name: key.name.to_string() };
             orphans.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }

@@ -3,7 +3,7 @@
 //! They remain when a Machine is removed by force, or when a creation whose answer was lost takes effect after all.
 //!
 //! ```text
-//! provider ── list ─► judge ─► orphans, each since when ─► due? ─► sweep: read its Machine at the API server, then delete the VM
+//! provider ── list ─► evaluate ─► orphans, each since when ─► due? ─► sweep: read its Machine at the API server, then delete the VM
 //!               │        │
 //!               └────────┴─► or why this list says nothing about orphans
 //! ```
@@ -28,9 +28,11 @@
 //! * If the manager may not list Machines in all namespaces, no VM is deleted: one of another namespace may have it.
 
 mod calls;
-mod judge;
+mod decision;
+mod memory;
 mod metrics;
-mod reconcile;
+mod orphans;
+mod plan;
 mod snapshot;
 mod sweep;
 mod swept;
@@ -53,10 +55,13 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     object::{Cluster, ObjectRef, is_deleting},
-    plan::{Context, Plan},
 };
 
-use self::{calls::Call, snapshot::Snapshot};
+use self::{
+    calls::Call,
+    memory::{Context, Note, Plan},
+    snapshot::Snapshot,
+};
 pub(crate) use self::{metrics::OrphanMetrics, sweep::Caller};
 use crate::shared::{
     CONTROL, TARGET,
@@ -126,6 +131,7 @@ impl Controller for OrphanVmController {
     type Primary = MachineClass;
     type Snapshot = Snapshot;
     type Effect = Call;
+    type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineClass>(CONTROL, &self.namespace);
@@ -157,7 +163,7 @@ impl Controller for OrphanVmController {
         Snapshot::take(stores, key, self.driver.as_ref(), vanished, self.settings.clone())
     }
 
-    fn plan(context: &Context<'_, Call>, snapshot: &Snapshot) -> Plan<Call> {
-        reconcile::plan(context, snapshot)
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
+        plan::plan(context, snapshot)
     }
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::{
     OrphanMetrics,
-    calls::{Call, Fate, Orphan, Outcome, Request},
+    calls::{Call, Orphan, Outcome, Request, SweepResult},
 };
 use crate::shared::{indexes::instance_id, ownership::vm_id};
 
@@ -41,26 +41,26 @@ impl Caller {
                 Err(error) => Outcome::Failed { throttled: error.throttled, message: error.to_string() },
             },
             Call::Sweep(request, orphans) => {
-                let mut fates = vec![];
+                let mut results = vec![];
                 for orphan in orphans.iter() {
-                    let fate = self.sweep(&request, orphan).await;
-                    self.metrics.swept(&fate);
-                    fates.push((orphan.provider_id.clone(), fate));
+                    let result = self.sweep(&request, orphan).await;
+                    self.metrics.swept(&result);
+                    results.push((orphan.provider_id.clone(), result));
                 }
-                Outcome::Swept(fates)
+                Outcome::Swept(results)
             }
         }
     }
 
-    async fn sweep(&self, request: &Request, orphan: &Orphan) -> Fate {
+    async fn sweep(&self, request: &Request, orphan: &Orphan) -> SweepResult {
         match self.is_needed(request, orphan).await {
-            Ok(true) => return Fate::Kept,
+            Ok(true) => return SweepResult::Kept,
             Ok(false) => {}
-            Err(why) => return Fate::Failed(why),
+            Err(why) => return SweepResult::Failed(why),
         }
         let (provider_id, machine) = (orphan.provider_id.clone(), orphan.machine.clone());
         let deleted = self.driver.delete_orphan(OrphanRequest { provider_id, machine, class: request.class.clone() });
-        deleted.await.map_or_else(|error| Fate::Failed(error.to_string()), |()| Fate::Deleted)
+        deleted.await.map_or_else(|error| SweepResult::Failed(error.to_string()), |()| SweepResult::Deleted)
     }
 
     /// Whether a Machine has the VM, or may. The provider has shown the VM before this read began, and a Machine exists before

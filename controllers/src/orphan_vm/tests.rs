@@ -13,16 +13,17 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     effect::{Effect, Outcomes},
     object::ObjectRef,
-    plan::{Context, Note, Plan, Step},
+    plan::Step,
 };
 use nodewright_testing::object;
 use serde_json::json;
 
 use super::{
     OrphanVmSettings,
-    calls::{Call, Fate, Listed, Outcome},
-    judge::judge,
-    reconcile::plan,
+    calls::{Call, Listed, Outcome, SweepResult},
+    memory::{Context, Note, Plan},
+    orphans::orphans as evaluate,
+    plan::plan,
     snapshot::{Fleet, Snapshot},
     swept::Swept,
 };
@@ -102,7 +103,7 @@ fn dated(vms: &[(&str, &str, i64)]) -> Listed {
 }
 
 fn orphans(listed: &Listed, world: World) -> Vec<String> {
-    let found = judge(listed, &world.fleet()).unwrap();
+    let found = evaluate(listed, &world.fleet()).unwrap();
     found.into_iter().map(|orphan| orphan.provider_id.trim_start_matches("p:///").to_owned()).collect()
 }
 
@@ -162,7 +163,7 @@ fn of_several_vms_of_a_machine_the_one_stays_that_it_has_or_else_the_oldest() {
 #[test]
 fn a_list_without_a_vm_that_runs_is_not_believed() {
     let world = || World::of(vec![running("a", "1"), running("b", "2")]);
-    let reason = |listed: &Listed, world: World| judge(listed, &world.fleet()).unwrap_err().0;
+    let reason = |listed: &Listed, world: World| evaluate(listed, &world.fleet()).unwrap_err().0;
     assert_eq!(reason(&listed(&[]), world()), "VMListIncomplete", "it is empty");
     assert_eq!(reason(&listed(&[("1", "a"), ("3", "c")]), world()), "VMListIncomplete", "it is a part");
     assert_eq!(reason(&listed(&[("7", "x"), ("8", "y")]), world()), "VMListIncomplete", "it is another account's");
@@ -176,7 +177,7 @@ fn a_list_without_a_vm_that_runs_is_not_believed() {
 struct Process {
     settings: OrphanVmSettings,
     outcomes: Outcomes<Call>,
-    notes: Vec<Note>,
+    notes: BTreeMap<Note, Timestamp>,
     started: Timestamp,
     connected: Timestamp,
     /// As the API server has it.
@@ -187,7 +188,7 @@ impl Process {
     /// Minutes: period 15, grace 10, minimum age 30. A VM without a Machine needs no explanation.
     fn new() -> Self {
         let settings = OrphanVmSettings { per_pass: 2, vanished_pause: Duration::ZERO, ..OrphanVmSettings::default() };
-        let (notes, started) = (vec![], minutes(0));
+        let (notes, started) = (BTreeMap::new(), minutes(0));
         Self { settings, outcomes: Outcomes::default(), notes, started, connected: started, class: class() }
     }
 
@@ -200,10 +201,10 @@ impl Process {
     /// Another process, which knows what the API server does.
     fn restarted(self, minute: i64) -> Self {
         let started = minutes(minute);
-        Self { outcomes: Outcomes::default(), notes: vec![], started, connected: started, ..self }
+        Self { outcomes: Outcomes::default(), notes: BTreeMap::new(), started, connected: started, ..self }
     }
 
-    fn plan(&mut self, minute: i64, snapshot: &Snapshot) -> Plan<Call> {
+    fn plan(&mut self, minute: i64, snapshot: &Snapshot) -> Plan {
         let context = Context {
             now: minutes(minute),
             connected_since: self.connected,
@@ -219,13 +220,7 @@ impl Process {
                 self.class = serde_json::from_value(class).unwrap();
             }
         }
-        if let Some(texts) = &plan.notes {
-            let note = |text: &Arc<str>| {
-                let since = Note::since(&self.notes, text).unwrap_or(minutes(minute));
-                Note { text: text.clone(), since }
-            };
-            self.notes = texts.iter().map(note).collect();
-        }
+        self.notes = plan.notes.clone().after(std::mem::take(&mut self.notes), minutes(minute));
         plan
     }
 
@@ -241,7 +236,9 @@ impl Process {
                 Call::Sweep(_, orphans) => {
                     swept
                         .extend(orphans.iter().map(|orphan| orphan.provider_id.trim_start_matches("p:///").to_owned()));
-                    Outcome::Swept(orphans.iter().map(|orphan| (orphan.provider_id.clone(), Fate::Deleted)).collect())
+                    Outcome::Swept(
+                        orphans.iter().map(|orphan| (orphan.provider_id.clone(), SweepResult::Deleted)).collect(),
+                    )
                 }
             };
             self.outcomes.finish(call, minutes(minute), outcome);
@@ -257,7 +254,7 @@ impl Process {
     }
 }
 
-fn call_of(plan: &Plan<Call>) -> Option<&Call> {
+fn call_of(plan: &Plan) -> Option<&Call> {
     plan.steps().find_map(|planned| match &planned.step {
         Step::Call(call) => Some(call),
         _ => None,
@@ -486,7 +483,9 @@ fn a_vm_that_a_machine_of_another_namespace_has_is_left_alone() {
                 Call::List(_) => Outcome::Listed(Arc::new(others.clone())),
                 Call::Sweep(_, orphans) => {
                     asked.push((minute, orphans.len()));
-                    Outcome::Swept(orphans.iter().map(|orphan| (orphan.provider_id.clone(), Fate::Kept)).collect())
+                    Outcome::Swept(
+                        orphans.iter().map(|orphan| (orphan.provider_id.clone(), SweepResult::Kept)).collect(),
+                    )
                 }
             };
             process.outcomes.finish(call, minutes(minute), outcome);

@@ -100,6 +100,10 @@ fn operator_lease() -> ObjectRef {
 #[derive(Clone, Debug)]
 pub(crate) struct Operator(Lookup<Lease>);
 
+/// When the Lease of machine-config-operator was last renewed, by its own clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LeaseRenewal(Option<Timestamp>);
+
 impl Operator {
     /// The watch that [`Operator::of`] needs.
     pub(crate) fn watch() -> ScopedWatch {
@@ -112,11 +116,17 @@ impl Operator {
 
     /// Whether we must not act; then the plan says why, and when to look again.
     ///
-    /// The plan notes the last renewal in both cases, so that a Lease that stands still holds up but once. A plan with notes of its
-    /// own adds them.
-    pub(crate) fn holds_up<E: Effect>(&self, context: &Context<'_, E>, plan: &mut Plan<E>) -> bool {
-        plan.notes = self.renewal().map(|(_, note, _)| vec![note.into()]);
-        let Some(obstacle) = self.obstacle(context) else { return false };
+    /// The plan notes the last renewal in both cases, so that a Lease that stands still blocks but once.
+    pub(crate) fn blocks<E: Effect, N: Ord + 'static>(
+        &self,
+        context: &Context<'_, E, N>,
+        note: fn(LeaseRenewal) -> N,
+        plan: &mut Plan<E, N>,
+    ) -> bool {
+        if let Some((_, renewal, _)) = self.renewal() {
+            plan.notes.add(note(renewal));
+        }
+        let Some(obstacle) = self.obstacle(context, note) else { return false };
         match obstacle.until {
             Some(_) => {
                 plan.wait(MACHINE_CONFIG_OPERATOR_RUNS, format!("machine-config-operator runs: {}", obstacle.text))
@@ -129,27 +139,31 @@ impl Operator {
     }
 
     /// Who holds the Lease, a note of its last renewal, and for how long that counts.
-    fn renewal(&self) -> Option<(&str, String, SignedDuration)> {
+    fn renewal(&self) -> Option<(&str, LeaseRenewal, SignedDuration)> {
         let Lookup::Found(lease) = &self.0 else { return None };
         let spec = lease.spec.as_ref()?;
         let holder = spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())?;
-        let renewed = spec.renew_time.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+        let renewal = LeaseRenewal(spec.renew_time.as_ref().map(|time| time.0));
         let duration = SignedDuration::from_secs(spec.lease_duration_seconds.unwrap_or_default().into());
-        Some((holder, format!("machine-config-operator renewed {renewed}"), duration))
+        Some((holder, renewal, duration))
     }
 
     /// Why we must not act, and when to look again.
     ///
     /// Its Lease counts as renewed until we have seen it unchanged for its own duration: clocks need not agree.
-    fn obstacle<E: Effect>(&self, context: &Context<'_, E>) -> Option<Obstacle> {
+    fn obstacle<E: Effect, N: Ord + 'static>(
+        &self,
+        context: &Context<'_, E, N>,
+        note: fn(LeaseRenewal) -> N,
+    ) -> Option<Obstacle> {
         match &self.0 {
             Lookup::Missing | Lookup::Found(_) => {}
             Lookup::Pending => return Some(Obstacle::of("its Lease has yet to be read")),
             Lookup::Failed(why) => return Some(Obstacle::of(format!("its Lease cannot be read: {why}"))),
             Lookup::Unreadable(_) => return Some(Obstacle::of("its Lease cannot be read")),
         }
-        let (holder, note, duration) = self.renewal()?;
-        let over = context.noted(&note).unwrap_or(context.now).checked_add(duration).unwrap_or(Timestamp::MAX);
+        let (holder, renewal, duration) = self.renewal()?;
+        let over = context.noted(&note(renewal)).unwrap_or(context.now).checked_add(duration).unwrap_or(Timestamp::MAX);
         let text = format!("its Lease is held by {holder}; it has to be scaled down first");
         (over > context.now).then_some(Obstacle { text, until: Some(over) })
     }
@@ -172,7 +186,7 @@ impl Obstacle {
 mod tests {
     use nodewright_runtime::{
         effect::{Never, Outcomes},
-        plan::Note,
+        plan::Context,
     };
     use nodewright_testing::object;
     use serde_json::json;
@@ -206,21 +220,29 @@ mod tests {
         let outcomes = Outcomes::<Never>::default();
         let now: Timestamp = NOW.parse().unwrap();
         let fresh = Context::new(now, &outcomes);
-        assert_eq!(Operator(Lookup::Missing).obstacle(&fresh), None);
-        assert!(Operator(Lookup::Failed("forbidden".into())).obstacle(&fresh).unwrap().text.contains("forbidden"));
-        assert!(Operator(Lookup::Pending).obstacle(&fresh).is_some());
-        assert_eq!(lease("", "2026-06-01T11:59:00.000000Z").obstacle(&fresh), None, "released");
+        assert_eq!(Operator(Lookup::Missing).obstacle(&fresh, |renewal| renewal), None);
+        assert!(
+            Operator(Lookup::Failed("forbidden".into()))
+                .obstacle(&fresh, |renewal| renewal)
+                .unwrap()
+                .text
+                .contains("forbidden")
+        );
+        assert!(Operator(Lookup::Pending).obstacle(&fresh, |renewal| renewal).is_some());
+        assert_eq!(lease("", "2026-06-01T11:59:00.000000Z").obstacle(&fresh, |renewal| renewal), None, "released");
         // Its clock may be years off.
         let held = lease("pod-1", "2020-01-01T00:00:00.000000Z");
-        let obstacle = held.obstacle(&fresh).unwrap();
+        let obstacle = held.obstacle(&fresh, |renewal| renewal).unwrap();
         assert_eq!(obstacle.until, Some("2026-06-01T12:02:17Z".parse().unwrap()));
-        let note = |since: &str| [Note { text: held.renewal().unwrap().1.into(), since: since.parse().unwrap() }];
+        let note = |since: &str| [(held.renewal().unwrap().1, since.parse().unwrap())].into();
         let (recent, old) = (note("2026-06-01T11:58:00Z"), note("2026-06-01T11:57:43Z"));
-        assert!(held.obstacle(&Context { notes: &recent, ..Context::new(now, &outcomes) }).is_some());
-        assert_eq!(held.obstacle(&Context { notes: &old, ..Context::new(now, &outcomes) }), None);
+        assert!(
+            held.obstacle(&Context { notes: &recent, ..Context::new(now, &outcomes) }, |renewal| renewal).is_some()
+        );
+        assert_eq!(held.obstacle(&Context { notes: &old, ..Context::new(now, &outcomes) }, |renewal| renewal), None);
         let renewed = lease("pod-1", "2020-01-01T00:00:26.000000Z");
         assert!(
-            renewed.obstacle(&Context { notes: &old, ..Context::new(now, &outcomes) }).is_some(),
+            renewed.obstacle(&Context { notes: &old, ..Context::new(now, &outcomes) }, |renewal| renewal).is_some(),
             "another renewal"
         );
     }

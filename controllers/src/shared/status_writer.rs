@@ -14,7 +14,7 @@ use nodewright_api::{
 use nodewright_runtime::{
     apply_configuration::{ApplyConfiguration, Subresource},
     clip::clip,
-    effect::Effect,
+    effect::{Effect, Never},
     object::{Cluster, Kind, is_deleting, name},
     plan::{Context, Plan, Planned, Step},
 };
@@ -27,17 +27,16 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(2);
 const PAUSE_OF_MESSAGES: SignedDuration = SignedDuration::from_secs(30);
 /// How long Machines may be unhealthy before a status says so.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
-const UNHEALTHY: &str = "machines have become unhealthy";
 
 /// How soon a status has to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency<N = Never> {
     /// At once: others wait for it.
     Now,
     /// At once if more than counts has changed.
     Normal,
-    /// Only once it has lasted: all that has changed is that Machines are unhealthy.
-    MayPass,
+    /// Only once it has lasted, which this note remembers: all that has changed is that Machines are unhealthy.
+    MayPass(N),
 }
 
 /// The counts of a status by which a dip of health is recognized.
@@ -123,29 +122,29 @@ where
 }
 
 #[derive(Debug)]
-pub(crate) enum StatusWrite<E> {
+pub(crate) enum StatusWrite<E, N = Never> {
     Never,
     Now(Box<Planned<E>>),
     Later(Timestamp),
     /// Unless what this note says passes before.
-    Unless(&'static str, Timestamp),
+    Unless(N, Timestamp),
 }
 
-impl<E> StatusWrite<E> {
-    pub(crate) fn add_to(self, plan: &mut Plan<E>) {
+impl<E, N> StatusWrite<E, N> {
+    pub(crate) fn add_to(self, plan: &mut Plan<E, N>) {
         match self {
             Self::Never => {}
             Self::Now(planned) => drop(plan.beside(planned.why, planned.step)),
             Self::Later(at) => drop(plan.wake_at(at)),
             Self::Unless(note, at) => {
-                plan.notes.get_or_insert_default().push(note.into());
+                plan.notes.add(note);
                 plan.wake_at(at);
             }
         }
     }
 
     /// The write in a plan of its own.
-    pub(crate) fn plan(self) -> Plan<E> {
+    pub(crate) fn plan(self) -> Plan<E, N> {
         let mut plan = Plan::idle();
         self.add_to(&mut plan);
         plan
@@ -153,47 +152,50 @@ impl<E> StatusWrite<E> {
 }
 
 /// Decides when the status of an object of the control cluster is written.
-pub(crate) fn write_status<K, E>(
-    context: &Context<'_, E>,
+pub(crate) fn write_status<K, E, N>(
+    context: &Context<'_, E, N>,
     live: &K,
     wanted: K::Status,
-    urgency: Urgency,
-) -> StatusWrite<E>
+    urgency: Urgency<N>,
+) -> StatusWrite<E, N>
 where
     K: Kind + PartialEq + HasStatus<Status: Status>,
     E: Effect,
+    N: Ord + 'static,
 {
     write_status_in(CONTROL, context, live, wanted, urgency)
 }
 
 /// The same for an object of any cluster.
-pub(crate) fn write_status_in<K, E>(
+pub(crate) fn write_status_in<K, E, N>(
     cluster: Cluster,
-    context: &Context<'_, E>,
+    context: &Context<'_, E, N>,
     live: &K,
     wanted: K::Status,
-    urgency: Urgency,
-) -> StatusWrite<E>
+    urgency: Urgency<N>,
+) -> StatusWrite<E, N>
 where
     K: Kind + PartialEq + HasStatus<Status: Status>,
     E: Effect,
+    N: Ord + 'static,
 {
     let part = StatusPart::<K> { status: wanted };
     let Some(step) = Step::apply(cluster, live, &part) else { return StatusWrite::Never };
     let (before, wanted) = (live.status().cloned().unwrap_or_default(), part.status);
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
     let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };
-    if urgency == Urgency::MayPass {
-        let since = context.noted(UNHEALTHY).unwrap_or(context.now);
+    let is_now = matches!(urgency, Urgency::Now);
+    if let Urgency::MayPass(unhealthy) = urgency {
+        let since = context.noted(&unhealthy).unwrap_or(context.now);
         let over = since.checked_add(PATIENCE).unwrap_or(context.now);
         if over > context.now {
-            return StatusWrite::Unless(UNHEALTHY, over);
+            return StatusWrite::Unless(unhealthy, over);
         }
     }
     // Now as well if the clock was set back since the last write.
     let written = context.status_written.filter(|written| *written <= context.now);
     let next = written.and_then(|written| written.checked_add(pause).ok()).filter(|next| *next > context.now);
-    match next.filter(|_| urgency != Urgency::Now && !is_new) {
+    match next.filter(|_| !is_now && !is_new) {
         Some(later) => StatusWrite::Later(later),
         None => StatusWrite::Now(Box::new(Planned { why: "the status changed".into(), step })),
     }

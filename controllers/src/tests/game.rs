@@ -12,13 +12,14 @@ use nodewright_runtime::{
     controller::Controller,
     effect::{Never, Outcomes},
     object::ObjectRef,
-    plan::{Context, Note, Plan, Step},
+    plan::Step,
 };
 use serde_json::{Value, json};
 
 use crate::{
     machine_deployment::tests::cluster::Cluster,
     machine_set::MachineSetController,
+    machine_set::memory::{Context, Note, Plan},
     shared::{
         CONTROL,
         fleet::FleetSettings,
@@ -47,7 +48,7 @@ impl Dice {
 /// What the manager remembers of a set.
 #[derive(Default)]
 struct Memory {
-    notes: Vec<Note>,
+    notes: BTreeMap<Note, Timestamp>,
     status_written: Option<Timestamp>,
 }
 
@@ -163,10 +164,7 @@ impl Game {
         let plan = self.plan_of(name);
         let memory = self.memories.entry(name.to_owned()).or_default();
         let now = self.cluster.now();
-        if let Some(notes) = &plan.notes {
-            let since = |text: &str| Note::since(&memory.notes, text).unwrap_or(now);
-            memory.notes = notes.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
-        }
+        memory.notes = plan.notes.clone().after(std::mem::take(&mut memory.notes), now);
         let is_status = |step: &Step<Never>| matches!(step, Step::Apply(apply) if apply.part == Subresource::Status);
         if plan.steps().any(|planned| is_status(&planned.step)) {
             memory.status_written = Some(now);
@@ -179,7 +177,7 @@ impl Game {
         !plan.is_idle()
     }
 
-    fn plan_of(&self, name: &str) -> Plan<Never> {
+    fn plan_of(&self, name: &str) -> Plan {
         let controller = MachineSetController {
             namespace: "default".into(),
             full_schema: true.into(),

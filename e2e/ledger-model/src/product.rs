@@ -25,7 +25,7 @@ use nodewright_driver_simulated::{Options as DriverOptions, PROVIDER, SimulatedD
 use nodewright_runtime::{
     cache::Stores,
     controller::Controller,
-    effect::{Effect, Never, Outcomes},
+    effect::{Effect, Outcomes},
     leadership::Leadership,
     manager::{Manager, Options},
     object::{Kind, ObjectRef},
@@ -156,7 +156,7 @@ impl Product {
         decision
     }
 
-    fn plan(&self, set: Set, machines: Table, taken: Option<u8>) -> Plan<Never> {
+    fn plan(&self, set: Set, machines: Table, taken: Option<u8>) -> PlanOf<MachineSetController> {
         let present = machines.iter().enumerate().filter(|(_, slot)| !slot.is_empty());
         self.show(present.map(|(index, slot)| self.machine(index, *slot, NOW)));
         self.show([self.set(set)]);
@@ -173,7 +173,7 @@ impl Product {
     }
 
     /// The requests of a plan. Writes of the status are left out: see the caveats of the crate.
-    fn read<E: std::fmt::Debug>(&self, plan: &Plan<E>) -> Decision {
+    fn read<E: std::fmt::Debug, N>(&self, plan: &Plan<E, N>) -> Decision {
         let mut decision = Decision::default();
         for stage in &plan.stages {
             let before = decision.steps.len();
@@ -263,7 +263,7 @@ impl Product {
 
     /// Runs the plans of a Machine, with a provider that has no VM of it, until it makes no more calls or makes a create call.
     /// Returns the calls and the last plan.
-    fn run_machine(&self, set: Set, index: usize, slot: Slot, since: &str) -> (Vec<Call>, Plan<Call>) {
+    fn run_machine(&self, set: Set, index: usize, slot: Slot, since: &str) -> (Vec<Call>, PlanOf<MachineController>) {
         self.show((set.phase != Phase::Gone).then(|| self.set(set)));
         self.show([self.machine(index, slot, since)]);
         let snapshot = self.machines.snapshot(&self.stores, &key(self.name(index))).unwrap();
@@ -354,10 +354,15 @@ fn class() -> MachineClass {
     serde_json::from_value(object).unwrap()
 }
 
+type PlanOf<C> = Plan<<C as Controller>::Effect, <C as Controller>::Note>;
+
 fn second_uid(name: &str) -> String {
     format!("uid-{name}-2")
 }
 
-fn moment<'a, E: Effect>(failure: Option<&'a Failure>, outcomes: &'a Outcomes<E>) -> Context<'a, E> {
+fn moment<'a, E: Effect, N: Ord + 'static>(
+    failure: Option<&'a Failure>,
+    outcomes: &'a Outcomes<E>,
+) -> Context<'a, E, N> {
     Context { now: NOW.parse().unwrap(), failure, ..Context::new("2026-06-01T09:00:00Z".parse().unwrap(), outcomes) }
 }

@@ -30,6 +30,7 @@ impl Controller for Keeps {
     type Primary = Machine;
     type Snapshot = ();
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<Machine>(HOME, "").sharing(Machine::share);
@@ -52,6 +53,7 @@ impl Controller for Works {
     type Primary = Machine;
     type Snapshot = (Arc<Machine>, Arc<Job>);
     type Effect = Slow;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<Machine>(HOME, "").sharing(Machine::share);

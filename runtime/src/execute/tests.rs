@@ -85,7 +85,7 @@ fn delete(live: &Pod) -> Step<()> {
 }
 
 fn delete_pinned(live: &Pod) -> Step<()> {
-    let mut plan = Plan::idle();
+    let mut plan = <Plan<_>>::idle();
     plan.then("as told", delete(live)).pin_deletions();
     plan.stages.remove(0).remove(0).step
 }

@@ -1,9 +1,10 @@
 //! What a controller decides: steps, waits, events, and the time of the next run. Plain data, no I/O.
 
 mod failure;
+mod notes;
 mod text;
 
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt};
 
 use jiff::{SignedDuration, Timestamp};
 use json_patch::Patch;
@@ -12,19 +13,22 @@ use serde_json::Value;
 
 use crate::{
     apply_configuration::{ApplyConfiguration, ReadBack, Subresource, read_back},
-    effect::{Effect, Outcomes},
+    effect::{Effect, Never, Outcomes},
     events::Event,
     object::{Cluster, Kind, ObjectRef, ResourceType, Target},
     scoped_watch::ScopedWatch,
 };
 use nodewright_observability::trace::{SpanRecord, TraceContext};
 
-pub use self::failure::{Failure, Refusal, StepVerb};
+pub use self::{
+    failure::{Failure, Refusal, StepVerb},
+    notes::Notes,
+};
 pub use crate::request::FailureClass;
 
 /// Everything that a plan may know besides objects.
 #[derive(Debug)]
-pub struct Context<'a, E: Effect> {
+pub struct Context<'a, E: Effect, N: 'static = Never> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
     /// How far the clock of this computer is ahead of an API server's, at least; negative if it is behind. `now` is the earlier of
@@ -43,15 +47,17 @@ pub struct Context<'a, E: Effect> {
     pub outcomes: &'a Outcomes<E>,
     /// Requests that were refused for now, such as evictions that a disruption budget does not allow.
     pub refusals: &'a [Refusal],
-    /// The notes that earlier plans have left.
-    pub notes: &'a [Note],
+    /// What earlier plans have noted, each since when.
+    pub notes: &'a BTreeMap<N, Timestamp>,
     /// What the last plan waited for.
     pub waits: &'a [Waiting],
     /// When this process last wrote the status of the object.
     pub status_written: Option<Timestamp>,
 }
 
-impl<'a, E: Effect> Context<'a, E> {
+impl<'a, E: Effect, N: Ord + 'static> Context<'a, E, N> {
+    const NO_NOTES: &'static BTreeMap<N, Timestamp> = &BTreeMap::new();
+
     /// What a process knows that begins to lead now, and of nothing that went before, except these outcomes. Tests and models of
     /// a controller set the rest.
     pub fn new(now: Timestamp, outcomes: &'a Outcomes<E>) -> Self {
@@ -64,7 +70,7 @@ impl<'a, E: Effect> Context<'a, E> {
             failure: None,
             outcomes,
             refusals: &[],
-            notes: &[],
+            notes: Self::NO_NOTES,
             waits: &[],
             status_written: None,
         }
@@ -75,9 +81,9 @@ impl<'a, E: Effect> Context<'a, E> {
         Refusal::of(self.refusals, uid)
     }
 
-    /// Since when this note has been left.
-    pub fn noted(&self, text: &str) -> Option<Timestamp> {
-        Note::since(self.notes, text)
+    /// Since when plans have noted this, one after the other.
+    pub fn noted(&self, note: &N) -> Option<Timestamp> {
+        self.notes.get(note).copied()
     }
 
     /// Since when plans have waited for this reason, one after the other; now if the last one did not.
@@ -265,35 +271,18 @@ impl Waiting {
     }
 }
 
-/// What a plan leaves for the next one of the same object, to learn how long something has been so that no object says. A
-/// process that starts has no notes: use them for nothing whose loss would do harm.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// What the plan noted.
-    pub text: Arc<str>,
-    /// When it was noted first.
-    pub since: Timestamp,
-}
-
-impl Note {
-    /// Since when this has been noted.
-    pub fn since(notes: &[Self], text: &str) -> Option<Timestamp> {
-        notes.iter().find(|note| *note.text == *text).map(|note| note.since)
-    }
-}
-
 /// What a controller decided for one object.
 ///
 /// Stages run in order. The steps of a stage run concurrently and fail independently. A failure ends the plan after its stage
 /// and is part of the next [`Context`].
 #[derive(Clone, Debug)]
-pub struct Plan<E> {
+pub struct Plan<E, N = Never> {
     /// Steps, stage by stage.
     pub stages: Vec<Vec<Planned<E>>>,
     /// The waits.
     pub waits: Vec<Wait>,
-    /// Notes for the next plan; `None` keeps those of the last one, as does a plan that gets no further than to another matter.
-    pub notes: Option<Vec<Arc<str>>>,
+    /// What the next plan of the object is to know.
+    pub notes: Notes<N>,
     /// Events to publish once the steps have succeeded.
     pub events: Vec<Event>,
     /// Spans to record once the steps have succeeded.
@@ -309,19 +298,19 @@ pub struct Plan<E> {
     pub forgets_outcomes: bool,
 }
 
-impl<E> Default for Plan<E> {
+impl<E, N> Default for Plan<E, N> {
     fn default() -> Self {
         Self::idle()
     }
 }
 
-impl<E> Plan<E> {
+impl<E, N> Plan<E, N> {
     /// A plan without steps.
     pub fn idle() -> Self {
         Self {
             stages: vec![],
             waits: vec![],
-            notes: None,
+            notes: Notes::Keep,
             events: vec![],
             spans: vec![],
             wake: None,
@@ -343,7 +332,7 @@ impl<E> Plan<E> {
             stage.retain(|planned| is_own(&planned.step));
         }
         self.stages.retain(|stage| !stage.is_empty());
-        Self { notes: None, events: vec![], spans: vec![], forgets_outcomes: false, ..self }
+        Self { notes: Notes::Keep, events: vec![], spans: vec![], forgets_outcomes: false, ..self }
     }
 
     /// Adds a stage; an empty one is left out.
@@ -404,9 +393,7 @@ impl<E> Plan<E> {
     pub fn append(&mut self, more: Self) {
         self.stages.extend(more.stages);
         self.waits.extend(more.waits);
-        if let Some(notes) = more.notes {
-            self.notes.get_or_insert_default().extend(notes);
-        }
+        self.notes.extend(more.notes);
         self.events.extend(more.events);
         self.spans.extend(more.spans);
         for watch in more.scoped_watches {

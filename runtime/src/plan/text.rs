@@ -23,7 +23,7 @@ use crate::{
 /// ```
 ///
 /// `{:#}` names the cluster of each object as well.
-impl<E: Effect> Display for Plan<E> {
+impl<E: Effect, N> Display for Plan<E, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (stage, number) in self.stages.iter().zip(1..) {
             for (place, planned) in stage.iter().enumerate() {

@@ -1,23 +1,27 @@
 //! What a process remembers of an object beyond its caches. After a restart it is learnt again from new attempts.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::{
-    effect::{Effect, Outcomes},
+    effect::{Effect, Never, Outcomes},
     execute::{Barrier, Execution, UnknownOutcome},
     fair::Flow,
     leadership::Clock,
     object::ObjectRef,
-    plan::{Failure, Note, Refusal, Wait, Waiting},
+    plan::{Failure, Notes, Refusal, Wait, Waiting},
     request::RequestError,
     scoped_watch::ScopedWatch,
 };
 
-pub(super) struct Memory<E: Effect> {
+pub(super) struct Memory<E: Effect, N = Never> {
     pub(super) uid: String,
     pub(super) flow: Flow,
     pub(super) barriers: Vec<Barrier>,
@@ -26,7 +30,8 @@ pub(super) struct Memory<E: Effect> {
     pub(super) unsure: Vec<UnknownOutcome>,
     pub(super) failure: Option<Failure>,
     pub(super) refusals: Vec<Refusal>,
-    pub(super) notes: Vec<Note>,
+    /// Each with when it was first left.
+    pub(super) notes: BTreeMap<N, Timestamp>,
     pub(super) outcomes: Outcomes<E>,
     pub(super) status_written: Option<Timestamp>,
     /// Wall-clock time at monotonic zero, at the last reading; a change means that the clock was stepped.
@@ -46,7 +51,7 @@ const NOTICED: SignedDuration = SignedDuration::from_secs(1);
 /// Ignore smaller moves of a wait's end.
 const MOVED: SignedDuration = SignedDuration::from_secs(5);
 
-impl<E: Effect> Memory<E> {
+impl<E: Effect, N: Clone + Ord> Memory<E, N> {
     fn new(uid: &str, flow: Flow) -> Self {
         Self {
             uid: uid.to_owned(),
@@ -56,7 +61,7 @@ impl<E: Effect> Memory<E> {
             unsure: vec![],
             failure: None,
             refusals: vec![],
-            notes: vec![],
+            notes: BTreeMap::new(),
             outcomes: Outcomes::default(),
             status_written: None,
             zero: None,
@@ -84,7 +89,7 @@ impl<E: Effect> Memory<E> {
     fn shift(&mut self, by: SignedDuration) {
         self.outcomes.shift(by);
         let refused = self.refusals.iter_mut().flat_map(|refusal| [&mut refusal.since, &mut refusal.at]);
-        let noted = self.notes.iter_mut().map(|note| &mut note.since);
+        let noted = self.notes.values_mut();
         let waiting = self.waits.iter_mut().map(|waiting| &mut waiting.since);
         for at in refused.chain(noted).chain(waiting).chain(&mut self.status_written) {
             *at = at.saturating_add(by).unwrap_or(*at);
@@ -138,11 +143,11 @@ impl<E: Effect> Memory<E> {
         news
     }
 
-    /// Replaces the notes by those of a new plan. Those that were left before keep their time.
-    pub(super) fn note(&mut self, notes: &[Arc<str>], now: Timestamp) {
-        let former = std::mem::take(&mut self.notes);
-        let since = |text: &str| former.iter().find(|note| *note.text == *text).map_or(now, |note| note.since);
-        self.notes = notes.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
+    /// Keeps, clears or replaces the notes, as a new plan says.
+    pub(super) fn note(&mut self, notes: &Notes<N>, now: Timestamp) {
+        if *notes != Notes::Keep {
+            self.notes = notes.clone().after(std::mem::take(&mut self.notes), now);
+        }
     }
 
     pub(super) fn keep(&mut self, execution: Execution, now: Timestamp) -> Option<Failure> {
@@ -171,15 +176,17 @@ fn has_moved(before: Option<Timestamp>, now: Option<Timestamp>) -> bool {
 }
 
 /// The memories of all objects of one controller. No lock is held across an await, and that of the map only for a look-up.
-pub(super) struct Memories<E: Effect>(pub(super) Mutex<HashMap<ObjectRef, Arc<Mutex<Memory<E>>>>>);
+pub(super) struct Memories<E: Effect, N>(pub(super) Mutex<HashMap<ObjectRef, Shared<E, N>>>);
 
-impl<E: Effect> Memories<E> {
-    pub(super) fn get(&self, key: &ObjectRef) -> Option<Arc<Mutex<Memory<E>>>> {
+type Shared<E, N> = Arc<Mutex<Memory<E, N>>>;
+
+impl<E: Effect, N: Clone + Ord> Memories<E, N> {
+    pub(super) fn get(&self, key: &ObjectRef) -> Option<Shared<E, N>> {
         self.0.lock().get(key).cloned()
     }
 
     /// The memory of the object with this UID. Its requests take turns as those of `owner`.
-    pub(super) fn of(&self, key: &ObjectRef, uid: &str, owner: &str) -> Arc<Mutex<Memory<E>>> {
+    pub(super) fn of(&self, key: &ObjectRef, uid: &str, owner: &str) -> Shared<E, N> {
         let fresh = || Arc::new(Mutex::new(Memory::new(uid, Flow::of(owner))));
         let memory = self.0.lock().entry(key.clone()).or_insert_with(fresh).clone();
         memory.lock().is_about(uid, owner);
@@ -193,7 +200,7 @@ impl<E: Effect> Memories<E> {
         }
     }
 
-    pub(super) fn forget(&self, key: &ObjectRef) -> Option<Arc<Mutex<Memory<E>>>> {
+    pub(super) fn forget(&self, key: &ObjectRef) -> Option<Shared<E, N>> {
         self.0.lock().remove(key)
     }
 }
@@ -249,17 +256,14 @@ mod tests {
     }
 
     #[test]
-    fn a_note_keeps_the_time_at_which_it_was_left_first() {
+    fn an_object_with_notes_is_remembered() {
         let noon: Timestamp = "2026-06-01T12:00:00Z".parse().expect("it is a time");
-        let later = noon + SignedDuration::from_secs(9);
-        let mut memory = Memory::<Never>::new("uid", Flow::default());
-        memory.note(&["a".into(), "b".into()], noon);
-        memory.note(&["b".into(), "c".into()], later);
-        let notes: Vec<_> = memory.notes.iter().map(|note| (&*note.text, note.since)).collect();
-        assert_eq!(notes, [("b", noon), ("c", later)]);
+        let mut memory = Memory::<Never, char>::new("uid", Flow::default());
+        memory.note(&Notes::Replace(vec!['a']), noon);
+        memory.note(&Notes::Keep, noon);
         assert!(!memory.is_blank());
-        memory.note(&["a".into()], later);
-        assert_eq!(memory.notes[0].since, later, "it had been forgotten");
+        memory.note(&Notes::Clear, noon);
+        assert!(memory.is_blank());
     }
 
     #[tokio::test(start_paused = true)]

@@ -89,19 +89,19 @@ pub(crate) struct Reconciler<C: Controller> {
     queue: Arc<Queue>,
     effects: Arc<EffectRunner<C::Effect>>,
     shared: Shared,
-    memories: Memories<C::Effect>,
+    memories: Memories<C::Effect, C::Note>,
     /// By cluster, and whether the plans evict.
     limits: Mutex<BTreeMap<(Cluster, bool), Arc<FairSemaphore>>>,
 }
 
-enum Work<E> {
+enum Work<E, N> {
     None(ReconcileResult),
     FindOut,
-    Act(Box<Act<E>>),
+    Act(Box<Act<E, N>>),
 }
 
-struct Act<E> {
-    plan: Plan<E>,
+struct Act<E, N> {
+    plan: Plan<E, N>,
     /// How long to leave the object alone after the plan.
     pause: Duration,
     /// Whether the outcome of an earlier write is not known, and has to be read next.
@@ -173,7 +173,7 @@ impl<C: Controller> Reconciler<C> {
         self.queue.done(key, result);
     }
 
-    fn prepare(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect> {
+    fn prepare(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect, C::Note> {
         if let Some(memory) = self.memories.get(key) {
             let mut memory = memory.lock();
             self.go_on_without(key, &mut memory);
@@ -192,7 +192,7 @@ impl<C: Controller> Reconciler<C> {
         self.decided(key, false)
     }
 
-    fn decided(self: &Arc<Self>, key: &ObjectRef, unsure: bool) -> Work<C::Effect> {
+    fn decided(self: &Arc<Self>, key: &ObjectRef, unsure: bool) -> Work<C::Effect, C::Note> {
         catch_unwind(AssertUnwindSafe(|| self.decide(key, unsure))).unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the plan panicked");
             self.shared.metrics.reconcile_panicked(C::NAME);
@@ -201,7 +201,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// Whether the object's status may tell that another cluster does not answer. In every other attempt that cluster is asked.
-    fn tells_now(&self, key: &ObjectRef, memory: &Memory<C::Effect>) -> bool {
+    fn tells_now(&self, key: &ObjectRef, memory: &Memory<C::Effect, C::Note>) -> bool {
         let of_home = memory.barriers.iter().filter(|barrier| barrier.key.cluster == key.cluster);
         let shows = |Barrier { resource, key: written, until }: &Barrier| {
             self.wait(key, &self.shared.stores.showing(resource, written, until, &memory.scoped_watches), until)
@@ -212,7 +212,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// Drops the barriers that the object no longer waits for, see [`Controller::goes_on_without`].
-    fn go_on_without(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) {
+    fn go_on_without(&self, key: &ObjectRef, memory: &mut Memory<C::Effect, C::Note>) {
         if memory.unsure.is_empty() && memory.barriers.is_empty() {
             return;
         }
@@ -247,7 +247,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// Whether the caches show every write for the object. If not, the caches wake it when they do.
-    fn is_fresh(&self, key: &ObjectRef, memory: &mut Memory<C::Effect>) -> bool {
+    fn is_fresh(&self, key: &ObjectRef, memory: &mut Memory<C::Effect, C::Note>) -> bool {
         while let Some(barrier) = memory.barriers.last() {
             let Barrier { resource, key: written, until } = barrier;
             let stores = self.shared.stores.showing(resource, written, until, &memory.scoped_watches);
@@ -271,7 +271,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// `unsure`: the outcome of a write is not known, and only the object's status may be written.
-    fn decide(self: &Arc<Self>, key: &ObjectRef, unsure: bool) -> Work<C::Effect> {
+    fn decide(self: &Arc<Self>, key: &ObjectRef, unsure: bool) -> Work<C::Effect, C::Note> {
         let stores = self.shared.stores.since(self.shared.gained);
         let live = stores.of::<C::Primary>(key.cluster).get(key);
         let snapshot = self.controller.snapshot(&stores, key);
@@ -298,9 +298,7 @@ impl<C: Controller> Reconciler<C> {
         }
         let pause = pause_after(self.controller.children(&snapshot));
         let now = memory.now(self.shared.clock.as_ref());
-        if let Some(notes) = &plan.notes {
-            memory.note(notes, now);
-        }
+        memory.note(&plan.notes, now);
         let begun = memory.begun(&plan.waits, now);
         if !begun.is_empty() {
             let _entered = Subject::new::<C>(key, owner, &plan).line().entered();
@@ -357,9 +355,9 @@ impl<C: Controller> Reconciler<C> {
     fn context<'a>(
         &self,
         key: &ObjectRef,
-        memory: &'a mut Memory<C::Effect>,
+        memory: &'a mut Memory<C::Effect, C::Note>,
         connected_since: Option<Instant>,
-    ) -> Context<'a, C::Effect> {
+    ) -> Context<'a, C::Effect, C::Note> {
         let clock = self.shared.clock.as_ref();
         let now = memory.now(clock);
         // A step of the wall clock does not change how long ago something was.
@@ -381,7 +379,7 @@ impl<C: Controller> Reconciler<C> {
     }
 
     /// The semaphore for a plan: that of another cluster if it writes there.
-    fn limit(&self, key: &ObjectRef, plan: &Plan<C::Effect>) -> Arc<FairSemaphore> {
+    fn limit(&self, key: &ObjectRef, plan: &Plan<C::Effect, C::Note>) -> Arc<FairSemaphore> {
         let mut clusters = plan.steps().filter_map(|planned| planned.step.cluster());
         let cluster = clusters.find(|cluster| *cluster != key.cluster).unwrap_or(key.cluster);
         let evicts = plan.steps().any(|planned| matches!(planned.step, Step::Evict(_)));
@@ -389,7 +387,7 @@ impl<C: Controller> Reconciler<C> {
         self.limits.lock().entry((cluster, evicts)).or_insert_with(|| FairSemaphore::new(places, None)).clone()
     }
 
-    async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect>>, permit: Permit, begun: Instant) {
+    async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect, C::Note>>, permit: Permit, begun: Instant) {
         let span = act.subject.reconcile();
         let executed = AssertUnwindSafe(self.execute(&key, act)).catch_unwind().instrument(span).await;
         let result = executed.unwrap_or_else(|_| {
@@ -401,7 +399,7 @@ impl<C: Controller> Reconciler<C> {
         self.end(&key, result, begun);
     }
 
-    async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect>>) -> ReconcileResult {
+    async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect, C::Note>>) -> ReconcileResult {
         let Act { plan, pause, unsure, sending, subject, is_outdated } = *act;
         log_plan(&plan);
         let call = |effect: &C::Effect| self.call(key, effect, &sending.flow, &subject);
@@ -435,7 +433,7 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    fn conclude(&self, plan: Plan<C::Effect>, pause: Duration, refused: bool) -> ReconcileResult {
+    fn conclude(&self, plan: Plan<C::Effect, C::Note>, pause: Duration, refused: bool) -> ReconcileResult {
         plan.events.into_iter().for_each(|event| self.shared.recorder.publish(event));
         plan.spans.into_iter().for_each(|span| self.shared.spans.record(span));
         // A plan made before a refusal cannot set the time of the retry; the next one can.
@@ -518,7 +516,7 @@ struct Subject {
 }
 
 impl Subject {
-    fn new<C: Controller>(key: &ObjectRef, owner: Option<&OwnerReference>, plan: &Plan<C::Effect>) -> Self {
+    fn new<C: Controller>(key: &ObjectRef, owner: Option<&OwnerReference>, plan: &Plan<C::Effect, C::Note>) -> Self {
         let owner = owner.map(|owner| format!("{}/{}", owner.kind, owner.name));
         Self { controller: C::NAME, object: key.clone(), owner, context: plan.traceparent }
     }
@@ -552,7 +550,7 @@ impl Subject {
     }
 }
 
-fn log_plan<E: Effect>(plan: &Plan<E>) {
+fn log_plan<E: Effect, N>(plan: &Plan<E, N>) {
     for planned in plan.steps() {
         tracing::debug!(why = %planned.why, step = format_args!("{:#}", planned.step), "step");
     }

@@ -46,6 +46,7 @@ impl Controller for Mirror {
     type Primary = ConfigMap;
     type Snapshot = (Arc<ConfigMap>, Cluster, Option<Arc<ConfigMap>>);
     type Effect = Never;
+    type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<ConfigMap>(HOME, "default");

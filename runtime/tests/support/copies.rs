@@ -116,6 +116,7 @@ impl Controller for Copies {
     type Primary = ConfigMap;
     type Snapshot = Snapshot;
     type Effect = Ask;
+    type Note = nodewright_runtime::effect::Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<ConfigMap>(HOME, "default").wakes(|change, stores, wake| {

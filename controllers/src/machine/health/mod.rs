@@ -47,10 +47,13 @@ use super::{
     status::{StatusDraft, phase_since, since},
     token, trace, virtual_capacity,
 };
-use crate::shared::{
-    CONTROL, TARGET,
-    node::Node,
-    ownership::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
+use crate::{
+    machine::memory::Note,
+    shared::{
+        CONTROL, TARGET,
+        node::Node,
+        ownership::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
+    },
 };
 
 /// How often the conditions of a Node that is still starting are copied at most.
@@ -58,7 +61,6 @@ const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 /// How long a Node may be unhealthy before the Machine says so: most troubles pass, and each would cost two writes of the
 /// Machine. Less if the health timeout is short.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
-const UNHEALTHY_NOTE: &str = "the node is unhealthy";
 const FAILURE_REPORTED: &str = "the machine says which request fails";
 const HELD_BACK: &str = "ReplacementHeld";
 
@@ -207,10 +209,10 @@ fn doubted(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
             "{why}, but that was reported before this manager led, or while an API server was away; it counts from \
              {until:.0}, or with a new report"
         );
-        return (Stage::waiting_until(until, "ReportAwaited", text).noting(UNHEALTHY_NOTE), draft.step());
+        return (Stage::waiting_until(until, "ReportAwaited", text).noting(Note::Unhealthy), draft.step());
     }
     if let Some(until) = patience(scope, node) {
-        return (Stage::waiting_until(until, "Unhealthy", why).noting(UNHEALTHY_NOTE), None);
+        return (Stage::waiting_until(until, "Unhealthy", why).noting(Note::Unhealthy), None);
     }
     let deadline = Deadline::of(scope, node, now, None);
     let text = deadline.map_or(why.to_owned(), |deadline| deadline.text(why));
@@ -223,7 +225,7 @@ fn doubted(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
 /// Until when the trouble of a Node may pass without a word. A process that starts has forgotten when it began, and waits anew.
 fn patience(scope: &Scope<'_>, node: Option<&Node>) -> Option<Timestamp> {
     let (now, machine) = (scope.now(), scope.machine);
-    let begun = node.map(|_| scope.context.noted(UNHEALTHY_NOTE).unwrap_or(now))?;
+    let begun = node.map(|_| scope.context.noted(&Note::Unhealthy).unwrap_or(now))?;
     let timeout = scope.settings.health_deadline(machine, now).map(|end| end.duration_since(now));
     let patience = timeout.map_or(PATIENCE, |timeout| PATIENCE.min(timeout / 10));
     begun.checked_add(patience).ok().filter(|until| *until > now)

@@ -8,6 +8,7 @@ use nodewright_driver::Instance;
 use nodewright_runtime::plan::Step;
 
 use crate::{
+    machine::memory::Note,
     machine::{
         calls::{Outcome, Verb},
         claim::Vm,
@@ -37,8 +38,7 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> (Stage, Option<Timestamp>)
     let Some(answer) = answer else {
         return (Stage::step("the node is unhealthy: is there still a VM?", question()), None);
     };
-    // The note names the time, so that it says nothing about a later illness.
-    let note = format!("no VM since {since}");
+    let note = Note::NoVm(since);
     let stage = Stage::default();
     // The Machine's own VM would be found before another's of its name.
     let is_anothers =
@@ -55,7 +55,7 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> (Stage, Option<Timestamp>)
             let noted = scope.context.noted(&note).unwrap_or(answer.ended);
             let certain = noted.checked_add(CONFIRMATION).ok().filter(|certain| *certain <= answer.ended);
             let (begun, pause) = if certain.is_some() { (answer.ended, PERIOD) } else { (noted, CONFIRMATION) };
-            (begun, pause, certain, stage.noting(&note))
+            (begun, pause, certain, stage.noting(note))
         }
         Outcome::Failed(error) if error.code == Code::Unimplemented => (answer.ended, LASTING, None, stage),
         Outcome::Failed(_) => (answer.ended, PERIOD, None, stage),

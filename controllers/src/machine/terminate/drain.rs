@@ -21,11 +21,14 @@ use super::{
     instance::is_deletion_begun,
     node::{LISTING_NODES, LOOKING_FOR_NODE, NODES_UNLISTED, ends_without_target, listing_deadline},
 };
-use crate::shared::{
-    TARGET,
-    drain::{self, Blocker, Drain, End, FORCED_LIMIT, Progress, Rules},
-    node::Node,
-    ownership::{NODE_AWAITED, may_have_joined, node_name, vm_id},
+use crate::{
+    machine::memory::Note,
+    shared::{
+        TARGET,
+        drain::{self, Blocker, Drain, End, FORCED_LIMIT, Progress, Rules},
+        node::Node,
+        ownership::{NODE_AWAITED, may_have_joined, node_name, vm_id},
+    },
 };
 
 const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
@@ -123,6 +126,10 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
     let signed = |span| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
     let retries = machine.spec.max_evict_retries.and_then(|retries| u32::try_from(retries).ok());
     let retries = retries.unwrap_or(settings.max_evict_retries).max(1);
+    let of_drain = |(note, since): (&Note, &Timestamp)| match note {
+        Note::Drain(note) => Some((note.clone(), *since)),
+        _ => None,
+    };
     Drain {
         node,
         view: &scope.snapshot.drain,
@@ -134,7 +141,7 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
             reattach_timeout: signed(settings.reattach_timeout),
         },
         refusals: scope.context.refusals,
-        notes: scope.context.notes,
+        notes: scope.context.notes.iter().filter_map(of_drain).collect(),
         now: scope.now(),
     }
 }
@@ -156,7 +163,7 @@ fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
 /// The part of the plan that makes progress with a drain, and says what it waits for.
 fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> Stage {
     let mut stage = Stage { is_over: progress.end.is_some(), ..Stage::default() };
-    stage.plan.notes = Some(progress.notes);
+    stage.plan.notes = progress.notes.into_iter().map(Note::Drain).collect();
     for removal in progress.removals {
         stage = stage.beside(removal.why, removal.step());
     }
@@ -190,9 +197,10 @@ fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -
 /// Tells of a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
 /// one that says that it is forced.
 fn refusal_told(scope: &Scope<'_>, stage: Stage, text: &str) -> Stage {
-    let is_told = scope.context.noted(text).is_some();
-    let stage = stage.noting(text);
-    if is_told { stage } else { stage.telling(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
+    let note = Note::EvictionRefused(text.to_owned());
+    let is_reported = scope.context.noted(&note).is_some();
+    let stage = stage.noting(note);
+    if is_reported { stage } else { stage.telling(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
 }
 
 /// When the drain will be forced, unless it is. The time changes only with the Node's health, so it costs no write of its own.

@@ -17,14 +17,15 @@ use super::super::{
     provider::{Provider, VmStatus},
     snapshot::node_named,
 };
-use crate::shared::{
-    TARGET,
-    node::Node,
-    ownership::{node_name, vm_id},
+use crate::{
+    machine::memory::Note,
+    shared::{
+        TARGET,
+        node::Node,
+        ownership::{node_name, vm_id},
+    },
 };
 
-/// Noted from the deletion of a Node that the cache showed, so that it need not be looked for afterwards.
-const SEEN: &str = "the Node is deleted";
 /// A process that has been connected to a cluster for less than this has just lost that connection.
 const CONNECTION_LOST: SignedDuration = SignedDuration::from_secs(1);
 /// How long after its start a manager waits for the list of Nodes: a forced deletion at its end, an overdue one at its beginning.
@@ -41,7 +42,7 @@ const REFUSALS: u32 = 3;
 
 pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
     if let Some(node) = &scope.snapshot.node {
-        return delete(scope, node).noting(SEEN);
+        return delete(scope, node).noting(Note::NodeDeleted);
     }
     match of_missing_vm(scope) {
         Some(node) => delete_once_silent(scope, node),
@@ -112,8 +113,8 @@ fn delete_unseen(scope: &Scope<'_>) -> Stage {
     let is_ours = snapshot.claim.is_settled();
     let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return Stage::over() };
     // The VM was gone before its Node: no other Node of it can have come since.
-    if scope.context.noted(SEEN).is_some() {
-        return Stage::over().noting(SEEN);
+    if scope.context.noted(&Note::NodeDeleted).is_some() {
+        return Stage::over().noting(Note::NodeDeleted);
     }
     let stage = match &snapshot.unseen_node {
         Lookup::Missing => Stage::over(),

@@ -1,7 +1,10 @@
 //! Snapshots in, plans out: a claim is no proof.
 
-use super::*;
 use nodewright_driver::Mismatch;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::machine::memory::Plan;
 
 /// A Machine that names a VM, of which nothing is noted.
 fn unproven(phase: &str) -> Scene {
@@ -32,7 +35,7 @@ fn refuted(mismatch: Mismatch) -> Outcome {
     Outcome::Failed(DriverError::new(Code::FailedPrecondition, "vm 1 is m2's").with_mismatch(mismatch))
 }
 
-fn condition(plan: &Plan<Call>, kind: &str) -> Value {
+fn condition(plan: &Plan, kind: &str) -> Value {
     let status = status_of(plan);
     let all = status["conditions"].as_array().unwrap();
     all.iter().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
@@ -311,7 +314,7 @@ fn dying_of(scene: &Scene) -> Scene {
         snapshot,
         outcomes: Outcomes::default(),
         refusals: vec![],
-        notes: vec![],
+        notes: BTreeMap::new(),
         waits: vec![],
         failure: None,
         ..*scene

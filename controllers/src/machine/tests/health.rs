@@ -1,7 +1,12 @@
 //! Snapshots in, plans out: the health of a Machine, and when it is given up.
 
+use nodewright_runtime::plan::Notes;
+
 use super::*;
-use crate::shared::TARGET;
+use crate::{
+    machine::memory::{Note, Plan},
+    shared::TARGET,
+};
 
 #[test]
 fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
@@ -91,10 +96,7 @@ fn silent(answers: &[(i64, Outcome)], noted: Option<i64>) -> Scene {
     let since = "2026-06-01T11:58:00Z";
     let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
     let mut scene = scene(unknown).node(heard_at("Unknown", LONG_AGO, LONG_AGO));
-    let note = |seconds| Note {
-        text: format!("no VM since {since}").into(),
-        since: at(NOW) - SignedDuration::from_secs(seconds),
-    };
+    let note = |seconds| (Note::NoVm(at(since)), at(NOW) - SignedDuration::from_secs(seconds));
     scene.notes = noted.map(note).into_iter().collect();
     answers.iter().fold(scene, |scene, (ago, outcome)| scene.answered(Verb::Status, *ago, outcome.clone()))
 }
@@ -126,11 +128,14 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     // The first time that there is none is confirmed half a minute later.
     let first = silent(&[(1, failed(Code::NotFound))], None);
     assert!(!asks(&first));
-    assert_eq!((due(&first), first.plan().notes.map(|notes| notes.len())), (timeout.clone(), Some(1)));
+    assert_eq!(
+        (due(&first), first.plan().notes),
+        (timeout.clone(), Notes::Replace(vec![Note::NoVm(at("2026-06-01T11:58:00Z"))]))
+    );
     assert!(asks(&silent(&[(30, failed(Code::NotFound))], Some(30))));
     let sure = silent(&[(9, failed(Code::NotFound))], Some(40));
     assert_eq!(due(&sure), ("VMNotFound".to_owned(), at("2026-06-01T11:59:50Z")));
-    assert_eq!(silent(&[(9, vm())], Some(40)).plan().notes.map(|notes| notes.len()), Some(0), "it was found again");
+    assert_eq!(silent(&[(9, vm())], Some(40)).plan().notes, Notes::Clear, "it was found again");
     // Once all can see the time, the machine is replaced within the budget.
     let told = |mut scene: Scene| {
         let mut machine = (*scene.snapshot.machine).clone();
@@ -176,7 +181,7 @@ fn conditions_may_have_health_timeouts_of_their_own() {
 /// The same, if its Node has been unhealthy for ten seconds.
 fn lasting(mut scene: Scene) -> Scene {
     let since = scene.now - SignedDuration::from_secs(10);
-    scene.notes.push(Note { text: "the node is unhealthy".into(), since });
+    scene.notes.insert(Note::Unhealthy, since);
     scene
 }
 
@@ -186,21 +191,20 @@ fn a_trouble_of_less_than_ten_seconds_costs_no_write() {
         let machine = linked("Running").with("/spec/healthTimeout", json!(health_timeout));
         let mut scene = scene(machine).node(synced("False"));
         let since = |seconds| scene.now - SignedDuration::from_secs(seconds);
-        scene.notes =
-            noted.map(|ago| Note { text: "the node is unhealthy".into(), since: since(ago) }).into_iter().collect();
+        scene.notes = noted.map(|ago| (Note::Unhealthy, since(ago))).into_iter().collect();
         scene
     };
     let fresh = sick(None, "10m").plan();
     assert!(fresh.is_idle() && fresh.events.is_empty(), "{fresh}");
     assert_eq!((fresh.wake, fresh.waits[0].reason), (Some(at("2026-06-01T12:00:10Z")), "Unhealthy"));
-    assert_eq!(fresh.notes, Some(vec!["the node is unhealthy".into()]));
+    assert_eq!(fresh.notes, Notes::Replace(vec![Note::Unhealthy]));
     let later = sick(Some(4), "10m").plan();
     assert_eq!((later.is_idle(), later.wake), (true, Some(at("2026-06-01T12:00:06Z"))));
     assert_eq!(sick(Some(10), "10m").steps(), ["status Unknown"]);
-    assert_eq!(sick(Some(10), "10m").plan().notes, None, "it is not forgotten if the write fails");
+    assert_eq!(sick(Some(10), "10m").plan().notes, Notes::Keep, "it is not forgotten if the write fails");
     assert_eq!(sick(Some(4), "40s").steps(), ["status Unknown"], "at most a tenth of the health timeout");
     let well = Scene { notes: sick(Some(4), "10m").notes, ..scene(linked("Running")).node(synced(READY)) };
-    assert_eq!(well.plan().notes, Some(vec![]), "the next trouble is another one");
+    assert_eq!(well.plan().notes, Notes::Clear, "the next trouble is another one");
 }
 
 #[test]
@@ -322,17 +326,17 @@ fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time
 
 #[test]
 fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_again_only_when_it_moves() {
-    let description = |plan: &Plan<Call>| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
+    let description = |plan: &Plan| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
     let unwell = |machine: MachineBuilder| scene(machine).node(synced("Unknown"));
     let becomes = lasting(unwell(linked("Running"))).plan();
     let text = description(&becomes);
     assert!(text.ends_with("; it is given up at 2026-06-01T12:10:00Z"), "{text}");
     // What is known of the time does not hang on that text.
-    let announced = |by: &Plan<Call>| {
+    let announced = |by: &Plan| {
         let machine = linked("Unknown").with("/status", status_of(by));
         unwell(machine.with("/status/lastOperation/description", json!("somebody else's")))
     };
-    let timeout = |plan: &Plan<Call>| {
+    let timeout = |plan: &Plan| {
         let status = status_of(plan);
         let mut all = status["conditions"].as_array().unwrap().iter();
         all.find(|condition| condition["type"] == "HealthTimeout")

@@ -1,6 +1,7 @@
 //! What a failed machine says that users keep.
 
 use nodewright_api::{annotations, conditions::machine::WAITING};
+use std::collections::BTreeMap;
 
 use super::*;
 
@@ -28,7 +29,7 @@ fn a_failed_machine_that_users_keep_says_so_and_until_when() {
     );
     assert_eq!(new.wake, Some(at("2026-06-01T12:00:30Z")), "the status says it with the other waits");
     let mut lasting = kept_for(asked(), 30).set(machine_set("set", 1, None));
-    lasting.notes = new.notes.unwrap().into_iter().map(|text| Note { text, since: lasting.now }).collect();
+    lasting.notes = new.notes.after(BTreeMap::new(), lasting.now);
     let plan = lasting.plan();
     let status = status_of(&plan);
     let waiting =

@@ -13,6 +13,7 @@ mod unreadable;
 mod waiting;
 mod without_target;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -24,7 +25,7 @@ use nodewright_runtime::{
     effect::Outcomes,
     events::EventKind,
     object::{Cluster, ObjectRef},
-    plan::{Context, Failure, FailureClass, Note, Plan, Refusal, Step, StepVerb, Waiting},
+    plan::{Failure, FailureClass, Refusal, Step, StepVerb, Waiting},
 };
 use serde_json::{Value, json};
 
@@ -37,6 +38,7 @@ use super::{
     snapshot::{ClassProblem, DriverProperties, Owner, Snapshot},
 };
 use crate::{
+    machine::memory::{Context, Note, Plan},
     shared::{
         TARGET,
         drain::{Attached, PodView, View, Volumes},
@@ -51,7 +53,7 @@ struct Scene {
     snapshot: Snapshot,
     outcomes: Outcomes<Call>,
     refusals: Vec<Refusal>,
-    notes: Vec<Note>,
+    notes: BTreeMap<Note, Timestamp>,
     waits: Vec<Waiting>,
     now: Timestamp,
     since: Timestamp,
@@ -92,7 +94,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         snapshot,
         outcomes: Outcomes::default(),
         refusals: vec![],
-        notes: vec![],
+        notes: BTreeMap::new(),
         waits: vec![],
         now: at(NOW),
         since: at("2026-06-01T09:00:00Z"),
@@ -163,7 +165,7 @@ impl Scene {
         self
     }
 
-    fn moment(&self) -> Context<'_, Call> {
+    fn moment(&self) -> Context<'_> {
         Context {
             now: self.now,
             clock_skew: jiff::SignedDuration::ZERO,
@@ -179,11 +181,11 @@ impl Scene {
         }
     }
 
-    fn plan(&self) -> Plan<Call> {
+    fn plan(&self) -> Plan {
         self.plan_with(Settings::default())
     }
 
-    fn plan_with(&self, settings: Settings) -> Plan<Call> {
+    fn plan_with(&self, settings: Settings) -> Plan {
         let snapshot = Snapshot { settings: Arc::new(settings), ..self.snapshot.clone() };
         let plan = MachineController::plan(&self.moment(), &snapshot);
         waiting::is_told_after_a_while(self, &snapshot, &plan);
@@ -212,7 +214,7 @@ fn tell(step: &Step<Call>) -> String {
     }
 }
 
-fn status_of(plan: &Plan<Call>) -> Value {
+fn status_of(plan: &Plan) -> Value {
     let mut found = plan.steps().filter_map(|planned| match &planned.step {
         Step::Apply(apply) => apply.fragment.get("status").cloned(),
         _ => None,

@@ -1,6 +1,7 @@
 //! Snapshots in, plans out: a VM of the Machine's name is no proof, either.
 
 use super::*;
+use crate::machine::memory::Plan;
 
 /// A VM that was made for another Machine of the name; or by a provider that keeps no token.
 fn made_for(owner: Option<&str>) -> Outcome {
@@ -26,7 +27,7 @@ fn unproven(machine: MachineBuilder) -> Scene {
     scene
 }
 
-fn condition(plan: &Plan<Call>, kind: &str) -> Value {
+fn condition(plan: &Plan, kind: &str) -> Value {
     let status = status_of(plan);
     let all = status["conditions"].as_array().unwrap();
     all.iter().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()

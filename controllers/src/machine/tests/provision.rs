@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_driver::Exhausted;
 
 use super::*;
+use crate::machine::memory::Plan;
 
 #[test]
 fn the_provider_is_asked_before_a_vm_is_made() {
@@ -98,7 +99,7 @@ fn mcm_defect_4_a_vm_that_is_not_initialized_and_not_named_is_asked_for_again() 
 fn mcm_defect_9_an_error_that_differs_in_one_letter_shows_at_once() {
     let refusal =
         |disk: &str| Outcome::Failed(DriverError::new(Code::Internal, format!("failed to attach disk {disk}")));
-    let text = |plan: &Plan<Call>| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
+    let text = |plan: &Plan| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
     let creation = |status: Value, disk: &str| {
         let machine = machine("m").created("2026-06-01T11:55:00Z").with("/status", status);
         scene(machine).answered(Verb::Status, 9, failed(Code::NotFound)).answered(Verb::Create, 2, refusal(disk))

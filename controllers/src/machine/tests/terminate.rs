@@ -1,6 +1,10 @@
 //! Snapshots in, plans out: how a Machine is terminated.
 
+use nodewright_runtime::plan::Notes;
+use std::collections::BTreeMap;
+
 use super::*;
+use crate::{machine::memory::Note, shared::drain};
 
 pub(super) fn dying() -> MachineBuilder {
     let joined = json!([{"type": "NodeJoined", "status": "True", "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
@@ -98,7 +102,7 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
                    at 2026-06-01T13:59:00Z";
     assert_eq!(drained["message"], message);
     assert_eq!(plan.events[0].reason, "EvictionRefused");
-    held.notes = plan.notes.unwrap().into_iter().map(|text| Note { text, since: held.now }).collect();
+    held.notes = plan.notes.after(BTreeMap::new(), held.now);
     assert!(held.plan().events.is_empty(), "the same refusal is told once");
     held.now = at("2026-06-01T13:59:00Z");
     assert_eq!(held.steps()[0], "delete now Pod default/p", "it does what it has said");
@@ -115,7 +119,7 @@ fn a_drain_that_is_forced_says_so_once() {
     let message = "the drain timeout is over: deleting without grace, whatever disruption budgets say, 5 pods: default/a, \
                    default/b, default/c, and 2 more";
     assert_eq!(plan.events[0].message, message);
-    overdue.notes = plan.notes.unwrap().into_iter().map(|text| Note { text, since: overdue.now }).collect();
+    overdue.notes = plan.notes.after(BTreeMap::new(), overdue.now);
     assert_eq!(overdue.steps().len(), 5, "they are asked for until they are gone");
     assert!(overdue.plan().events.is_empty());
 }
@@ -213,7 +217,7 @@ fn volumes_are_waited_for_but_not_for_ever() {
         |index: usize| (conditions[index]["type"].as_str().unwrap(), conditions[index]["status"].as_str().unwrap());
     assert_eq!([told(1), told(2)], [("Drained", "True"), ("VolumesDetached", "False")]);
     let mut stuck = attached(dying());
-    stuck.notes = vec![Note { text: "detaching of the node".into(), since: at("2026-06-01T11:58:00Z") }];
+    stuck.notes = [(Note::Drain(drain::Note::Detaching(drain::Volume::OfNode)), at("2026-06-01T11:58:00Z"))].into();
     assert_eq!(stuck.steps(), ["call Delete"]);
 }
 
@@ -228,7 +232,7 @@ fn a_drain_goes_on_at_its_limit_although_the_api_server_refuses_everything() {
         scene
     };
     let forced = |mut scene: Scene| {
-        scene.notes = vec![Note { text: "the drain is forced".into(), since: at("2026-06-01T11:59:30Z") }];
+        scene.notes = [(Note::Drain(drain::Note::Forced), at("2026-06-01T11:59:30Z"))].into();
         scene.steps()
     };
     assert_eq!(overdue(0, cordoned()).steps(), ["delete now Pod default/p"]);
@@ -280,7 +284,7 @@ fn a_forced_deletion_frees_the_volumes_once_the_vm_is_gone_and_waits_a_minute_fo
     assert_eq!(with(json!([going])).steps(), ["delete Node n"]);
     // Whatever the target cluster says.
     let mut late = with(json!([attachment]));
-    late.notes = vec![Note { text: "the drain is forced".into(), since: at("2026-06-01T11:59:00Z") }];
+    late.notes = [(Note::Drain(drain::Note::Forced), at("2026-06-01T11:59:00Z"))].into();
     assert_eq!(late.steps(), ["delete Node n"]);
 }
 
@@ -539,10 +543,10 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     // This process has deleted it.
     let going = scene(dying()).node(synced(READY)).answered(Verb::Delete, 2, Outcome::Done);
     let notes = going.answered(Verb::Status, 1, failed(Code::NotFound)).plan().notes;
-    seen.notes = notes.into_iter().flatten().map(|text| Note { text, since: at(NOW) }).collect();
+    seen.notes = notes.after(BTreeMap::new(), at(NOW));
     assert_eq!(
-        (seen.plan().notes.map(|notes| notes.len()), seen.steps()),
-        (Some(1), vec!["edit Machine default/m".to_owned()])
+        (seen.plan().notes, seen.steps()),
+        (Notes::Replace(vec![Note::NodeDeleted]), vec!["edit Machine default/m".to_owned()])
     );
 }
 

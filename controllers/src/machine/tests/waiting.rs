@@ -1,11 +1,15 @@
 use nodewright_api::conditions::machine::WAITING;
 
 use super::*;
-use crate::{machine::MachineController, shared::CONTROL};
+use crate::{
+    machine::MachineController,
+    machine::memory::{Context, Plan},
+    shared::CONTROL,
+};
 
 /// Checks for every plan of these tests that its waits show in the Machine's status once they have lasted for a minute: in a
 /// condition or in the phase.
-pub(super) fn is_told_after_a_while(scene: &Scene, planned: &Snapshot, plan: &Plan<Call>) {
+pub(super) fn is_told_after_a_while(scene: &Scene, planned: &Snapshot, plan: &Plan) {
     let since = scene.now - SignedDuration::from_mins(1);
     let waits: Vec<_> = plan.waits.iter().map(|wait| Waiting::new(wait.reason, since)).collect();
     let context = Context { waits: &waits, failure: None, status_written: None, ..scene.moment() };
@@ -30,7 +34,7 @@ pub(super) fn is_told_after_a_while(scene: &Scene, planned: &Snapshot, plan: &Pl
     panic!("{reasons:?} shows nowhere in the status: {}", json!(snapshot.machine.status));
 }
 
-fn condition(plan: &Plan<Call>) -> Option<Value> {
+fn condition(plan: &Plan) -> Option<Value> {
     let conditions = status_of(plan)["conditions"].as_array().cloned().unwrap_or_default();
     conditions.into_iter().find(|condition| condition["type"] == WAITING)
 }

@@ -4,7 +4,7 @@ use nodewright_runtime::cache::Unreadable;
 use serde_json::json;
 
 use super::{World, cluster_object, config, two_configs};
-use crate::shared::node::Node;
+use crate::{machine_config_pool::memory::Note, shared::node::Node};
 
 const UNUSED: &str = "nodewright.dev/unused-since";
 
@@ -74,8 +74,7 @@ fn what_is_wanted_again_loses_its_mark_before_the_pool_names_it() {
     let plan = world.plan().to_string();
     assert!(plan.starts_with(&first) && !plan.contains("apply"), "{plan}");
     // It may still be there after the quiet period.
-    let text = format!("{} is wanted", names[0]).into();
-    world.notes = vec![nodewright_runtime::plan::Note { text, since: world.now - Duration::from_secs(5) }];
+    world.notes = [(Note::Desired(names[0].clone()), world.now - Duration::from_secs(5))].into();
     let plan = world.plan().to_string();
     assert!(plan.starts_with(&first), "{plan}");
     assert!(plan.contains("\n2 apply"), "a stage of its own: {plan}");

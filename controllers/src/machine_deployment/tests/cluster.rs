@@ -16,18 +16,21 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     effect::{Never, Outcomes},
     object::{Kind, ObjectRef, ResourceType},
-    plan::{Context, Failure, FailureClass, Note, Plan, Step, StepVerb, Waiting},
+    plan::{Failure, FailureClass, Step, StepVerb, Waiting},
 };
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
 
 use super::super::{reconcile::plan, snapshot::Snapshot};
-use crate::shared::{
-    CONTROL,
-    fleet::{FleetSettings, PlanSettings},
-    indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
-};
 use crate::testing::{NOW, machine};
+use crate::{
+    machine_deployment::memory::{Context, Note, Plan},
+    shared::{
+        CONTROL,
+        fleet::{FleetSettings, PlanSettings},
+        indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
+    },
+};
 
 const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
 
@@ -52,7 +55,7 @@ pub(crate) struct Cluster {
     /// An older version of the deployment, which the cache still shows.
     pub(crate) cached: Option<Arc<Value>>,
     pub(crate) status_written: Option<Timestamp>,
-    notes: Vec<Note>,
+    notes: BTreeMap<Note, Timestamp>,
     pub(crate) waits: Vec<Waiting>,
     pub(crate) failure: Option<Failure>,
     pub(crate) events: Vec<String>,
@@ -86,7 +89,7 @@ impl Cluster {
             made: 0,
             cached: None,
             status_written: None,
-            notes: vec![],
+            notes: BTreeMap::new(),
             waits: vec![],
             failure: None,
             events: vec![],
@@ -209,7 +212,7 @@ impl Cluster {
         snapshot
     }
 
-    pub(crate) fn plan(&self) -> Plan<Never> {
+    pub(crate) fn plan(&self) -> Plan {
         let outcomes = Outcomes::default();
         let now = self.now();
         let context = Context {
@@ -225,10 +228,7 @@ impl Cluster {
     /// Makes a plan and executes it. Returns whether anything was done.
     pub(crate) fn act(&mut self) -> bool {
         let plan = self.plan();
-        if let Some(notes) = &plan.notes {
-            let since = |text: &str| Note::since(&self.notes, text).unwrap_or(self.now());
-            self.notes = notes.iter().map(|text| Note { text: text.clone(), since: since(text) }).collect();
-        }
+        self.notes = plan.notes.clone().after(std::mem::take(&mut self.notes), self.now());
         for planned in plan.steps() {
             if let Step::ConfirmUnchanged(at) = &planned.step {
                 let live = self.live()["metadata"]["resourceVersion"].as_str().and_then(|version| version.parse().ok());
@@ -308,7 +308,7 @@ impl Cluster {
     }
 
     /// Sends the steps of a plan of another controller.
-    pub(crate) fn execute(&self, plan: &Plan<Never>, manager: &str) {
+    pub(crate) fn execute<N>(&self, plan: &nodewright_runtime::plan::Plan<Never, N>, manager: &str) {
         for planned in plan.steps() {
             self.runtime
                 .block_on(self.send(&planned.step, manager))
@@ -450,7 +450,7 @@ fn is_ready(machine: &Value) -> bool {
     machine["status"]["currentStatus"]["phase"] == "Running" && machine["metadata"]["deletionTimestamp"].is_null()
 }
 
-pub(crate) fn kinds(plan: &Plan<Never>) -> Vec<String> {
+pub(crate) fn kinds(plan: &Plan) -> Vec<String> {
     let word = |step: &Step<Never>| match step {
         Step::Apply(apply) => format!("apply {}{}", apply.at.resource().kind, apply.part.suffix()),
         Step::Create { key, .. } => format!("create {}", key.name),

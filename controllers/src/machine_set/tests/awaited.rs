@@ -2,10 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::MachineDeployment;
-use nodewright_runtime::plan::Note;
+use nodewright_runtime::plan::Notes;
 
 use super::*;
-use crate::testing::{machine_deployment, rolling};
+use crate::{
+    machine_set::memory::{Context, Note, Plan},
+    testing::{machine_deployment, rolling},
+};
 
 /// A set of a deployment that is at this generation and has acted on the first.
 fn snapshot_at(generation: i64, replicas: i32, machines: &[MachineBuilder]) -> Snapshot {
@@ -17,9 +20,10 @@ fn snapshot_at(generation: i64, replicas: i32, machines: &[MachineBuilder]) -> S
     Snapshot { deployment: Some(Arc::new(deployment)), ..snapshot(set, machines) }
 }
 
-fn plan_at(snapshot: &Snapshot, now: Timestamp, notes: &[Note]) -> Plan<Never> {
+fn plan_at(snapshot: &Snapshot, now: Timestamp, notes: &[(Note, Timestamp)]) -> Plan {
     let outcomes = Outcomes::default();
-    let context = Context { notes, ..Context::new(now, &outcomes) };
+    let notes = notes.iter().copied().collect();
+    let context = Context { notes: &notes, ..Context::new(now, &outcomes) };
     plan(&context, snapshot)
 }
 
@@ -51,21 +55,19 @@ fn the_status_comes_between_the_writes_of_a_large_removal() {
     let now: Timestamp = NOW.parse().unwrap();
     let set = machine_set("set", 0, Some(LEDGER));
     let snapshot = snapshot_at(1, 0, &[member(&set, 0), member(&set, 1)]);
-    let is_status = |plan: &Plan<Never>| {
+    let is_status = |plan: &Plan| {
         plan.steps()
             .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
     };
     let first = plan_at(&snapshot, now, &[]);
     assert_eq!((steps(&first).len(), is_status(&first)), (2, false), "the names are retired, and the machines deleted");
-    let notes = |seconds| {
-        let since = now - SignedDuration::from_secs(seconds);
-        first.notes.iter().flatten().map(|text| Note { text: text.clone(), since }).collect::<Vec<_>>()
-    };
+    assert_eq!(first.notes, Notes::Replace(vec![Note::StatusDeferred]));
+    let notes = |seconds| [(Note::StatusDeferred, now - SignedDuration::from_secs(seconds))];
     assert!(!is_status(&plan_at(&snapshot, now, &notes(4))));
     let due = plan_at(&snapshot, now, &notes(5));
     assert_eq!(
         (steps(&due).len(), is_status(&due), due.notes),
-        (0, true, Some(vec![])),
+        (0, true, Notes::Clear),
         "it alone, and then the rest again"
     );
 }
@@ -76,8 +78,8 @@ fn it_waits_no_longer_than_ten_seconds_for_each_generation() {
     let snapshot = snapshot_at(2, 3, &[]);
     let waiting = plan_at(&snapshot, now, &[]);
     assert_eq!((waiting.waits[0].reason, waiting.wake), ("SizeAwaited", Some(now + SignedDuration::from_secs(10))));
-    let text = waiting.notes.unwrap().remove(0);
-    let notes = [Note { text, since: now - SignedDuration::from_secs(10) }];
+    let notes = [(Note::SizeAwaited(2), now - SignedDuration::from_secs(10))];
+    assert_eq!(waiting.notes, Notes::Replace(vec![notes[0].0]));
     assert_eq!(steps(&plan_at(&snapshot, now, &notes))[0].len(), 3, "its deployment may be unable to write its status");
     let newer = snapshot_at(3, 3, &[]);
     assert_eq!(steps(&plan_at(&newer, now, &notes)), Vec::<Vec<String>>::new());

@@ -1,6 +1,7 @@
 //! Ceilings for the number of machines and for the size of a template.
 
 use super::*;
+use crate::machine_set::memory::{Context, Plan};
 
 fn limited(in_all: usize, of_deployment: usize) -> FleetSettings {
     FleetSettings { max_machines: in_all, max_machines_per_deployment: of_deployment, ..FleetSettings::default() }
@@ -14,19 +15,19 @@ fn crowded(replicas: i32, namespace: usize, deployment: usize) -> Snapshot {
     Snapshot { population, ..snapshot(set, vec![only]) }
 }
 
-fn plan_of(snapshot: &Snapshot, fleet: &FleetSettings) -> Plan<Never> {
+fn plan_of(snapshot: &Snapshot, fleet: &FleetSettings) -> Plan {
     let settings = PlanSettings { fleet: fleet.clone(), full_schema: true };
     let outcomes = Outcomes::default();
     let context = Context::new(NOW.parse().unwrap(), &outcomes);
     plan(&context, &Snapshot { settings, ..snapshot.clone() })
 }
 
-fn created(plan: &Plan<Never>) -> usize {
+fn created(plan: &Plan) -> usize {
     plan.steps().filter(|planned| matches!(planned.step, Step::Create { .. })).count()
 }
 
 /// Reason and message of the condition `ReplicaFailure`.
-fn said(plan: &Plan<Never>) -> Option<(String, String)> {
+fn said(plan: &Plan) -> Option<(String, String)> {
     let status = plan.steps().find_map(|planned| match &planned.step {
         Step::Apply(apply) => apply.fragment.get("status").cloned(),
         _ => None,

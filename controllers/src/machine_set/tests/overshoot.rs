@@ -4,6 +4,7 @@ use nodewright_api::MachineDeployment;
 
 use super::*;
 use crate::{
+    machine_set::memory::{Context, Plan},
     shared::fleet::OvershootSettings,
     testing::{machine_deployment, rolling},
 };
@@ -31,7 +32,7 @@ fn orphans(count: usize) -> Vec<Arc<Machine>> {
 }
 
 /// The operations on labels and annotations of the set, if that is all that the plan does.
-fn edits(plan: &Plan<Never>) -> Option<Vec<String>> {
+fn edits(plan: &Plan) -> Option<Vec<String>> {
     let [planned] = &plan.steps().collect::<Vec<_>>()[..] else { return None };
     let Step::Edit { at, patch, .. } = &planned.step else { return None };
     let text = |operation: &json_patch::PatchOperation| {
@@ -41,11 +42,11 @@ fn edits(plan: &Plan<Never>) -> Option<Vec<String>> {
     is_set.then(|| patch.0.iter().map(text).filter(|text| !text.starts_with("test")).collect())
 }
 
-fn creates(plan: &Plan<Never>) -> bool {
+fn creates(plan: &Plan) -> bool {
     plan.steps().any(|planned| matches!(planned.step, Step::Create { .. }))
 }
 
-fn condition(plan: &Plan<Never>, kind: &str) -> Option<Value> {
+fn condition(plan: &Plan, kind: &str) -> Option<Value> {
     let status = plan.steps().find_map(|planned| match &planned.step {
         Step::Apply(apply) => apply.fragment.get("status").cloned(),
         _ => None,

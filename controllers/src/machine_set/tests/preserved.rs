@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
+use crate::machine_set::memory::Plan;
 
 /// A failed machine that asks to be kept, since this many hours.
 fn failed_for(hours: i64, asks: &str) -> MachineBuilder {
@@ -14,7 +15,7 @@ fn failed_for(hours: i64, asks: &str) -> MachineBuilder {
         .with("/status/currentStatus/lastUpdateTime", failed.to_string())
 }
 
-fn plan_of(machine: MachineBuilder) -> Plan<Never> {
+fn plan_of(machine: MachineBuilder) -> Plan {
     planned(&snapshot(machine_set("set", 1, Some(LEDGER)), vec![machine.build()]))
 }
 

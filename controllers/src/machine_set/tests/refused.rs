@@ -1,12 +1,13 @@
 //! Requests that the API server refuses, and what goes on beside them.
 
 use super::*;
+use crate::machine_set::memory::{Context, Plan};
 
 fn failure(verb: StepVerb, class: FailureClass, machine: &str) -> Failure {
     Failure::of::<Machine>(verb, ObjectRef::new(CONTROL, "default", machine), class, "denied by a policy")
 }
 
-fn plan_after(snapshot: &Snapshot, failure: &Failure, attempt: u32) -> Plan<Never> {
+fn plan_after(snapshot: &Snapshot, failure: &Failure, attempt: u32) -> Plan {
     let outcomes = Outcomes::default();
     let now = NOW.parse().unwrap();
     let context = Context { attempt, failure: Some(failure), ..Context::new(now, &outcomes) };

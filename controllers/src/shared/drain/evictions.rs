@@ -3,16 +3,14 @@
 use jiff::SignedDuration;
 use nodewright_runtime::{
     object::{Target, name, namespace, uid},
-    plan::{FailureClass, Note, Refusal},
+    plan::{FailureClass, Refusal},
 };
 
-use super::{Blocker, Drain, End, FORCED, Forced, How, PodView, Progress, Removal, budgets::Verdict};
+use super::{Blocker, Drain, End, Forced, How, Note, PodView, Progress, Removal, budgets::Verdict};
 
 /// The pause after a refused eviction if the disruption budget has room again: several Nodes may want the same place.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
 const REFUSED_TOO_LONG: &str = "evictions were refused for too long";
-/// Begins the note of a Pod of which was told that it is deleted.
-const TOLD: &str = "deleting pod ";
 
 impl Drain<'_> {
     /// Empties the Node of Pods.
@@ -23,7 +21,7 @@ impl Drain<'_> {
             self.watch_volumes(&mut progress);
         }
         if let Some(limit) = self.gives_up_at() {
-            progress.notes.push(FORCED.into());
+            progress.notes.push(Note::Forced);
             if limit <= self.now {
                 return Progress { end: Some(End::GivenUp), ..progress };
             }
@@ -65,15 +63,15 @@ impl Drain<'_> {
         }
     }
 
-    /// Deletes a Pod that was not evicted in time. It is asked for until it is gone, and told once.
+    /// Deletes a Pod that was not evicted in time. It is requested until it is gone, and reported once.
     fn delete(&self, pod: &PodView, why: &'static str, progress: &mut Progress) {
         progress.removals.push(self.removal(pod, How::DeleteNow, why));
-        let note = format!("{TOLD}{}", uid(pod));
-        if Note::since(self.notes, &note).is_none() {
+        let note = Note::Deleting(uid(pod).into());
+        if self.since(&note).is_none() {
             let forced = progress.forced.get_or_insert_with(|| Forced { why, pods: vec![] });
             forced.pods.push(title(pod));
         }
-        progress.notes.push(note.into());
+        progress.notes.push(note);
     }
 
     fn evict(&self, left: &[&PodView], progress: &mut Progress) {

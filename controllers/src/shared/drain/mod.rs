@@ -28,13 +28,13 @@ mod tests;
 mod view;
 mod volumes;
 
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_runtime::{
     clip::clip_list,
     object::Target,
-    plan::{Note, Refusal, Step},
+    plan::{Refusal, Step},
     scoped_watch::ScopedWatch,
 };
 
@@ -45,15 +45,34 @@ use super::node::Node;
 
 /// How long a forced drain waits until the API server has deleted the Pods, as in machine-controller-manager.
 pub(crate) const FORCED_LIMIT: SignedDuration = SignedDuration::from_mins(1);
-/// Noted while a drain is forced.
-const FORCED: &str = "the drain is forced";
 /// Limit of the text about one blocker, in bytes.
 const LONGEST_BLOCKER: usize = 300;
 /// How many blockers a text names.
 const NAMED: usize = 3;
 
+/// What a drain remembers from one plan to the next.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Note {
+    /// The drain is forced.
+    Forced,
+    /// An event has said that the Pod of this UID is deleted.
+    Deleting(Arc<str>),
+    /// Volumes are watched. Kubernetes may take a volume off the Node's status before its Pod is seen to be gone.
+    WatchingVolumes,
+    /// The volume is being detached.
+    Detaching(Volume),
+    /// The volume, which was detached, is yet to be attached elsewhere.
+    Attaching(Volume),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Volume {
+    Named(Arc<str>),
+    /// Those without a `VolumeAttachment`, whose names on the Node do not tell the Pods that use them.
+    OfNode,
+}
+
 /// What a drain may know.
-#[derive(Clone, Copy)]
 pub(crate) struct Drain<'a> {
     pub(crate) node: &'a Node,
     pub(crate) view: &'a View,
@@ -61,7 +80,7 @@ pub(crate) struct Drain<'a> {
     /// The evictions that were refused.
     pub(crate) refusals: &'a [Refusal],
     /// The notes of the last [`Progress`].
-    pub(crate) notes: &'a [Note],
+    pub(crate) notes: BTreeMap<Note, Timestamp>,
     pub(crate) now: Timestamp,
 }
 
@@ -88,7 +107,7 @@ pub(crate) struct Progress {
     /// What has to be watched until the next plan.
     pub(crate) watches: Vec<ScopedWatch>,
     /// To be given to the next plan.
-    pub(crate) notes: Vec<Arc<str>>,
+    pub(crate) notes: Vec<Note>,
     /// What keeps the drain from its end; the ones that need somebody's attention first.
     pub(crate) blockers: Vec<Blocker>,
     /// When to look again at the latest.
@@ -116,6 +135,15 @@ pub(crate) struct Removal {
 pub(crate) struct Forced {
     pub(crate) why: &'static str,
     pub(crate) pods: Vec<String>,
+}
+
+impl fmt::Display for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Named(name) => f.write_str(name),
+            Self::OfNode => f.write_str("of the node"),
+        }
+    }
 }
 
 impl fmt::Display for Forced {
@@ -215,8 +243,13 @@ impl Drain<'_> {
         self.forced_since().checked_add(FORCED_LIMIT).ok()
     }
 
+    /// Since when this has been noted.
+    fn since(&self, note: &Note) -> Option<Timestamp> {
+        self.notes.get(note).copied()
+    }
+
     fn forced_since(&self) -> Timestamp {
-        Note::since(self.notes, FORCED).unwrap_or(self.now)
+        self.since(&Note::Forced).unwrap_or(self.now)
     }
 
     /// The end of a span of time that began then, while that end is yet to come.

@@ -28,7 +28,7 @@ struct Scene {
     has_volumes: bool,
     force: Option<&'static str>,
     refusals: Vec<Refusal>,
-    notes: Vec<Note>,
+    notes: BTreeMap<Note, Timestamp>,
     now: Timestamp,
 }
 
@@ -51,9 +51,17 @@ fn scene(pods: &[Value]) -> Scene {
         has_volumes: true,
         force: None,
         refusals: vec![],
-        notes: vec![],
+        notes: BTreeMap::new(),
         now: now(),
     }
+}
+
+fn detaching_note() -> Note {
+    Note::Detaching(Volume::Named("pv-a".into()))
+}
+
+fn attaching_note() -> Note {
+    Note::Attaching(Volume::Named("pv-a".into()))
 }
 
 fn pod(name: &str) -> Value {
@@ -106,8 +114,8 @@ impl Scene {
         self
     }
 
-    fn noted(mut self, text: &str, seconds: i64) -> Self {
-        self.notes.push(Note { text: text.into(), since: after(seconds) });
+    fn noted(mut self, note: Note, seconds: i64) -> Self {
+        self.notes.insert(note, after(seconds));
         self
     }
 
@@ -127,7 +135,7 @@ impl Scene {
             detach_timeout: SignedDuration::from_mins(2),
             reattach_timeout: SignedDuration::from_secs(90),
         };
-        let (refusals, notes) = (self.refusals.as_slice(), self.notes.as_slice());
+        let (refusals, notes) = (self.refusals.as_slice(), self.notes.clone());
         look(Drain { node: &node, view: &view, rules, refusals, notes, now: self.now })
     }
 
@@ -231,7 +239,7 @@ fn a_pod_whose_eviction_was_refused_for_too_long_is_told_once_though_it_is_asked
     let forced = held.evictions().forced.unwrap().to_string();
     let text = "evictions were refused for too long: deleting without grace, whatever disruption budgets say, 1 pod: default/p";
     assert_eq!(forced, text);
-    let again = held.noted("deleting pod uid-p", -1);
+    let again = held.noted(Note::Deleting("uid-p".into()), -1);
     assert_eq!((again.told(), again.evictions().forced), (vec!["DeleteNow p".to_owned()], None));
     assert_eq!(scene(&[pod("p")]).evictions().forced, None);
 }
@@ -304,14 +312,14 @@ fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere()
     let detaching = next().attached("a", "n");
     let progress = detaching.evictions();
     assert!(progress.removals.is_empty());
-    assert_eq!((progress.notes[1].as_ref(), progress.wake), ("detaching pv-a", Some(after(120))));
-    assert_eq!(next().attached("a", "n").noted("detaching pv-a", -120).told(), ["Evict b"], "not for ever");
-    let detached = next().noted("detaching pv-a", -30).evictions();
-    assert_eq!((detached.notes[1].as_ref(), detached.wake), ("attaching pv-a", Some(after(90))));
+    assert_eq!((&progress.notes[1], progress.wake), (&detaching_note(), Some(after(120))));
+    assert_eq!(next().attached("a", "n").noted(detaching_note(), -120).told(), ["Evict b"], "not for ever");
+    let detached = next().noted(detaching_note(), -30).evictions();
+    assert_eq!((&detached.notes[1], detached.wake), (&attaching_note(), Some(after(90))));
     assert!(detached.removals.is_empty());
-    assert_eq!(next().noted("attaching pv-a", -90).told(), ["Evict b"], "not for ever");
-    assert_eq!(next().attached("a", "m").noted("attaching pv-a", -1).told(), ["Evict b"]);
-    let mut begun = next().attached("a", "m").noted("attaching pv-a", -1);
+    assert_eq!(next().noted(attaching_note(), -90).told(), ["Evict b"], "not for ever");
+    assert_eq!(next().attached("a", "m").noted(attaching_note(), -1).told(), ["Evict b"]);
+    let mut begun = next().attached("a", "m").noted(attaching_note(), -1);
     begun.attachments[1]["status"]["attached"] = false.into();
     assert!(begun.told().is_empty());
 }
@@ -320,9 +328,9 @@ fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere()
 fn a_drain_waits_for_the_list_of_volumes_and_goes_on_if_there_is_none() {
     let mut unlisted = scene(&[pod("a"), stateful("b")]);
     unlisted.has_volumes = false;
-    unlisted = unlisted.noted("attaching pv-z", -9);
+    unlisted = unlisted.noted(Note::Attaching(Volume::Named("pv-z".into())), -9);
     assert_eq!(unlisted.told(), ["Evict a"]);
-    assert!(unlisted.evictions().notes.iter().any(|note| **note == *"attaching pv-z"), "its time goes on");
+    assert!(unlisted.evictions().notes.contains(&Note::Attaching(Volume::Named("pv-z".into()))), "its time goes on");
     let store = Arc::new(Store::<ClaimView>::new(TARGET, ""));
     store.fail("forbidden");
     unlisted.stores.add_scoped(&ScopedWatch::at::<ClaimView>(TARGET, ""), store);
@@ -342,12 +350,12 @@ fn the_end_of_a_detachment_is_waited_for_but_not_for_ever() {
     assert_eq!((begun.detachment().end, begun.detachment().wake), (None, Some(after(120))));
     // Kubernetes takes the volume off the Node when it begins, and deletes the attachment at the end.
     let last = scene(&[leaving(stateful("a"), after(9))]).attached("a", "n").evictions();
-    assert_eq!(last.notes[0].as_ref(), "watching volumes");
-    assert_eq!(scene(&[]).attached("a", "n").noted("watching volumes", -1).detachment().wake, Some(after(120)));
-    let under_way = scene(&[]).attached("a", "n").noted("detaching pv-a", -5);
+    assert_eq!(last.notes[0], Note::WatchingVolumes);
+    assert_eq!(scene(&[]).attached("a", "n").noted(Note::WatchingVolumes, -1).detachment().wake, Some(after(120)));
+    let under_way = scene(&[]).attached("a", "n").noted(detaching_note(), -5);
     assert_eq!(under_way.detachment().wake, Some(after(115)));
-    assert_eq!(scene(&[]).noted("detaching pv-a", -5).detachment().end, Some(End::Done));
-    let stuck = with_volumes(scene(&[]).attached("a", "n").noted("detaching pv-a", -120), &["v"]);
+    assert_eq!(scene(&[]).noted(detaching_note(), -5).detachment().end, Some(End::Done));
+    let stuck = with_volumes(scene(&[]).attached("a", "n").noted(detaching_note(), -120), &["v"]);
     assert_eq!(stuck.detachment().end, Some(End::Done));
     let unnamed = with_volumes(scene(&[]), &["v"]);
     assert_eq!(unnamed.detachment().blockers, [Blocker::Detaching { volume: "of the node".into(), since: now() }]);
@@ -368,11 +376,11 @@ fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
         let pods = [stateful("a"), leaving(stateful("b"), after(30)), merged(pod("c"), finalizer)];
         let scene = with_volumes(scene(&pods).attached("a", "n").attached("b", "n"), &["v", "w"]);
         let force = Some("the drain timeout is over");
-        Scene { force, ..scene }.noted("the drain is forced", begun)
+        Scene { force, ..scene }.noted(Note::Forced, begun)
     };
-    let fresh = Scene { notes: vec![], ..forced(0) };
+    let fresh = Scene { notes: BTreeMap::new(), ..forced(0) };
     assert_eq!(fresh.told(), ["DeleteNow a", "DeleteNow b"], "however long the limit has been over");
-    assert!(fresh.evictions().notes.iter().any(|note| **note == *"the drain is forced"));
+    assert!(fresh.evictions().notes.contains(&Note::Forced));
     assert_eq!(forced(-20).evictions().wake, Some(after(40)));
     let given_up = forced(-60).evictions();
     assert_eq!((given_up.end, given_up.watches.len()), (Some(End::GivenUp), 3), "volumes are still to be seen");
@@ -394,7 +402,7 @@ fn mcm_defect_11_a_drain_whose_time_is_over_is_not_done_while_pods_with_volumes_
     let overdue = |seconds: i64| {
         let pods = [stateful("a"), leaving(stateful("b"), after(30))];
         let scene = scene(&pods).attached("a", "n").attached("b", "n");
-        let scene = scene.noted("the drain is forced", 0).noted("watching volumes", 0);
+        let scene = scene.noted(Note::Forced, 0).noted(Note::WatchingVolumes, 0);
         Scene { force: Some("the drain timeout is over"), now: after(seconds), ..scene }
     };
     for seconds in [0, 59] {

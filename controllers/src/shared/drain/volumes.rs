@@ -3,22 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use nodewright_runtime::{
-    object::{Target, namespace},
-    plan::Note,
-};
+use nodewright_runtime::object::{Target, namespace};
 
 use super::{
-    Blocker, Drain, End, FORCED, FORCED_LIMIT, How, PodView, Progress, Removal,
+    Blocker, Drain, End, FORCED_LIMIT, How, Note, PodView, Progress, Removal, Volume,
     view::{Attached, AttachmentView, Volumes},
 };
 
-/// Noted as long as volumes are watched. Kubernetes may take a volume off the Node's status before its Pod is seen to be gone.
-pub(super) const WATCHED: &str = "watching volumes";
-const DETACHING: &str = "detaching ";
-const ATTACHING: &str = "attaching ";
-/// Stands for volumes without a `VolumeAttachment`, whose names on the Node do not tell the Pods that use them.
-const UNNAMED: &str = "of the node";
 const ABANDONED: &str = "its node is given up";
 
 impl Drain<'_> {
@@ -50,7 +41,7 @@ impl Drain<'_> {
             return Progress { end: Some(End::Done), ..progress };
         }
         self.watch_volumes(&mut progress);
-        progress.notes.push(FORCED.into());
+        progress.notes.push(Note::Forced);
         if limit <= self.now {
             return Progress { end: Some(End::GivenUp), ..progress };
         }
@@ -65,7 +56,7 @@ impl Drain<'_> {
 
     pub(super) fn watch_volumes(&self, progress: &mut Progress) {
         progress.watches.extend(self.view.watch_volumes());
-        progress.notes.push(WATCHED.into());
+        progress.notes.push(Note::WatchingVolumes);
         if let Volumes::Unknown(why) = &self.view.volumes {
             progress.blockers.push(Blocker::VolumesUnknown(why.clone()));
         }
@@ -86,7 +77,7 @@ impl Drain<'_> {
     pub(super) fn has_volumes<'p>(&self, pods: impl IntoIterator<Item = &'p Arc<PodView>>) -> bool {
         let is_attached = self.node.status.volumes_attached.as_ref().is_some_and(|attached| !attached.is_empty());
         let mut leaving = pods.into_iter().filter(|pod| pod.leaves());
-        is_attached || self.notes.iter().any(is_of_volumes) || leaving.any(|pod| pod.claims().next().is_some())
+        is_attached || self.notes.keys().any(is_of_volumes) || leaving.any(|pod| pod.claims().next().is_some())
     }
 
     /// Whether a Pod has attached volumes, or may have some: such Pods leave one after the other.
@@ -110,13 +101,13 @@ impl Drain<'_> {
     fn detaching(&self, progress: &mut Progress) -> bool {
         if matches!(self.view.volumes, Volumes::Pending) {
             // What was noted before a watch began again still counts.
-            let kept = self.notes.iter().filter(|note| is_of_volumes(note) && *note.text != *WATCHED);
-            progress.notes.extend(kept.map(|note| note.text.clone()));
+            let kept = self.notes.keys().filter(|note| is_of_volumes(note) && **note != Note::WatchingVolumes);
+            progress.notes.extend(kept.cloned());
             return true;
         }
         let mut is_moving = false;
         for volume in self.loose() {
-            is_moving |= self.detaches(volume, progress);
+            is_moving |= self.detaches(named(volume), progress);
         }
         is_moving
     }
@@ -139,16 +130,17 @@ impl Drain<'_> {
             Volumes::Unknown(_) => named > 0,
             Volumes::Pending => false,
         };
-        is_so && self.detaches(UNNAMED, progress)
+        is_so && self.detaches(Volume::OfNode, progress)
     }
 
-    fn detaches(&self, volume: &str, progress: &mut Progress) -> bool {
-        let text = format!("{DETACHING}{volume}");
-        let since = Note::since(self.notes, &text).unwrap_or(self.now);
-        progress.notes.push(text.into());
+    fn detaches(&self, volume: Volume, progress: &mut Progress) -> bool {
+        let shown = volume.to_string();
+        let note = Note::Detaching(volume);
+        let since = self.since(&note).unwrap_or(self.now);
+        progress.notes.push(note);
         let Some(limit) = self.pending(since, self.rules.detach_timeout) else { return false };
         progress.wake_at(limit);
-        progress.blockers.push(Blocker::Detaching { volume: volume.to_owned(), since });
+        progress.blockers.push(Blocker::Detaching { volume: shown, since });
         true
     }
 
@@ -160,7 +152,7 @@ impl Drain<'_> {
         for (volume, since) in self.detached(attached) {
             let limit = self.pending(since, self.rules.reattach_timeout).filter(|_| !is_there(volume));
             let Some(limit) = limit else { continue };
-            progress.notes.push(format!("{ATTACHING}{volume}").into());
+            progress.notes.push(Note::Attaching(named(volume)));
             progress.wake_at(limit);
             progress.blockers.push(Blocker::Attaching { volume: volume.to_owned(), since });
             is_moving = true;
@@ -170,18 +162,21 @@ impl Drain<'_> {
 
     /// The noted volumes that are no longer attached to the Node, and since when.
     fn detached(&self, attached: &Attached) -> Vec<(&str, Timestamp)> {
-        let gone = self.notes.iter().filter_map(|note| match note.text.strip_prefix(ATTACHING) {
-            Some(volume) => Some((volume, note.since)),
-            None => Some((note.text.strip_prefix(DETACHING)?, self.now)),
+        let gone = self.notes.iter().filter_map(|(note, since)| match note {
+            Note::Attaching(Volume::Named(volume)) => Some((&**volume, *since)),
+            Note::Detaching(Volume::Named(volume)) => Some((&**volume, self.now)),
+            _ => None,
         });
-        gone.filter(|(volume, _)| *volume != UNNAMED && attached.here.iter().all(|it| it.volume() != Some(volume)))
-            .collect()
+        gone.filter(|(volume, _)| attached.here.iter().all(|it| it.volume() != Some(volume))).collect()
     }
 }
 
-/// The notes of a Node's deletion are others.
 fn is_of_volumes(note: &Note) -> bool {
-    *note.text == *WATCHED || note.text.starts_with(DETACHING) || note.text.starts_with(ATTACHING)
+    matches!(note, Note::WatchingVolumes | Note::Detaching(_) | Note::Attaching(_))
+}
+
+fn named(volume: &str) -> Volume {
+    Volume::Named(volume.into())
 }
 
 impl Attached {

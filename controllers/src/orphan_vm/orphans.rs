@@ -22,7 +22,7 @@ pub(super) const FOREIGN: &str = "VMListForeign";
 
 /// The orphans of a list, in the order of their ids. The list is not believed if it lacks a VM that must exist, or has none of
 /// ours.
-pub(super) fn judge(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Problem> {
+pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Problem> {
     let shown: BTreeMap<&str, &ListedVm> = listed.iter().map(|(id, vm)| (instance_id(id), vm)).collect();
     let has_vm = |machine: &&Machine| noted_id(machine).is_some_and(|id| shown.contains_key(instance_id(id)));
     let machines = || fleet.listed.iter().map(AsRef::as_ref);

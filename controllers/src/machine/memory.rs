@@ -1,0 +1,26 @@
+//! What the plans of a Machine remember.
+
+use jiff::Timestamp;
+use nodewright_runtime::plan;
+
+use super::calls::Call;
+use crate::shared::drain;
+
+pub(super) type Context<'a> = plan::Context<'a, Call, Note>;
+pub(super) type Plan = plan::Plan<Call, Note>;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Note {
+    /// The Node is unhealthy, and the Machine's phase does not say so yet.
+    Unhealthy,
+    /// The provider knows no VM of a Machine that has been Unknown since then. The time tells one trouble from a later one.
+    NoVm(Timestamp),
+    /// An event has said that the failed Machine is kept.
+    Preserved,
+    /// An event has said why an eviction is refused: this text.
+    EvictionRefused(String),
+    /// The Node is deleted, which the cache showed: it need not be looked for afterwards.
+    NodeDeleted,
+    /// What the drain remembers.
+    Drain(drain::Note),
+}

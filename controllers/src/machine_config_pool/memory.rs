@@ -1,0 +1,17 @@
+//! What the plans of a MachineConfigPool remember.
+
+use nodewright_runtime::{effect::Never, plan};
+
+use crate::shared::{machine_config::LeaseRenewal, status_writer};
+
+pub(super) type Context<'a> = plan::Context<'a, Never, Note>;
+pub(super) type Plan = plan::Plan<Never, Note>;
+pub(super) type StatusWrite = status_writer::StatusWrite<Never, Note>;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Note {
+    /// The Lease of machine-config-operator was last renewed then.
+    Operator(LeaseRenewal),
+    /// What the pool selects renders to the MachineConfig of this name.
+    Desired(String),
+}
