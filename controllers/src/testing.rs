@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineSet, RawJson, finalizers};
 use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, Result as DriverResult, SecretData};
@@ -111,8 +114,8 @@ impl Driver for Uncalled {
     fn name(&self) -> &'static str {
         "simulated"
     }
-    fn validate(&self, _: &RawJson) -> Option<Vec<(String, String)>> {
-        Some(vec![])
+    fn validate(&self, _: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
+        ready(Some(vec![])).boxed()
     }
     fn identity(&self) -> Vec<&str> {
         vec![]

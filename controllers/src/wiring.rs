@@ -11,7 +11,7 @@ use crate::{
     controller_config::{ControllerConfigController, Generator},
     kubelet_config::KubeletConfigController,
     machine::{BrakeCollector, Caller, MachineController, Settings},
-    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController},
+    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, Refused, Validator},
     machine_config_pool::{self, DegradedPools, MachineConfigPoolController, Renderer},
     machine_deployment::{MachineDeploymentController, RolloutNodeController},
     machine_set::{self, MachineSetController},
@@ -101,7 +101,7 @@ impl Wiring {
         let orphans = Arc::new(orphan_vm::Caller {
             driver: self.driver.clone(),
             control: control.clone(),
-            metrics: OrphanMetrics::register(&self.metrics, manager.stores(), self.driver.clone()),
+            metrics: OrphanMetrics::register(&self.metrics, manager.stores(), self.driver.as_ref()),
         });
         let driver = self.driver.clone();
         let caller = Arc::new(Caller {
@@ -130,10 +130,14 @@ impl Wiring {
     }
 
     fn add_machine_class(&self, manager: &mut Manager) {
-        let invalid = InvalidClasses { stores: manager.stores(), driver: self.driver.clone() };
+        let refused = Refused::default();
+        let invalid = InvalidClasses { stores: manager.stores(), refused: refused.clone() };
         self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
-        manager.add(MachineClassController { namespace, full_schema, driver: self.driver.clone() });
+        let driver = self.driver.clone();
+        let validator = Arc::new(Validator { driver: driver.clone(), refused });
+        let controller = MachineClassController { namespace, full_schema, driver };
+        manager.add_with(controller, move |call| validator.clone().perform(call));
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() });
     }
 

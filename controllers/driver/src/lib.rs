@@ -279,12 +279,13 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Checks a `providerSpec`. Each entry is a JSON path below `providerSpec` (empty: all of it) and what is allowed.
     ///
-    /// `None` if that is not known yet, as of a driver in another process that has still to answer: ask again soon.
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>>;
+    /// `None` if there is no answer within some seconds, as of a driver in another process: ask again later.
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>>;
 
-    /// Waits for some seconds until [`Driver::validate`] knows about this document. By default it always does.
-    fn await_validation(&self, _: &RawJson) -> BoxFuture<'static, ()> {
-        ready(()).boxed()
+    /// A number that grows when the driver may have become another version, as one in another process that was started again: then
+    /// [`Driver::validate`] may say something else.
+    fn session(&self) -> u64 {
+        0
     }
 
     /// The fields by which `status`, `delete` and `list` find the VMs of a class, as paths below `providerSpec` that

@@ -3,10 +3,10 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use nodewright_api::field::{FieldError, FieldPath};
-use nodewright_controllers::machine_class::{complaints, identity};
+use nodewright_controllers::machine_class::{identity, validation_errors};
 use nodewright_runtime::{leadership::Leadership, request::Connection};
 use nodewright_webhooks::{
-    CertificateSource, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
+    CertificateSource, IdentityFields, Limits, Options, ProviderSpecCheck, Readiness, Registration, WebhookServer,
 };
 use serde_json::Value;
 use tokio::runtime::Handle;
@@ -21,7 +21,7 @@ use crate::{
 /// The Secret with the certificate that the webhooks create.
 const CERTIFICATE_SECRET: &str = "nodewright-webhook-certificate";
 /// The warning when the driver cannot be asked about a class.
-const UNJUDGED: &str = "the driver has not answered whether it can read the providerSpec: the class's condition ProviderSpecValid will say";
+const UNVALIDATED: &str = "the driver has not answered whether it can read the providerSpec: the class's condition ProviderSpecValid will say";
 /// Maximum number of concurrent requests to the API server.
 const REQUESTS: usize = 8;
 
@@ -62,7 +62,7 @@ pub(crate) async fn serve(
         namespace: process.namespace.clone(),
         connection,
         provider_specs: provider_specs(driver.clone()),
-        identity: Arc::new(move |class| driver.get().map_or(vec![], |driver| identity(driver.as_ref(), class))),
+        identity: identity_fields(driver),
         extensions: extensions.allowed().map(Arc::from),
         spans: process.telemetry.spans.clone(),
         clock: process.clock.clone(),
@@ -102,13 +102,19 @@ fn registration(flags: &WebhookFlags) -> Registration {
 /// accepted with a warning.
 fn provider_specs(driver: LateDriver) -> ProviderSpecCheck {
     Arc::new(move |class| {
-        let driver = driver.get().ok_or(UNJUDGED)?;
-        if complaints(driver.as_ref(), class).is_none() {
-            Handle::current().block_on(driver.await_validation(&class.provider_spec));
-        }
-        let complaints = complaints(driver.as_ref(), class).ok_or_else(|| UNJUDGED.to_owned())?;
+        let driver = driver.get().ok_or(UNVALIDATED)?;
+        let errors = Handle::current().block_on(validation_errors(driver.as_ref(), class)).ok_or(UNVALIDATED)?;
         let spec: Value = class.provider_spec.parse().unwrap_or_default();
-        Ok(complaints.into_iter().map(|(path, what)| field_error(&spec, &path, what)).collect())
+        Ok(errors.into_iter().map(|(path, what)| field_error(&spec, &path, what)).collect())
+    })
+}
+
+/// The fields that identify the VMs of a class from which one can be created.
+fn identity_fields(driver: LateDriver) -> IdentityFields {
+    Arc::new(move |class| {
+        let Some(driver) = driver.get() else { return vec![] };
+        let errors = Handle::current().block_on(validation_errors(driver.as_ref(), class));
+        errors.map_or(vec![], |errors| identity(driver.as_ref(), class, &errors))
     })
 }
 

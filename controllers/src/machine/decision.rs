@@ -12,7 +12,7 @@ use super::{
     calls::Call,
     memory::{Context, Note, Plan},
     settings::Settings,
-    snapshot::{DriverProperties, Snapshot},
+    snapshot::Snapshot,
     status::StatusDraft,
 };
 
@@ -31,7 +31,7 @@ pub(super) struct Scope<'a> {
     pub(super) snapshot: &'a Snapshot,
     pub(super) context: &'a Context<'a>,
     pub(super) settings: &'a Settings,
-    pub(super) driver: DriverProperties,
+    pub(super) driver: crate::shared::driver::DriverProperties,
 }
 
 impl<'a> Scope<'a> {

@@ -65,6 +65,7 @@ use self::{
 };
 use crate::shared::{
     CONTROL, TARGET,
+    driver::DriverProperties,
     indexes::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, object_key,
     },
@@ -142,7 +143,8 @@ impl Controller for MachineController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.driver.as_ref(), self.settings.clone())
+        let driver = self.driver.as_ref();
+        Snapshot::take(stores, key, (driver.name(), DriverProperties::of(driver)), self.settings.clone())
     }
 
     fn goes_on_without(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {

@@ -78,8 +78,8 @@ mod tests {
         fn name(&self) -> &'static str {
             "listing"
         }
-        fn validate(&self, _: &RawJson) -> Option<Vec<(String, String)>> {
-            None
+        fn validate(&self, _: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
+            ready(None).boxed()
         }
         fn identity(&self) -> Vec<&str> {
             vec![]

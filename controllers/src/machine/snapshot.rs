@@ -1,12 +1,12 @@
 //! What the decisions about a Machine may see, taken from the caches at one moment.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use nodewright_api::{
     ClassIdentity, Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels,
     reasons::unreadable as reasons,
 };
-use nodewright_driver::{Class, Driver};
+use nodewright_driver::Class;
 use nodewright_runtime::{
     cache::{Lookup, Store, Stores, Unreadable},
     object::{ObjectRef, annotation, controller_uid, has_finalizer, is_deleting, name, namespace, uid},
@@ -21,6 +21,7 @@ use super::{
 use crate::shared::{
     CONTROL, TARGET, class_secrets,
     drain::View,
+    driver::DriverProperties,
     indexes::SET_BY_UID,
     ledger::{Ledger, Ordinal},
     node::Node,
@@ -59,30 +60,6 @@ pub struct Snapshot {
     pub driver: DriverProperties,
 }
 
-/// What plans depend on of the driver, as it was when the snapshot was taken.
-#[derive(Clone, Copy, Debug)]
-pub struct DriverProperties {
-    /// The deadline of a call.
-    pub deadline: Duration,
-    /// How long a new VM may be missing in answers.
-    pub consistency: Duration,
-    /// The pause between two questions whether a VM is gone.
-    pub poll: Duration,
-    /// Whether VMs keep the token of their creation.
-    pub stores_owner: bool,
-}
-
-impl DriverProperties {
-    pub(super) fn of(driver: &dyn Driver) -> Self {
-        Self {
-            deadline: driver.deadline(),
-            consistency: driver.consistency(),
-            poll: driver.poll(),
-            stores_owner: driver.stores_owner(),
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub enum Owner {
     /// None: a Machine of its own.
@@ -94,9 +71,13 @@ pub enum Owner {
 }
 
 impl Snapshot {
-    /// `driver` is that of the provider whose classes this controller handles.
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver, settings: Arc<Settings>) -> Option<Self> {
-        let provider = driver.name();
+    /// `provider` is that whose classes this controller handles.
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        (provider, driver): (&str, DriverProperties),
+        settings: Arc<Settings>,
+    ) -> Option<Self> {
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes_listed = stores.is_listed::<Node>(TARGET);
         let nodes = Some(stores.of::<Node>(TARGET)).filter(|_| nodes_listed);
@@ -143,7 +124,7 @@ impl Snapshot {
             machine_class: machine_class.clone(),
             machine,
             settings,
-            driver: DriverProperties::of(driver),
+            driver,
         })
     }
 

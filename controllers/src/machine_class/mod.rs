@@ -17,12 +17,14 @@
 //! # Caveats
 //! A reference into another namespace than the watched one counts as not found.
 
-mod reconcile;
+mod call;
+mod plan;
 mod secret;
 mod snapshot;
 mod status;
 #[cfg(test)]
 mod tests;
+mod validation;
 
 use std::sync::Arc;
 
@@ -36,10 +38,12 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-use self::snapshot::Snapshot;
+pub(crate) use self::call::{Refused, Validator};
+use self::{call::Validate, snapshot::Snapshot};
 pub use self::{secret::MachineClassSecretController, status::InvalidClasses};
 use crate::shared::{
     CONTROL,
+    driver::Provider,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
     schema::FullSchema,
     wake_all, wake_namespace,
@@ -52,7 +56,7 @@ pub struct MachineClassController {
     pub namespace: String,
     /// Whether the served schema is ours, with a status, or machine-controller-manager's, without.
     pub full_schema: FullSchema,
-    /// For its validation of a providerSpec. No VM is created here.
+    /// For its properties. It is not called.
     pub driver: Arc<dyn Driver>,
 }
 
@@ -60,7 +64,7 @@ impl Controller for MachineClassController {
     const NAME: &'static str = "machine-class";
     type Primary = MachineClass;
     type Snapshot = Snapshot;
-    type Effect = Never;
+    type Effect = Validate;
     type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -80,11 +84,12 @@ impl Controller for MachineClassController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.driver.as_ref(), self.full_schema.get())
+        let driver = self.driver.as_ref();
+        Snapshot::take(stores, key, (Provider::of(driver), driver.session()), self.full_schema.get())
     }
 
-    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        reconcile::plan(context, snapshot)
+    fn plan(context: &Context<'_, Validate>, snapshot: &Snapshot) -> Plan<Validate> {
+        plan::plan(context, snapshot)
     }
 }
 
@@ -99,31 +104,21 @@ fn wake_users(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnM
     }
 }
 
-/// Whether a class belongs to the driver. A class without a provider does.
-fn is_ours(driver: &dyn Driver, class: &MachineClass) -> bool {
-    class.provider.is_empty() || class.provider.eq_ignore_ascii_case(driver.name())
+/// Whether a class is one of a provider. A class that names none is.
+fn is_of(class: &MachineClass, provider: &str) -> bool {
+    class.provider.is_empty() || class.provider.eq_ignore_ascii_case(provider)
 }
 
 /// The driver's validation errors of a class, by JSON paths below `providerSpec`; none for classes of other providers. `None` if
-/// the driver has yet to say.
-pub fn complaints(driver: &dyn Driver, class: &MachineClass) -> Option<Vec<(String, String)>> {
-    if is_ours(driver, class) { driver.validate(&class.provider_spec) } else { Some(vec![]) }
+/// the driver has not answered within some seconds.
+pub async fn validation_errors(driver: &dyn Driver, class: &MachineClass) -> Option<Vec<(String, String)>> {
+    if is_of(class, driver.name()) { driver.validate(&class.provider_spec).await } else { Some(vec![]) }
 }
 
 /// The fields below `providerSpec` by which the driver finds the VMs of a class; none for classes of other providers, and for
-/// those from which it cannot create a VM.
-pub fn identity(driver: &dyn Driver, class: &MachineClass) -> Vec<String> {
-    let is_usable = is_ours(driver, class) && complaints(driver, class).is_some_and(|faults| faults.is_empty());
+/// those with validation errors: no VM can be created.
+pub fn identity(driver: &dyn Driver, class: &MachineClass, errors: &[(String, String)]) -> Vec<String> {
+    let is_usable = is_of(class, driver.name()) && errors.is_empty();
     let fields = if is_usable { driver.identity() } else { vec![] };
     fields.into_iter().map(str::to_owned).collect()
-}
-
-/// What is wrong with a class, for people. `None` if the driver has yet to say.
-fn problems(driver: &dyn Driver, class: &MachineClass) -> Option<Vec<String>> {
-    if !is_ours(driver, class) {
-        return Some(vec![format!("provider: this manager runs {:?} and not {:?}", driver.name(), class.provider)]);
-    }
-    let path = |path: &str| if path.is_empty() { "providerSpec".to_owned() } else { format!("providerSpec.{path}") };
-    let complaints = complaints(driver, class)?;
-    Some(complaints.into_iter().map(|(at, what)| format!("{}: {what}", path(&at))).collect())
 }

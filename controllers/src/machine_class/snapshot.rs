@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, finalizers};
-use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     object::{ObjectRef, has_finalizer, name, namespace, uid},
     scoped_watch::ScopedWatch,
 };
 
-use super::{identity, problems};
+use super::{call::Validate, is_of};
 use crate::shared::{
     CONTROL, class_secrets,
+    driver::Provider,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, object_key},
     ownership::vm_id,
 };
@@ -27,10 +27,9 @@ pub struct Snapshot {
     /// Why a Machine that may name the class cannot be read.
     pub unreadable: Option<String>,
     pub secrets: Vec<NamedSecret>,
-    /// What is wrong with the class; `None` if the driver has yet to say.
-    pub problems: Option<Vec<String>>,
-    /// The fields by which its VMs are found; none if no VM can be created.
-    pub identity: Vec<String>,
+    /// The question what is wrong with its providerSpec; `None` if the class is of another provider.
+    pub validate: Option<Validate>,
+    pub provider: Provider,
     pub scoped_watches: Vec<ScopedWatch>,
     /// Whether the served schema is ours, with a status.
     pub full_schema: bool,
@@ -45,7 +44,12 @@ pub struct NamedSecret {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, driver: &dyn Driver, full_schema: bool) -> Option<Self> {
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        (provider, session): (Provider, u64),
+        full_schema: bool,
+    ) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let class_key = object_key(&key.namespace, &key.name);
         let machines = stores.of::<Machine>(CONTROL);
@@ -62,8 +66,8 @@ impl Snapshot {
             || machines.by(MACHINES_BY_CLASS, &class_key).iter().any(|machine| vm_id(machine).is_some());
         let machines = machines.count(MACHINES_BY_CLASS, &class_key);
         let scoped_watches = class_secrets::scoped_watches(&class);
-        let (problems, identity) = (problems(driver, &class), identity(driver, &class));
-        Some(Self { class, machines, is_used, unreadable, secrets, problems, identity, scoped_watches, full_schema })
+        let validate = is_of(&class, &provider.name).then(|| Validate { class: class.clone(), session });
+        Some(Self { class, machines, is_used, unreadable, secrets, validate, provider, scoped_watches, full_schema })
     }
 
     /// Whether the Secrets exist, and none has user data: no VM is created.

@@ -1,15 +1,13 @@
 //! The status of a class, if the schema has one, and the metric of invalid classes.
 
-use std::{fmt, sync::Arc};
+use std::fmt;
 
 use nodewright_api::{
     ConditionStatus, MachineClass, MachineClassStatus, conditions::machine_class as kinds, reasons::unreadable,
 };
-use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    effect::Never,
-    object::{name, namespace},
+    object::{ObjectRef, name, namespace},
     plan::Context,
 };
 use prometheus_client::{
@@ -19,7 +17,7 @@ use prometheus_client::{
 };
 
 use super::{
-    complaints,
+    call::{Refused, Validate},
     snapshot::{NamedSecret, Snapshot},
 };
 use crate::shared::{
@@ -33,14 +31,18 @@ const SERIES_LIMIT: usize = 100;
 const VALID: &str = "Valid";
 const INVALID: &str = "Invalid";
 
-/// The reason while the driver has not said whether it can read the providerSpec.
+/// The reason while the driver has not answered whether it can read the providerSpec.
 pub(super) const VALIDATION_PENDING: &str = "ValidationPending";
 
-pub(super) fn write(context: &Context<'_, Never>, snapshot: &Snapshot) -> StatusWrite<Never> {
+pub(super) fn write(
+    context: &Context<'_, Validate>,
+    snapshot: &Snapshot,
+    errors: Option<&[String]>,
+) -> StatusWrite<Validate> {
     let class = snapshot.class.as_ref();
     let findings = [
         (kinds::SECRETS_FOUND, secrets_found(snapshot)),
-        (kinds::PROVIDER_SPEC_VALID, provider_spec_valid(snapshot)),
+        (kinds::PROVIDER_SPEC_VALID, provider_spec_valid(&snapshot.class, errors)),
         (kinds::IN_USE, in_use(snapshot)),
     ];
     let known = class.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
@@ -77,19 +79,19 @@ fn secrets_found(snapshot: &Snapshot) -> Finding<'static> {
     (ConditionStatus::True, reason, message)
 }
 
-fn provider_spec_valid(snapshot: &Snapshot) -> Finding<'static> {
-    match snapshot.problems.as_deref() {
+fn provider_spec_valid(class: &MachineClass, errors: Option<&[String]>) -> Finding<'static> {
+    match errors {
         Some([]) => (ConditionStatus::True, VALID, "the driver can read the providerSpec".to_owned()),
-        Some(problems) => (ConditionStatus::False, INVALID, problems.join("; ")),
-        None => earlier_verdict(&snapshot.class).unwrap_or_else(|| {
-            let message = "the driver has not said yet whether it can read the providerSpec; it is asked again";
+        Some(errors) => (ConditionStatus::False, INVALID, errors.join("; ")),
+        None => earlier_validation(class).unwrap_or_else(|| {
+            let message = "the driver has not answered whether it can read the providerSpec; it is asked again";
             (ConditionStatus::Unknown, VALIDATION_PENDING, message.to_owned())
         }),
     }
 }
 
 /// What the status says already of this generation of the class: a manager that starts anew has yet to ask.
-fn earlier_verdict(class: &MachineClass) -> Option<Finding<'static>> {
+fn earlier_validation(class: &MachineClass) -> Option<Finding<'static>> {
     let status = class.status.as_ref()?;
     let known = class.condition(kinds::PROVIDER_SPEC_VALID)?;
     let reason = [VALID, INVALID].into_iter().find(|reason| *reason == known.reason)?;
@@ -131,7 +133,7 @@ struct ClassLabels {
 /// that is valid again, or deleted, has no series.
 pub struct InvalidClasses {
     pub(crate) stores: Stores,
-    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) refused: Refused,
 }
 
 impl fmt::Debug for InvalidClasses {
@@ -145,9 +147,8 @@ impl Collector for InvalidClasses {
         let classes = self.stores.of::<MachineClass>(CONTROL).all();
         let labels =
             |class: &MachineClass| ClassLabels { namespace: namespace(class).to_owned(), name: name(class).to_owned() };
-        let is_refused =
-            |class: &MachineClass| complaints(self.driver.as_ref(), class).is_some_and(|it| !it.is_empty());
-        let refused = classes.iter().filter(|class| is_refused(class));
+        let refused = self.refused.lock().clone();
+        let refused = classes.iter().filter(|class| refused.contains(&ObjectRef::of(CONTROL, class.as_ref())));
         let invalid = Family::<ClassLabels, Gauge>::default();
         for class in refused.take(SERIES_LIMIT) {
             invalid.get_or_create(&labels(class)).set(1);

@@ -1,6 +1,10 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::{Machine, MachineClass, RawJson};
 use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, Result as DriverResult};
@@ -14,7 +18,11 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{InvalidClasses, MachineClassController, MachineClassSecretController};
+use super::{
+    InvalidClasses, MachineClassController, MachineClassSecretController,
+    call::{Outcome, Refused, Validate, Validator},
+    snapshot::Snapshot,
+};
 use crate::shared::{
     CONTROL,
     class_secrets::SecretMetadata,
@@ -66,11 +74,11 @@ impl Driver for Sized {
     fn name(&self) -> &'static str {
         "simulated"
     }
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
         let spec = provider_spec.parse::<Value>().unwrap();
         let has_size = spec.get("size").is_some();
         let faults = if has_size { vec![] } else { vec![("size".to_owned(), "Required value".to_owned())] };
-        Some(faults).filter(|_| spec.get("unjudged").is_none())
+        ready(Some(faults).filter(|_| spec.get("unjudged").is_none())).boxed()
     }
     fn identity(&self) -> Vec<&str> {
         vec!["cluster"]
@@ -137,8 +145,24 @@ impl Held {
         stores
     }
 
-    fn plan_class(&self, name: &str, full_schema: bool) -> Plan<Never> {
-        Self::plan_in(&self.stores(), &Self::class_controller(full_schema), name)
+    /// The plan of a class once the driver has answered.
+    fn plan_class(&self, name: &str, full_schema: bool) -> Plan<Validate> {
+        Self::plan_in(&self.stores(), name, full_schema)
+    }
+
+    fn plan_in(stores: &Stores, name: &str, full_schema: bool) -> Plan<Validate> {
+        let snapshot = Self::snapshot(stores, name, full_schema);
+        let (now, mut outcomes) = (NOW.parse().unwrap(), Outcomes::default());
+        if let Some(call) = &snapshot.validate {
+            outcomes.begin(call, now);
+            outcomes.finish(call, now, perform(call));
+        }
+        MachineClassController::plan(&Context::new(now, &outcomes), &snapshot)
+    }
+
+    fn snapshot(stores: &Stores, name: &str, full_schema: bool) -> Snapshot {
+        let key = ObjectRef::new(CONTROL, "default", name);
+        Self::class_controller(full_schema).snapshot(stores, &key).unwrap()
     }
 
     fn class_controller(full_schema: bool) -> MachineClassController {
@@ -148,30 +172,33 @@ impl Held {
     /// The lines of `machine_class_invalid`.
     fn invalid(&self) -> Vec<String> {
         let metrics = Metrics::new();
-        let collector = InvalidClasses { stores: self.stores(), driver: Arc::new(Sized) };
+        let refused = Refused::default();
+        for class in &self.classes {
+            let class = Arc::new(class.clone());
+            let validator = Validator { driver: Arc::new(Sized), refused: refused.clone() };
+            Arc::new(validator).perform(Validate { class, session: 0 }).now_or_never().unwrap();
+        }
+        let collector = InvalidClasses { stores: self.stores(), refused };
         metrics.register(|registry| registry.register_collector(Box::new(collector)));
         let text = metrics.encode().unwrap();
         text.lines().filter(|line| line.starts_with("machine_class_invalid{")).map(str::to_owned).collect()
     }
 
     fn plan_secret(&self, name: &str) -> Plan<Never> {
-        Self::plan_in(&self.stores(), &MachineClassSecretController { namespace: "default".into() }, name)
-    }
-
-    fn plan_in<C: Controller<Effect = Never, Note = Never>>(
-        stores: &Stores,
-        controller: &C,
-        name: &str,
-    ) -> Plan<Never> {
-        let snapshot = controller.snapshot(stores, &ObjectRef::new(CONTROL, "default", name)).unwrap();
-        let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
-        let moment = Context::new(now, &outcomes);
-        C::plan(&moment, &snapshot)
+        let controller = MachineClassSecretController { namespace: "default".into() };
+        let snapshot = controller.snapshot(&self.stores(), &ObjectRef::new(CONTROL, "default", name)).unwrap();
+        let outcomes = Outcomes::default();
+        MachineClassSecretController::plan(&Context::new(NOW.parse().unwrap(), &outcomes), &snapshot)
     }
 }
 
+fn perform(call: &Validate) -> Outcome {
+    let validator = Validator { driver: Arc::new(Sized), refused: Refused::default() };
+    Arc::new(validator).perform(call.clone()).now_or_never().unwrap()
+}
+
 /// The finalizers after the only step of a plan, which must be an edit.
-fn edited(plan: &Plan<Never>, before: &Value) -> Value {
+fn edited<E: std::fmt::Debug>(plan: &Plan<E>, before: &Value) -> Value {
     let mut before = before.clone();
     if before["metadata"]["finalizers"].to_string().contains(FINALIZER) {
         before["metadata"]["annotations"] = json!({IDENTITY: RECORD});
@@ -179,7 +206,7 @@ fn edited(plan: &Plan<Never>, before: &Value) -> Value {
     edited_object(plan, &before)["metadata"]["finalizers"].clone()
 }
 
-fn edited_object(plan: &Plan<Never>, before: &Value) -> Value {
+fn edited_object<E: std::fmt::Debug>(plan: &Plan<E>, before: &Value) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
     let [Step::Edit { patch, .. }] = steps.as_slice() else { panic!("{steps:?}") };
     let mut object = before.clone();
@@ -187,7 +214,7 @@ fn edited_object(plan: &Plan<Never>, before: &Value) -> Value {
     object
 }
 
-fn status(plan: &Plan<Never>) -> Value {
+fn status(plan: &Plan<Validate>) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
     let [Step::Apply(apply)] = steps.as_slice() else { panic!("{steps:?}") };
     apply.fragment["status"].clone()
@@ -299,7 +326,7 @@ fn of_a_class_that_the_driver_cannot_use_nothing_is_recorded() {
     assert!(held.plan_class("class", false).is_idle(), "it can still be corrected");
 }
 
-fn edit_of(step: &Step<Never>) -> Option<String> {
+fn edit_of(step: &Step<Validate>) -> Option<String> {
     match step {
         Step::Edit { patch, .. } => serde_json::to_string(patch).ok(),
         _ => None,
@@ -412,6 +439,49 @@ fn a_class_of_which_the_driver_has_yet_to_say_is_asked_about_again() {
 }
 
 #[test]
+fn the_driver_is_asked_before_anything_is_written_and_again_when_its_answer_is_out_of_date() {
+    let now: Timestamp = NOW.parse().unwrap();
+    let seconds = SignedDuration::from_secs;
+    let snapshot = Held::snapshot(&held().stores(), "class", true);
+    let plan = |outcomes: &Outcomes<Validate>, at: i64, snapshot: &Snapshot| {
+        let plan = MachineClassController::plan(&Context::new(now + seconds(at), outcomes), snapshot);
+        let asks = plan.steps().any(|planned| matches!(planned.step, Step::Call(_)));
+        let writes = plan.steps().any(|planned| planned.step.key().is_some_and(|key| &*key.name == "class"));
+        (asks, writes, plan.wake.map(|wake| wake.duration_since(now).as_secs()))
+    };
+    let call = snapshot.validate.clone().unwrap();
+    let asked = || {
+        let mut outcomes = Outcomes::default();
+        outcomes.begin(&call, now);
+        outcomes
+    };
+    let answered = |outcome: Outcome| {
+        let mut outcomes = asked();
+        outcomes.finish(&call, now, outcome);
+        outcomes
+    };
+    let mut changed = snapshot.clone();
+    let other = class("class", |class| class["providerSpec"] = json!({"size": "large"}));
+    changed.validate = Some(Validate { class: other.into(), ..call.clone() });
+    let mut restarted = snapshot.clone();
+    restarted.validate = Some(Validate { session: 1, ..call.clone() });
+    let valid = || answered(Some(Arc::new([])));
+    let cases = [
+        ("never asked", Outcomes::default(), 0, &snapshot, (true, false, Some(5))),
+        ("just asked", asked(), 1, &snapshot, (false, false, Some(5))),
+        ("no answer for long", asked(), 5, &snapshot, (false, true, Some(10))),
+        ("answered", valid(), 9, &snapshot, (false, true, None)),
+        ("in vain", answered(None), 1, &snapshot, (false, true, Some(5))),
+        ("in vain for long", answered(None), 5, &snapshot, (true, true, Some(5))),
+        ("changed since", valid(), 9, &changed, (true, false, Some(14))),
+        ("another session", valid(), 9, &restarted, (true, false, Some(14))),
+    ];
+    for (what, outcomes, at, snapshot, expected) in cases {
+        assert_eq!(plan(&outcomes, at, snapshot), expected, "{what}");
+    }
+}
+
+#[test]
 fn the_record_of_a_class_in_use_waits_for_the_driver() {
     let mut held = held();
     let unjudged = |finalizers: Value| {
@@ -498,7 +568,7 @@ fn a_secret_is_missing_only_if_the_api_server_says_so() {
     let mut held = held();
     held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
     let stores = held.stores();
-    let plan = |stores: &Stores| Held::plan_in(stores, &Held::class_controller(true), "class");
+    let plan = |stores: &Stores| Held::plan_in(stores, "class", true);
     let store = secret_store(&stores, "cloud");
     let waiting = plan(&stores);
     assert!(waiting.steps().all(|planned| planned.step.key().unwrap().name.as_ref() == "user-data"));

@@ -25,7 +25,7 @@ use super::{
     orphans::orphans as evaluate,
     snapshot::{Fleet, group_of},
 };
-use crate::shared::CONTROL;
+use crate::shared::{CONTROL, driver::Provider};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
@@ -48,9 +48,9 @@ pub(crate) struct OrphanMetrics {
 }
 
 impl OrphanMetrics {
-    pub(crate) fn register(metrics: &Metrics, stores: Stores, driver: Arc<dyn Driver>) -> Self {
+    pub(crate) fn register(metrics: &Metrics, stores: Stores, driver: &dyn Driver) -> Self {
         let (swept, lists) = (Family::default(), Arc::new(Lists::default()));
-        let collector = OrphanCollector { stores, driver, lists: Arc::downgrade(&lists) };
+        let collector = OrphanCollector { stores, provider: Provider::of(driver), lists: Arc::downgrade(&lists) };
         metrics.register(|registry| {
             let help = "Orphaned VMs that were due: deleted, kept because a machine has appeared, or failed";
             registry.register("machine_orphan_vm_deletions", help, swept.clone());
@@ -77,7 +77,7 @@ impl OrphanMetrics {
 /// it follows the Machines.
 struct OrphanCollector {
     stores: Stores,
-    driver: Arc<dyn Driver>,
+    provider: Provider,
     lists: Weak<Lists>,
 }
 
@@ -93,7 +93,7 @@ impl Collector for OrphanCollector {
         let lists = self.lists.upgrade().map(|lists| lists.lock().clone()).unwrap_or_default();
         for (key, listed) in lists {
             let Some(class) = self.stores.of::<MachineClass>(CONTROL).get(&key) else { continue };
-            let group = group_of(&self.stores, &class, self.driver.as_ref());
+            let group = group_of(&self.stores, &class, &self.provider);
             let fleet = Fleet::take(&self.stores, namespace(class.as_ref()), &group);
             let count = evaluate(&listed, &fleet).map_or(0, |orphans| orphans.len());
             let labels = ClassLabels { namespace: key.namespace.to_string(), name: key.name.to_string() };

@@ -65,6 +65,7 @@ use self::{
 pub(crate) use self::{metrics::OrphanMetrics, sweep::Caller};
 use crate::shared::{
     CONTROL, TARGET,
+    driver::Provider,
     indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE},
     node::Node,
 };
@@ -160,7 +161,8 @@ impl Controller for OrphanVmController {
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let vanished = self.vanished.load(Ordering::Relaxed);
-        Snapshot::take(stores, key, self.driver.as_ref(), vanished, self.settings.clone())
+        let driver = self.driver.as_ref();
+        Snapshot::take(stores, key, (&Provider::of(driver), driver.deadline()), vanished, self.settings.clone())
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {

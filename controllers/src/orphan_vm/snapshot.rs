@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::SecretReference;
 use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, annotations, reasons::unreadable};
-use nodewright_driver::{Class, Driver};
+use nodewright_driver::Class;
 use nodewright_runtime::{
     cache::Stores,
     object::{ObjectRef, annotation, is_deleting, name, namespace, uid},
@@ -18,6 +18,7 @@ use nodewright_runtime::{
 use super::{OrphanVmSettings, swept::Swept};
 use crate::shared::{
     CONTROL, TARGET, class_secrets,
+    driver::Provider,
     indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE, instance_id, object_key},
     ledger::{Ledger, base, set_of},
     node::Node,
@@ -48,18 +49,17 @@ impl Snapshot {
     pub(super) fn take(
         stores: &Stores,
         key: &ObjectRef,
-        driver: &dyn Driver,
+        (provider, deadline): (&Provider, Duration),
         vanished: u64,
         settings: OrphanVmSettings,
     ) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
-        let group = group_of(stores, &class, driver);
+        let group = group_of(stores, &class, provider);
         let is_first = group.first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
-        let lister = is_first.then(|| listing(stores, &class, driver));
+        let lister = is_first.then(|| listing(stores, &class, provider));
         let scoped_watches = if is_first { class_secrets::scoped_watches(&class) } else { vec![] };
         let fleet = Fleet::take(stores, namespace(class.as_ref()), &group);
         let nodes_of_swept = nodes_of_swept(stores, &class);
-        let deadline = driver.deadline();
         Some(Self { class, lister, scoped_watches, fleet, nodes_of_swept, vanished, settings, deadline })
     }
 }
@@ -78,7 +78,7 @@ fn nodes_of_swept(stores: &Stores, class: &MachineClass) -> Option<BTreeMap<Stri
     Some(Swept::recorded(class).iter().map(|(id, _)| of(id)).collect())
 }
 
-fn listing(stores: &Stores, class: &MachineClass, driver: &dyn Driver) -> Result<Class, Problem> {
+fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result<Class, Problem> {
     let machines = stores.of::<Machine>(CONTROL);
     if let Some(machine) = machines.unreadable().first() {
         let text = format!("{}; until then it may have any VM", machine.describe::<Machine>());
@@ -89,23 +89,22 @@ fn listing(stores: &Stores, class: &MachineClass, driver: &dyn Driver) -> Result
         let text = format!("the fields of MachineClass {:?} by which its VMs are found were changed", name(class));
         return Err(("ClassIdentityChanged", text));
     }
-    usable(stores, class, driver.name()).map_err(|problem| (problem.reason, problem.message))
+    usable(stores, class, &provider.name).map_err(|problem| (problem.reason, problem.message))
 }
 
 /// The classes that list the same VMs, in the order of their names: those with the same cluster and credentials. One whose
 /// Secrets are missing, or that another provider serves, leads no group.
-pub(super) fn group_of(stores: &Stores, class: &Arc<MachineClass>, driver: &dyn Driver) -> Vec<Arc<MachineClass>> {
-    let fields: Vec<String> = driver.identity().iter().map(|field| (*field).to_owned()).collect();
+pub(super) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Provider) -> Vec<Arc<MachineClass>> {
     let key = |class: &MachineClass| {
         let credentials = class.credentials_secret_ref.as_ref().or(class.secret_ref.as_ref());
         let named = |reference: &SecretReference| (reference.namespace.clone(), reference.name.clone());
-        (ClassIdentity::of(class, &fields).to_text(), credentials.map(named))
+        (ClassIdentity::of(class, &provider.identity).to_text(), credentials.map(named))
     };
     let own = key(class);
     let mut group = stores.of::<MachineClass>(CONTROL).all();
     group.retain(|other| key(other) == own);
     group.sort_by(|a, b| {
-        let rank = |class: &MachineClass| usable(stores, class, driver.name()).is_err();
+        let rank = |class: &MachineClass| usable(stores, class, &provider.name).is_err();
         (rank(a), name(a.as_ref())).cmp(&(rank(b), name(b.as_ref())))
     });
     group

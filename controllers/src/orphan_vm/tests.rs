@@ -28,7 +28,7 @@ use super::{
     swept::Swept,
 };
 use crate::{
-    shared::{CONTROL, indexes::MACHINES_BY_CLASS, ledger::Ledger},
+    shared::{CONTROL, driver::Provider, indexes::MACHINES_BY_CLASS, ledger::Ledger},
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, answer, machine, machine_set, secret_store},
 };
 
@@ -79,7 +79,7 @@ impl World {
         Snapshot::take(
             &stores,
             &ObjectRef::new(CONTROL, "default", "class"),
-            &Uncalled,
+            (&Provider::of(&Uncalled), Duration::from_secs(30)),
             self.vanished,
             OrphanVmSettings::default(),
         )
@@ -439,7 +439,14 @@ fn listers<const N: usize>(classes: [(&str, &str, Option<&str>); N]) -> [Option<
     answer(&secret_store(&stores, "missing"), None);
     let settings = OrphanVmSettings::default;
     let take = |name: &str| {
-        Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", name), &Uncalled, 0, settings()).unwrap()
+        Snapshot::take(
+            &stores,
+            &ObjectRef::new(CONTROL, "default", name),
+            (&Provider::of(&Uncalled), Duration::from_secs(30)),
+            0,
+            settings(),
+        )
+        .unwrap()
     };
     classes.map(|(name, ..)| take(name).lister.map(|class| class.is_ok()))
 }

@@ -6,6 +6,7 @@ pub(crate) mod class_secrets;
 pub(crate) mod conditions;
 pub(crate) mod creation_backoff;
 pub(crate) mod drain;
+pub(crate) mod driver;
 pub mod fleet;
 pub(crate) mod freeze;
 pub(crate) mod frozen;

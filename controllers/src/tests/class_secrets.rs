@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     machine::{Call, MachineController, Outcome, Settings, Verb},
-    machine_class::{MachineClassController, MachineClassSecretController},
+    machine_class::{MachineClassController, MachineClassSecretController, Refused, Validator},
     shared::{
         CONTROL,
         class_secrets::{self, SecretMetadata},
@@ -72,9 +72,10 @@ impl Plane {
         let machines = MachineController { namespace: namespace(), settings, driver: Arc::new(Uncalled) };
         let performer = provider.clone();
         manager.add_with(machines, move |call| std::future::ready(performer.perform(&call)));
-        let (full_schema, driver) = (true.into(), Arc::new(Uncalled));
+        let (full_schema, driver) = (true.into(), Arc::new(Uncalled) as Arc<dyn nodewright_driver::Driver>);
+        let validator = Arc::new(Validator { driver: driver.clone(), refused: Refused::default() });
         let classes = MachineClassController { namespace: namespace(), full_schema, driver };
-        manager.add(classes);
+        manager.add_with(classes, move |call| validator.clone().perform(call));
         manager.add(MachineClassSecretController { namespace: namespace() });
         let (stores, stop) = (manager.stores(), CancellationToken::new());
         tokio::spawn(manager.run(vec![], stop.clone()));

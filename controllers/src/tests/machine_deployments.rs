@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shared::{CONTROL, fleet::FleetSettings};
 use crate::{
-    machine_class::{MachineClassController, MachineClassSecretController},
+    machine_class::{MachineClassController, MachineClassSecretController, Refused, Validator},
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
     testing::{Uncalled, machine_deployment, rolling},
@@ -40,9 +40,10 @@ impl Plane {
             full_schema: true.into(),
             fleet: FleetSettings::default(),
         });
-        let (full_schema, driver) = (true.into(), Arc::new(Uncalled));
+        let (full_schema, driver) = (true.into(), Arc::new(Uncalled) as Arc<dyn nodewright_driver::Driver>);
+        let validator = Arc::new(Validator { driver: driver.clone(), refused: Refused::default() });
         let classes = MachineClassController { namespace: namespace(), full_schema, driver };
-        manager.add(classes);
+        manager.add_with(classes, move |call| validator.clone().perform(call));
         manager.add(MachineClassSecretController { namespace: namespace() });
         let stop = CancellationToken::new();
         let token = stop.clone();

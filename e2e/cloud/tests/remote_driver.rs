@@ -98,11 +98,11 @@ impl Driver for Killed {
     fn name(&self) -> &str {
         self.inner.name()
     }
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
         self.inner.validate(provider_spec)
     }
-    fn await_validation(&self, provider_spec: &RawJson) -> BoxFuture<'static, ()> {
-        self.inner.await_validation(provider_spec)
+    fn session(&self) -> u64 {
+        self.inner.session()
     }
     fn identity(&self) -> Vec<&str> {
         self.inner.identity()

@@ -28,7 +28,10 @@ mod tests;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{BoxFuture, ready},
+};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Body;
@@ -389,8 +392,8 @@ impl Driver for AwsDriver {
         PROVIDER
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
-        Some(spec::validate(provider_spec))
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
+        ready(Some(spec::validate(provider_spec))).boxed()
     }
 
     fn identity(&self) -> Vec<&str> {

@@ -229,8 +229,8 @@ impl Driver for MemoryDriver {
         "memory"
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
-        Some(faults(provider_spec))
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
+        ready(Some(faults(provider_spec))).boxed()
     }
 
     fn identity(&self) -> Vec<&str> {

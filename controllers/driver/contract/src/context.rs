@@ -143,9 +143,8 @@ impl Caller<'_> {
 
     /// What is wrong with a `providerSpec`.
     pub(crate) async fn validate(&self, provider_spec: &RawJson) -> Checked<Vec<(String, String)>> {
-        self.driver.await_validation(provider_spec).await;
-        let faults = self.driver.validate(provider_spec);
-        faults.ok_or_else(|| Finding::Broken("validate does not know, after await_validation".to_owned()))
+        let errors = self.driver.validate(provider_spec).await;
+        errors.ok_or_else(|| Finding::Broken("validate gives no answer".to_owned()))
     }
 
     /// Makes a call, and drops it at its deadline.

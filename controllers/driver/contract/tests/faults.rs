@@ -87,7 +87,7 @@ impl Faulty {
     }
 
     fn is_valid(&self, class: &Class) -> bool {
-        self.validate(&class.provider_spec).is_some_and(|faults| faults.is_empty())
+        self.validate(&class.provider_spec).now_or_never().flatten().is_some_and(|faults| faults.is_empty())
     }
 
     fn has_token(&self, uid: &str) -> bool {
@@ -307,9 +307,10 @@ impl Driver for Faulty {
         "faulty"
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
         let wrong = self.is("valid_class").then(|| ("colour".to_owned(), "is missing".to_owned()));
-        Some(self.inner.validate(provider_spec)?.into_iter().chain(wrong).collect())
+        let inner = self.inner.validate(provider_spec);
+        async move { Some(inner.await?.into_iter().chain(wrong).collect()) }.boxed()
     }
 
     fn identity(&self) -> Vec<&str> {

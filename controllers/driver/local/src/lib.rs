@@ -27,7 +27,10 @@ mod user_data;
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
-use futures::{FutureExt, TryFutureExt, future::BoxFuture};
+use futures::{
+    FutureExt, TryFutureExt,
+    future::{BoxFuture, ready},
+};
 use jiff::Timestamp;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
@@ -258,8 +261,8 @@ impl Driver for LocalDriver {
         PROVIDER
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
-        Some(spec::validate(provider_spec))
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
+        ready(Some(spec::validate(provider_spec))).boxed()
     }
 
     fn identity(&self) -> Vec<&str> {

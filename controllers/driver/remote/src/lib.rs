@@ -24,9 +24,20 @@ mod session;
 mod tests;
 mod validation;
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use futures::{FutureExt, future::BoxFuture};
+use futures::{
+    FutureExt,
+    future::{BoxFuture, ready},
+};
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, Result};
 use nodewright_driver_protocol::{self as protocol, Info};
@@ -35,10 +46,7 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::process::Restarts;
-use self::{
-    session::{Keeper, Link},
-    validation::Validations,
-};
+use self::session::{Keeper, Link};
 
 /// Where the driver is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,8 +89,7 @@ impl Remote {
     /// The driver, once it has said what it is.
     pub async fn driver(self) -> RemoteDriver {
         let first = self.link.first().await;
-        let validations = Arc::new(Validations::new(self.link.clone()));
-        RemoteDriver { first, link: self.link, validations, _tasks: self.tasks.into() }
+        RemoteDriver { first, link: self.link, session: Arc::default(), _tasks: self.tasks.into() }
     }
 }
 
@@ -92,7 +99,8 @@ pub struct RemoteDriver {
     /// What it has said at first. Its identity does not change.
     first: Arc<Info>,
     link: Link,
-    validations: Arc<Validations>,
+    /// The number of the latest session.
+    session: Arc<AtomicU64>,
     /// They end with the last clone.
     _tasks: Arc<[AbortOnDropHandle<()>]>,
 }
@@ -109,16 +117,18 @@ impl Driver for RemoteDriver {
         &self.first.provider
     }
 
-    fn validate(&self, provider_spec: &RawJson) -> Option<Vec<(String, String)>> {
+    fn validate(&self, provider_spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
         if !self.info().validates {
-            return Some(vec![]);
+            return ready(Some(vec![])).boxed();
         }
-        self.validations.known(provider_spec)
+        let (link, spec) = (self.link.clone(), provider_spec.clone());
+        async move { validation::validate(&link, &spec).await }.boxed()
     }
 
-    fn await_validation(&self, provider_spec: &RawJson) -> BoxFuture<'static, ()> {
-        let (validations, spec) = (self.validations.clone(), provider_spec.clone());
-        async move { validations.ask(spec).await }.boxed()
+    fn session(&self) -> u64 {
+        let open = self.link.open().map(|session| session.number);
+        let latest = open.map(|number| self.session.fetch_max(number, Ordering::Relaxed));
+        latest.max(open).unwrap_or_else(|| self.session.load(Ordering::Relaxed))
     }
 
     fn identity(&self) -> Vec<&str> {

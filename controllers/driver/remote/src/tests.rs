@@ -1,16 +1,13 @@
 //! The driver against servers that are away, hang, lie, or talk nonsense. The contract suite over the wire is in `e2e/cloud`.
 
-use std::{
-    collections::BTreeMap,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream, stream::BoxStream};
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, ready},
+    stream,
+    stream::BoxStream,
+};
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Result};
 use nodewright_driver_contract as contract;
@@ -35,10 +32,7 @@ fn code<T>(result: Result<T>) -> Option<Code> {
 }
 
 /// A driver whose VMs have the names of their Machines. It hangs or panics if the name says so.
-#[derive(Default)]
-struct Named {
-    validations: Arc<AtomicUsize>,
-}
+struct Named;
 
 impl Named {
     fn answer(request: &MachineRequest) -> BoxFuture<'static, Result<Instance>> {
@@ -59,9 +53,8 @@ impl Driver for Named {
     fn name(&self) -> &'static str {
         "named"
     }
-    fn validate(&self, _: &RawJson) -> Option<Vec<(String, String)>> {
-        self.validations.fetch_add(1, Ordering::SeqCst);
-        Some(vec![("size".to_owned(), "must be small".to_owned())])
+    fn validate(&self, _: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
+        ready(Some(vec![("size".to_owned(), "must be small".to_owned())])).boxed()
     }
     fn identity(&self) -> Vec<&str> {
         vec!["cluster"]
@@ -226,7 +219,7 @@ impl v1::driver_server::Driver for Raw {
 #[tokio::test]
 async fn what_the_driver_says_of_itself_is_what_the_manager_knows() {
     let world = World::new();
-    let _served = world.serve(Named::default());
+    let _served = world.serve(Named);
     let remote = world.remote();
     let readiness = remote.readiness();
     let driver = remote.driver().await;
@@ -241,7 +234,7 @@ async fn what_the_driver_says_of_itself_is_what_the_manager_knows() {
 #[tokio::test]
 async fn calls_that_hang_or_panic_hold_up_no_other_one() {
     let world = World::new();
-    let _served = world.serve(Named::default());
+    let _served = world.serve(Named);
     let driver = world.driver().await;
     let stuck: Vec<_> = (0..500)
         .map(|number| tokio::spawn(driver.create(machine(if number % 10 == 0 { "panics" } else { "hangs" }))))
@@ -260,7 +253,7 @@ async fn a_driver_that_is_away_delays_calls() {
     let remote = world.remote();
     let readiness = remote.readiness();
     assert!(readiness().is_err());
-    let served = world.serve(Named::default());
+    let served = world.serve(Named);
     let driver = remote.driver().await;
     assert!(driver.create(machine("m")).await.is_ok());
     drop(served);
@@ -274,7 +267,7 @@ async fn a_driver_that_is_away_delays_calls() {
     let error = driver.status(machine("m")).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable, "{error}");
     let waiting = tokio::spawn(driver.status(machine("m")));
-    let _served = world.serve(Named::default());
+    let _served = world.serve(Named);
     assert!(waiting.await.unwrap().is_ok(), "it has waited for the driver");
     assert_eq!(readiness(), Ok(()));
 }
@@ -284,7 +277,7 @@ async fn another_driver_in_its_place_is_not_called() {
     let world = World::new();
     let remote = world.remote();
     let readiness = remote.readiness();
-    let served = world.serve(Named::default());
+    let served = world.serve(Named);
     let driver = remote.driver().await;
     drop(served);
     std::fs::remove_file(world.socket()).unwrap();
@@ -318,7 +311,7 @@ async fn nonsense_on_the_socket_is_no_driver() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     std::fs::remove_file(world.socket()).unwrap();
-    let _served = world.serve(Named::default());
+    let _served = world.serve(Named);
     assert!(remote.driver().await.create(machine("m")).await.is_ok());
 }
 
@@ -375,34 +368,22 @@ async fn a_list_is_whole_or_none() {
 }
 
 #[tokio::test]
-async fn the_driver_is_asked_once_about_a_document_and_again_after_a_restart() {
+async fn a_driver_that_starts_again_validates_in_another_session() {
     let world = World::new();
-    let validations = Arc::new(AtomicUsize::new(0));
-    let named = || Named { validations: validations.clone() };
-    let served = world.serve(named());
+    let served = world.serve(Named);
     let remote = world.remote();
     let readiness = remote.readiness();
     let driver = remote.driver().await;
     let spec = machine("m").class.provider_spec;
-    assert_eq!(driver.validate(&spec), None, "it has not been asked yet");
-    driver.await_validation(&spec).await;
-    let faults = vec![("size".to_owned(), "must be small".to_owned())];
-    assert_eq!(driver.validate(&spec), Some(faults.clone()));
-    while driver.validate(&spec).is_none() {
-        tokio::task::yield_now().await;
-    }
-    let asked = validations.load(Ordering::SeqCst);
-    assert_eq!(driver.validate(&spec), Some(faults));
-    assert_eq!(validations.load(Ordering::SeqCst), asked, "it is remembered");
+    let errors = Some(vec![("size".to_owned(), "must be small".to_owned())]);
+    assert_eq!(driver.validate(&spec).await, errors);
+    let first = driver.session();
     drop(served);
     while readiness().is_ok() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let other = RawJson::from(&json!({"cluster": "d"}));
-    driver.await_validation(&other).await;
-    assert_eq!(driver.validate(&other), None, "nobody can say");
-    let _served = world.serve(named());
-    driver.await_validation(&other).await;
-    assert!(driver.validate(&other).is_some());
-    assert_eq!(driver.validate(&spec), None, "this may be another version of the driver");
+    assert_eq!((driver.validate(&spec).await, driver.session()), (None, first), "nobody can say");
+    let _served = world.serve(Named);
+    assert_eq!(driver.validate(&spec).await, errors);
+    assert!(driver.session() > first, "this may be another version of the driver");
 }

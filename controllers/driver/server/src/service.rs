@@ -45,9 +45,9 @@ impl driver_server::Driver for Service {
     async fn validate_class(&self, request: tonic::Request<ValidateClassRequest>) -> Answer<ValidateClassResponse> {
         let spec = RawJson::from_text(request.into_inner().provider_spec)
             .map_err(|_| Status::invalid_argument("provider_spec is no JSON"))?;
-        self.driver.await_validation(&spec).await;
-        let faults = self.driver.validate(&spec).ok_or_else(|| Status::unavailable("the driver cannot say yet"))?;
-        Ok(Response::new(protocol::encode_faults(faults)))
+        let errors = self.driver.validate(&spec).await;
+        let errors = errors.ok_or_else(|| Status::unavailable("the driver has not answered"))?;
+        Ok(Response::new(protocol::encode_faults(errors)))
     }
 
     async fn create_machine(&self, request: tonic::Request<CreateMachineRequest>) -> Answer<MachineResponse> {

@@ -13,6 +13,7 @@ mod unreadable;
 mod waiting;
 mod without_target;
 
+use crate::shared::driver::DriverProperties;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -35,7 +36,7 @@ use super::{
     claim::{Claim, Vm},
     decision::Scope,
     provider::Provider,
-    snapshot::{ClassProblem, DriverProperties, Owner, Snapshot},
+    snapshot::{ClassProblem, Owner, Snapshot},
 };
 use crate::{
     machine::memory::{Context, Note, Plan},

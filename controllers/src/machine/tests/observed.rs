@@ -1,5 +1,6 @@
 //! Caches in, snapshots out: what decisions about a Machine may see.
 
+use crate::shared::driver::DriverProperties;
 use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
@@ -49,7 +50,13 @@ impl Cache {
     }
 
     fn see(&self, name: &str) -> Snapshot {
-        Snapshot::take(&self.0, &ObjectRef::new(CONTROL, "default", name), &Uncalled, Arc::default()).unwrap()
+        Snapshot::take(
+            &self.0,
+            &ObjectRef::new(CONTROL, "default", name),
+            ("simulated", DriverProperties::of(&Uncalled)),
+            Arc::default(),
+        )
+        .unwrap()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Objects that exist and cannot be read: nothing is concluded from their absence.
 
+use crate::shared::driver::DriverProperties;
 use nodewright_api::{MachineClass, labels};
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -161,7 +162,13 @@ fn stores(machine: MachineBuilder) -> Stores {
 }
 
 fn observed(stores: &Stores) -> Snapshot {
-    Snapshot::take(stores, &ObjectRef::new(CONTROL, "default", "m"), &Uncalled, Arc::default()).unwrap()
+    Snapshot::take(
+        stores,
+        &ObjectRef::new(CONTROL, "default", "m"),
+        ("simulated", DriverProperties::of(&Uncalled)),
+        Arc::default(),
+    )
+    .unwrap()
 }
 
 #[test]

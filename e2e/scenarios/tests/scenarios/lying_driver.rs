@@ -117,7 +117,7 @@ impl Driver for Liar {
     fn name(&self) -> &str {
         self.honest.name()
     }
-    fn validate(&self, spec: &RawJson) -> Option<Vec<(String, String)>> {
+    fn validate(&self, spec: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
         self.honest.validate(spec)
     }
     fn identity(&self) -> Vec<&str> {

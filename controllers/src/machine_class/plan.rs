@@ -1,6 +1,5 @@
 //! The plan of a MachineClass.
 
-use jiff::{SignedDuration, Timestamp};
 use json_patch::Patch;
 use nodewright_api::{
     ClassIdentity, ConditionStatus, MachineClass, annotations as keys, conditions, finalizers, reasons::unreadable,
@@ -9,7 +8,6 @@ use nodewright_runtime::{
     annotations,
     cache::Lookup,
     clip::clip,
-    effect::Never,
     events::Event,
     finalizers as finalizer,
     object::{has_finalizer, is_deleting},
@@ -17,30 +15,34 @@ use nodewright_runtime::{
 };
 
 use super::{
+    call::Validate,
     snapshot::{NamedSecret, Snapshot},
     status::{VALIDATION_PENDING, naming, write},
+    validation::{Validation, validation},
 };
 use crate::shared::{CONTROL, class_secrets};
 
 const IN_USE: &str = "MachineClassInUse";
 const INVALID: &str = "InvalidProviderSpec";
 
-/// The pause until the driver is asked again about a class of which it has said nothing.
-const UNJUDGED: SignedDuration = SignedDuration::from_secs(5);
-
-pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+pub(super) fn plan(context: &Context<'_, Validate>, snapshot: &Snapshot) -> Plan<Validate> {
     let mut plan = Plan::idle();
     plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
     let class = snapshot.class.as_ref();
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
-    let problems = snapshot.problems.as_deref();
     plan.stage(snapshot.secrets.iter().filter_map(hold_secret));
-    // A class that the driver cannot read creates no VM, so there are no VMs to identify.
-    let identity = problems.is_some_and(<[_]>::is_empty).then_some(snapshot.identity.as_slice());
-    if problems.is_none() {
-        let again = context.now.checked_add(UNJUDGED).unwrap_or(Timestamp::MAX);
-        plan.wait_until(again, VALIDATION_PENDING, "the driver has not said yet whether it can read the providerSpec");
+    let validation = validation(context, snapshot);
+    if let Validation::Awaited(call, until) | Validation::Unknown(call, until) = &validation {
+        plan.beside("validate the providerSpec", call.clone().map(Step::Call));
+        let text = "the driver has not answered whether it can read the providerSpec";
+        plan.wait_until(*until, VALIDATION_PENDING, text);
     }
+    if matches!(validation, Validation::Awaited(..)) {
+        return plan;
+    }
+    let errors = validation.errors();
+    // A class that the driver cannot read creates no VM, so there are no VMs to identify.
+    let identity = errors.is_some_and(<[_]>::is_empty).then_some(snapshot.provider.identity.as_slice());
     if let Some((why, patch)) = hold_class(snapshot, identity) {
         plan.beside(why, Step::edit(CONTROL, class, patch));
         return plan;
@@ -63,14 +65,14 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Ne
         let text = "machines still name the class: it is kept until they are gone";
         plan.event(Event::warning(reference(class), IN_USE, text));
     }
-    if let Some(problems) = problems.filter(|problems| !problems.is_empty() && !is_reported(class, problems)) {
-        let text = format!("machines of this class cannot be made: {}", problems.join("; "));
+    if let Some(errors) = errors.filter(|errors| !errors.is_empty() && !is_reported(class, errors)) {
+        let text = format!("machines of this class cannot be made: {}", errors.join("; "));
         plan.event(Event::warning(reference(class), INVALID, text));
     }
     if let Some(secret) = snapshot.secrets.iter().find(|secret| matches!(secret.found, Lookup::Pending)) {
         plan.wait(class_secrets::PENDING, format!("Secret {} has yet to be read", secret.key));
     } else if snapshot.full_schema {
-        write(context, snapshot).add_to(&mut plan);
+        write(context, snapshot, errors).add_to(&mut plan);
     }
     // Only a status could tell what is missing. Without one, as with machine-controller-manager's CRDs, an event does.
     if !snapshot.full_schema && snapshot.machines > 0 {
@@ -88,7 +90,7 @@ pub(super) fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Ne
     plan
 }
 
-fn hold_secret(secret: &NamedSecret) -> Option<Planned<Never>> {
+fn hold_secret(secret: &NamedSecret) -> Option<Planned<Validate>> {
     let live = secret.found.found().filter(|_| secret.is_ours)?;
     if has_finalizer(live.as_ref(), finalizers::MACHINE_CONTROLLER) || is_deleting(live.as_ref()) {
         return None;
@@ -119,8 +121,8 @@ fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
     annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())
 }
 
-/// Whether the status reports the problems. If the schema has none, each plan reports them: as one event that is counted.
-fn is_reported(class: &MachineClass, problems: &[String]) -> bool {
+/// Whether the status reports the errors. If the schema has none, each plan reports them: as one event that is counted.
+fn is_reported(class: &MachineClass, errors: &[String]) -> bool {
     let known = class.condition(conditions::machine_class::PROVIDER_SPEC_VALID);
-    known.is_some_and(|known| known.status == ConditionStatus::False && known.message == clip(problems.join("; ")))
+    known.is_some_and(|known| known.status == ConditionStatus::False && known.message == clip(errors.join("; ")))
 }

@@ -1,0 +1,47 @@
+//! What plans depend on of the driver, as values: no plan calls it.
+
+use std::time::Duration;
+
+use nodewright_driver::Driver;
+
+/// The provider of a driver. It stays the same while a process runs.
+#[derive(Clone, Debug)]
+pub struct Provider {
+    pub name: String,
+    /// The fields below `providerSpec` by which it finds VMs.
+    pub identity: Vec<String>,
+}
+
+impl Provider {
+    pub fn of(driver: &dyn Driver) -> Self {
+        let identity = driver.identity().into_iter().map(str::to_owned).collect();
+        Self { name: driver.name().to_owned(), identity }
+    }
+}
+
+/// What a driver says of itself. It may say something else after it has started again.
+#[derive(Clone, Copy, Debug)]
+pub struct DriverProperties {
+    /// The deadline of a call.
+    pub deadline: Duration,
+    /// How long a new VM may be missing in answers.
+    pub consistency: Duration,
+    /// The pause between two questions whether a VM is gone.
+    pub poll: Duration,
+    /// Whether VMs keep the token of their creation.
+    pub stores_owner: bool,
+    /// Grows when it may have become another version.
+    pub session: u64,
+}
+
+impl DriverProperties {
+    pub fn of(driver: &dyn Driver) -> Self {
+        Self {
+            deadline: driver.deadline(),
+            consistency: driver.consistency(),
+            poll: driver.poll(),
+            stores_owner: driver.stores_owner(),
+            session: driver.session(),
+        }
+    }
+}
