@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::{
     controller_config::{ControllerConfigController, Generator},
-    kubelet_config::KubeletConfigController,
+    kubelet_config::{self, KubeletConfigController},
     machine::{BrakeCollector, Caller, MachineController, Settings},
     machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, Refused, Validator},
     machine_config_pool::{self, DegradedPools, MachineConfigPoolController, Renderer},
@@ -148,8 +148,8 @@ impl Wiring {
     }
 
     fn add_kubelet_config(&self, manager: &mut Manager) {
-        let (renderer, extensions) = (Renderer::default(), self.machine_config.extensions.clone());
-        manager.add(KubeletConfigController { renderer, extensions });
+        let extensions = self.machine_config.extensions.clone();
+        manager.add_with(KubeletConfigController { extensions }, kubelet_config::perform);
     }
 
     fn add_machine_config_pool(&self, manager: &mut Manager) {
@@ -158,6 +158,7 @@ impl Wiring {
             renderer.register(registry);
             registry.register_collector(Box::new(DegradedPools { stores }));
         });
-        manager.add(MachineConfigPoolController { settings: self.machine_config.clone(), renderer });
+        let controller = MachineConfigPoolController { settings: self.machine_config.clone() };
+        manager.add_with(controller, move |call| renderer.perform(call));
     }
 }

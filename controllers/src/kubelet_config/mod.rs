@@ -12,8 +12,10 @@
 //! # Caveats
 //! * There is no finalizer: the generated MachineConfigs go with their owner, by garbage collection.
 
+mod call;
+mod decision;
 mod memory;
-mod reconcile;
+mod plan;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -23,25 +25,20 @@ use nodewright_api::machine_config::{KubeletConfig, MachineConfigPool};
 use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
-    effect::Never,
     object::ObjectRef,
 };
 
+pub(crate) use self::call::perform;
 use self::{
+    call::Generate,
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
-use crate::shared::{
-    TARGET,
-    machine_config::CachedConfig,
-    renderer::{RENDERED_ONCE_A_SECOND, Renderer},
-};
+use crate::shared::{TARGET, machine_config::CachedConfig};
 
 /// The controller of KubeletConfigs.
 #[derive(Debug)]
 pub struct KubeletConfigController {
-    /// Renders the bases, and remembers what it has rendered.
-    pub renderer: Renderer,
     /// The extensions of the operating system that a MachineConfig may ask for. `None`: any.
     pub extensions: Option<Vec<String>>,
 }
@@ -50,7 +47,7 @@ impl Controller for KubeletConfigController {
     const NAME: &'static str = "kubelet-config";
     type Primary = KubeletConfig;
     type Snapshot = Snapshot;
-    type Effect = Never;
+    type Effect = Generate;
     type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -82,16 +79,11 @@ impl Controller for KubeletConfigController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, &self.renderer, self.extensions.as_deref())
-    }
-
-    /// As a pool: the base may change with each of many MachineConfigs that are applied together.
-    fn children(&self, snapshot: &Snapshot) -> usize {
-        if snapshot.is_generating() { RENDERED_ONCE_A_SECOND } else { 0 }
+        Snapshot::take(stores, key, self.extensions.as_deref())
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
-        reconcile::plan(context, snapshot)
+        plan::plan(context, snapshot)
     }
 }
 

@@ -2,9 +2,12 @@
 
 use nodewright_api::{ConditionStatus, machine_config::KubeletConfigStatus, validation::Validate};
 
+use nodewright_runtime::object::name;
+
 use super::{
+    decision::Decision,
     memory::{Context, StatusWrite},
-    snapshot::{Problem, Snapshot},
+    snapshot::{Part, Problem, Snapshot},
 };
 use crate::shared::{
     TARGET,
@@ -12,9 +15,9 @@ use crate::shared::{
     status_writer::{Urgency, write_status_in},
 };
 
-pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot) -> StatusWrite {
+pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> StatusWrite {
     let object = snapshot.object.as_ref();
-    let problems = problems(snapshot);
+    let problems = problems(snapshot, decisions);
     let (is_accepted, message) = match problems.as_slice() {
         [] => (true, "Success".to_owned()),
         problems => (false, format!("Error: {}", problems.join("; "))),
@@ -35,7 +38,7 @@ pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot) -> StatusWrite {
     write_status_in(TARGET, context, object, wanted, Urgency::Now)
 }
 
-fn problems(snapshot: &Snapshot) -> Vec<String> {
+fn problems(snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> Vec<String> {
     let errors = snapshot.object.validate();
     if !errors.is_empty() {
         return errors.iter().map(ToString::to_string).collect();
@@ -48,6 +51,9 @@ fn problems(snapshot: &Snapshot) -> Vec<String> {
         Problem::Refused(text) => text.clone(),
         Problem::Taken(first) => format!("KubeletConfig {first} has the pool: merge the two"),
     };
-    let problems = snapshot.pools.iter().filter_map(|part| Some((part, part.wanted.as_ref().err()?)));
-    problems.map(|(part, it)| format!("pool {}: {}", part.pool, problem(it))).collect()
+    let text = |(part, decision): &(&Part, Decision)| match decision {
+        Decision::Refuse(it) => Some(format!("pool {}: {}", name(part.pool.as_ref()), problem(it))),
+        Decision::Keep(_) | Decision::Write(..) | Decision::Generate(..) => None,
+    };
+    decisions.iter().filter_map(text).collect()
 }

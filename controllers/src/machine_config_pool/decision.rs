@@ -18,7 +18,6 @@ use nodewright_render::{
 use nodewright_runtime::{
     cache::Lookup,
     clip::clip_list,
-    effect::Never,
     object::{ResourceType, annotation, child_of, controller_uid, is_deleting, name, uid},
     offload::off_worker,
     plan::Step,
@@ -26,13 +25,12 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
+    call::{Render, Wanted},
     memory::{Context, Note},
-    snapshot::{Rendering, Snapshot, noted_target},
+    rendering::{Rendering, Scope},
+    snapshot::{Snapshot, noted_target},
 };
-use crate::shared::{
-    machine_config::{CachedConfig, LARGEST, VERSION, target_ref},
-    renderer::Wanted,
-};
+use crate::shared::machine_config::{CachedConfig, LARGEST, VERSION, target_ref};
 
 /// For how long a rendered MachineConfig has to be wanted to become the target: meanwhile other changes may come, which belong
 /// together.
@@ -54,7 +52,7 @@ pub(super) enum Decision<'a> {
     /// The target is what is wanted.
     Keep(&'a str),
     /// This is wanted, and has to be made.
-    Create(&'a str, Box<Step<Never>>),
+    Create(&'a str, Box<Step<Render>>),
     /// This is wanted, and is made at this time, if it is wanted until then.
     Settle(&'a str, Timestamp),
     /// It exists, and belongs to nobody.
@@ -67,18 +65,21 @@ pub(super) enum Decision<'a> {
     Hold(&'static str, String),
     /// The target stays, until something has been read or made.
     Wait(String),
+    /// What is selected is rendered first, now or at this time.
+    Render(Option<&'a Render>, Option<Timestamp>),
 }
 
 type Held<'a, T> = Result<T, Decision<'a>>;
 
-pub(super) fn decide<'a>(context: &Context<'_>, snapshot: &'a Snapshot) -> Decision<'a> {
-    decide_or_hold(context, snapshot).unwrap_or_else(|held| held)
+pub(super) fn decide<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> Decision<'a> {
+    decide_or_hold(context, scope).unwrap_or_else(|held| held)
 }
 
-fn decide_or_hold<'a>(context: &Context<'_>, snapshot: &'a Snapshot) -> Held<'a, Decision<'a>> {
+fn decide_or_hold<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> Held<'a, Decision<'a>> {
+    let snapshot = scope.snapshot;
     let target = snapshot.target_name.as_deref().unwrap_or_default();
     let errors = snapshot.pool.validate();
-    let (wanted, spec, provenance) = match &snapshot.rendering {
+    let (wanted, spec, provenance) = match &scope.rendering {
         Rendering::SelectsAll => return Err(Decision::Hold(reasons::SELECTS_ALL, field::summary(&errors))),
         // No webhook has reviewed it.
         _ if !errors.is_empty() => return Err(Decision::Hold(reasons::INVALID, field::summary(&errors))),
@@ -90,25 +91,26 @@ fn decide_or_hold<'a>(context: &Context<'_>, snapshot: &'a Snapshot) -> Held<'a,
         _ if snapshot.failing.is_some() => {
             return Err(Decision::Hold(reasons::WAITING_FOR_INPUTS, snapshot.failing.clone().unwrap_or_default()));
         }
-        Rendering::Settled => return prove(snapshot).map(|_| Decision::Keep(target)),
+        Rendering::Pending(call, at) => return Err(Decision::Render(call.as_ref(), *at)),
+        Rendering::Settled(_) => return verify(scope).map(|_| Decision::Keep(target)),
         Rendering::Former(name) => (name.as_str(), None, None),
         Rendering::Done(outcome, _) => match outcome.as_ref() {
             Err(errors) => return Err(Decision::Hold(reasons::INVALID, summary(errors))),
             Ok(Wanted { name, rendered }) => (name.as_str(), Some(&rendered.spec), Some(&rendered.provenance)),
         },
     };
-    let read = off_worker(|| prove(snapshot))?;
+    let read = off_worker(|| verify(scope))?;
     // An earlier release has rendered it: what it says is in the object alone.
     let Some(spec) = spec.or(read.as_ref()) else { return Err(Decision::Wait(unread(wanted))) };
-    if wanted == target && snapshot.existing.is_some() {
+    if wanted == target && scope.existing.is_some() {
         return Ok(Decision::Keep(target));
     }
-    if wanted != target && off_worker(|| compare(snapshot, wanted, spec, provenance))? == Comparison::Equal {
+    if wanted != target && off_worker(|| compare(scope, wanted, spec, provenance))? == Comparison::Equal {
         return Ok(Decision::Keep(target));
     }
-    let Some(existing) = &snapshot.existing else {
+    let Some(existing) = scope.existing else {
         // What is too large is told at once.
-        let made = off_worker(|| create(snapshot, wanted, spec))?;
+        let made = off_worker(|| create(scope, wanted, spec))?;
         let due = wanted_for(context, wanted, SETTLED);
         return Ok(if due > context.now { Decision::Settle(wanted, due) } else { made });
     };
@@ -133,16 +135,17 @@ fn unread(name: &str) -> String {
 }
 
 /// Whether the object of the wanted name is what its name says, if it exists. Returns its content where that had to be read.
-fn prove<'a>(snapshot: &Snapshot) -> Held<'a, Option<RenderedSpec>> {
-    let Some(existing) = &snapshot.existing else { return Ok(None) };
+fn verify<'a>(scope: &Scope<'_>) -> Held<'a, Option<RenderedSpec>> {
+    let snapshot = scope.snapshot;
+    let Some(existing) = scope.existing else { return Ok(None) };
     let config = name(existing.as_ref());
     if is_deleting(existing.as_ref()) {
         return Err(Decision::Wait(format!("MachineConfig {config} is being deleted, and made again once it is gone")));
     }
-    if !snapshot.is_unproven {
+    if !scope.is_unverified {
         return Ok(None);
     }
-    let whole = read(&snapshot.whole, config)?;
+    let whole = read(scope.whole(), config)?;
     let Some(whole) = whole else { return Err(Decision::Wait(unread(config))) };
     let spec = RenderedSpec::read(&whole.spec).ok();
     let pool = name(snapshot.pool.as_ref());
@@ -181,13 +184,14 @@ enum Comparison {
 
 /// Compares what is wanted with the target.
 fn compare<'a>(
-    snapshot: &Snapshot,
+    scope: &Scope<'_>,
     wanted: &str,
     new: &RenderedSpec,
     provenance: Option<&Provenance>,
 ) -> Held<'a, Comparison> {
+    let snapshot = scope.snapshot;
     let Some(target) = snapshot.target_name.as_deref() else { return Ok(Comparison::Reachable) };
-    let whole = read(&snapshot.target, target)?;
+    let whole = read(scope.target(), target)?;
     let is_accepted = annotation(snapshot.pool.as_ref(), ACCEPT_RENDER) == Some(wanted);
     let accept = format!("to go on, annotate the pool with {ACCEPT_RENDER}={wanted}");
     let Some(whole) = whole else {
@@ -267,14 +271,14 @@ fn largest(snapshot: &Snapshot) -> String {
     sizes.iter().take(EXAMPLES).map(|(size, name)| format!("{name} ({size})")).collect::<Vec<_>>().join(", ")
 }
 
-fn create<'a>(snapshot: &Snapshot, wanted: &'a str, spec: &RenderedSpec) -> Held<'a, Decision<'a>> {
+fn create<'a>(scope: &Scope<'_>, wanted: &'a str, spec: &RenderedSpec) -> Held<'a, Decision<'a>> {
     let resource = ResourceType::of::<MachineConfig>();
-    let mut metadata = child_of(snapshot.pool.as_ref(), "", wanted);
+    let mut metadata = child_of(scope.snapshot.pool.as_ref(), "", wanted);
     for owner in metadata.owner_references.iter_mut().flatten() {
         owner.block_owner_deletion = Some(true);
     }
     let mut annotations = vec![(GENERATED_BY.to_owned(), VERSION.to_owned())];
-    if let Rendering::Done(_, digest) = &snapshot.rendering {
+    if let Rendering::Done(_, digest) = &scope.rendering {
         annotations.push((RENDER_INPUTS.to_owned(), digest.to_string()));
     }
     metadata.annotations = Some(annotations.into_iter().collect());
@@ -284,7 +288,7 @@ fn create<'a>(snapshot: &Snapshot, wanted: &'a str, spec: &RenderedSpec) -> Held
     });
     let size = serde_json::to_string(&body).map_or(usize::MAX, |text| text.len());
     if size > LARGEST {
-        let largest = largest(snapshot);
+        let largest = largest(scope.snapshot);
         let text = format!(
             "{wanted} has {size} bytes, and an API server takes at most {LARGEST}: make files smaller; most bytes are of {largest}"
         );

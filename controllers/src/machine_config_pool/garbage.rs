@@ -6,12 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::annotations::{RENDER_INPUTS, UNUSED_SINCE};
 use nodewright_runtime::{
     annotations,
-    effect::Never,
     object::{Target, annotation, is_deleting, name},
     plan::{Planned, Step},
 };
 
-use super::{memory::Plan, snapshot::Snapshot};
+use super::{call::Render, memory::Plan, snapshot::Snapshot};
 use crate::shared::{TARGET, machine_config::CachedConfig};
 
 /// How many of the newest stay, however long they have been unused: to go back to.
@@ -53,12 +52,12 @@ pub(super) fn collect(snapshot: &Snapshot, wanted: Option<&str>, retention: Dura
 }
 
 /// Removes the mark: whoever deletes it by what a cache shows does so by the version with the mark.
-pub(super) fn unmark(config: &CachedConfig) -> Option<Planned<Never>> {
+pub(super) fn unmark(config: &CachedConfig) -> Option<Planned<Render>> {
     let step = Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, None))?;
     Some(Planned { why: "it is in use".into(), step })
 }
 
-fn mark(config: &CachedConfig, now: Timestamp) -> Option<Planned<Never>> {
+fn mark(config: &CachedConfig, now: Timestamp) -> Option<Planned<Render>> {
     // Whole seconds, as times of Kubernetes have.
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let step = Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, Some(&now.to_string())))?;

@@ -1,12 +1,13 @@
 //! What the plans of a MachineConfigPool remember.
 
-use nodewright_runtime::{effect::Never, plan};
+use nodewright_runtime::plan;
 
+use super::call::Render;
 use crate::shared::{machine_config::LeaseRenewal, status_writer};
 
-pub(super) type Context<'a> = plan::Context<'a, Never, Note>;
-pub(super) type Plan = plan::Plan<Never, Note>;
-pub(super) type StatusWrite = status_writer::StatusWrite<Never, Note>;
+pub(super) type Context<'a> = plan::Context<'a, Render, Note>;
+pub(super) type Plan = plan::Plan<Render, Note>;
+pub(super) type StatusWrite = status_writer::StatusWrite<Render, Note>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Note {

@@ -26,11 +26,13 @@
 //! * A pool that is deleted takes its rendered MachineConfigs along, also those that Nodes name: it owns them, as with
 //!   machine-config-operator, and garbage collection asks nobody.
 
+mod call;
 mod decision;
 mod garbage;
 mod memory;
 mod metrics;
-mod reconcile;
+mod plan;
+mod rendering;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -46,22 +48,21 @@ use nodewright_render::rules::EXTENSIONS;
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
-    effect::Never,
     object::{ObjectRef, annotation, controller},
 };
 
+pub(crate) use self::call::Renderer;
 pub use self::metrics::DegradedPools;
 use self::{
+    call::Render,
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
-pub use crate::shared::renderer::Renderer;
 use crate::shared::{
     TARGET,
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
     machine_config::{CachedConfig, target_ref},
     node::Node,
-    renderer::RENDERED_ONCE_A_SECOND,
 };
 
 /// What all pools have in common.
@@ -85,15 +86,13 @@ impl Default for Settings {
 pub struct MachineConfigPoolController {
     /// Flags.
     pub settings: Settings,
-    /// Renders, and remembers what it has rendered.
-    pub renderer: Renderer,
 }
 
 impl Controller for MachineConfigPoolController {
     const NAME: &'static str = "machine-config-pool";
     type Primary = MachineConfigPool;
     type Snapshot = Snapshot;
-    type Effect = Never;
+    type Effect = Render;
     type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -126,15 +125,11 @@ impl Controller for MachineConfigPoolController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, &self.renderer, &self.settings)
-    }
-
-    fn children(&self, snapshot: &Snapshot) -> usize {
-        if snapshot.is_rendered() { RENDERED_ONCE_A_SECOND } else { 0 }
+        Snapshot::take(stores, key, &self.settings)
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
-        reconcile::plan(context, snapshot)
+        plan::plan(context, snapshot)
     }
 }
 

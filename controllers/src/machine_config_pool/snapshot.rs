@@ -1,6 +1,10 @@
 //! The snapshot of a MachineConfigPool.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use nodewright_api::{
     annotations::RENDER_INPUTS,
@@ -16,7 +20,6 @@ use nodewright_api::{
 use nodewright_runtime::{
     cache::{Lookup, Stores},
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
-    scoped_watch::ScopedWatch,
 };
 
 use super::Settings;
@@ -26,91 +29,63 @@ use crate::shared::{
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
     machine_config::{CachedConfig, Operator, kubelet_configs_of, may_be_selected, selected, target_ref},
     node::Node,
-    renderer::{Inputs, Outcome, Renderer},
+    rendering::Inputs,
 };
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Snapshot {
     pub(super) pool: Arc<MachineConfigPool>,
     pub(super) operator: Operator,
-    pub(super) rendering: Rendering,
+    pub(super) selection: Selection,
     /// What is yet to be generated of what goes into the rendering.
     pub(super) ungenerated: Option<String>,
     /// Why the MachineConfigs of the ControllerConfig may not be what they should be.
     pub(super) failing: Option<String>,
     /// The name of the target, by the spec; by the status if the spec has none.
     pub(super) target_name: Option<String>,
-    /// Whether the cache has that.
-    pub(super) has_target: bool,
-    /// The whole target; missing if it is what is wanted.
-    pub(super) target: Lookup<MachineConfig>,
-    /// The object of the wanted name, as the cache has it.
-    pub(super) existing: Option<Arc<CachedConfig>>,
-    /// Whether that may have another content than its name says, or is needed as a whole.
-    pub(super) is_unproven: bool,
-    /// The whole object of the wanted name; missing if it is not needed.
-    pub(super) whole: Lookup<MachineConfig>,
+    /// The object of that name, as the cache has it.
+    pub(super) present: Option<Arc<CachedConfig>>,
+    /// The MachineConfigs whose names are those of rendered ones of the pool, by name.
+    named: BTreeMap<String, Arc<CachedConfig>>,
+    /// Those of them, and the target, that are watched as a whole.
+    pub(super) whole: BTreeMap<String, Lookup<MachineConfig>>,
     /// The selected MachineConfigs in the order of the merge.
     pub(super) selected: Vec<Arc<CachedConfig>>,
     /// The rendered MachineConfigs of the pool, the newest first, each with whether a pool or a Node names it.
     pub(super) rendered: Vec<(Arc<CachedConfig>, bool)>,
     /// Why it is unknown what is in use.
     pub(super) unknown_use: Option<String>,
-    pub(super) scoped_watches: Vec<ScopedWatch>,
     /// How long a rendered MachineConfig that nothing names is kept.
     pub(super) rendered_retention: Duration,
 }
 
-/// What the pool selects, and what that renders to.
-#[derive(Clone, Debug)]
-pub(super) enum Rendering {
+/// What the pool selects.
+#[derive(Clone)]
+pub(super) enum Selection {
     /// The selector is empty.
-    SelectsAll,
+    All,
     /// Nothing has the labels.
     Empty,
-    /// What may be an input cannot be read.
+    /// What may be selected cannot be read.
     Unreadable(String),
-    /// The target was rendered of the same.
-    Settled,
-    /// What is wanted, and the digest of its inputs.
-    Done(Arc<Outcome>, Arc<str>),
-    /// What an earlier release has rendered of the same inputs, which was the target before: its name.
-    Former(String),
+    /// What is rendered.
+    Inputs(Arc<Inputs>),
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, renderer: &Renderer, settings: &Settings) -> Option<Self> {
-        let Some(pool) = stores.of::<MachineConfigPool>(TARGET).get(key) else {
-            renderer.forget(&key.name);
-            return None;
-        };
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: &Settings) -> Option<Self> {
+        let pool = stores.of::<MachineConfigPool>(TARGET).get(key)?;
         let configs = stores.of::<CachedConfig>(TARGET);
-        let by_name = |name: Option<&str>| configs.by_name("", name.filter(|name| !name.is_empty())?);
         let selected = selected(stores, &pool);
         let owned = owned(stores, &pool);
         let target_name = target_name(&pool);
-        let present = by_name(target_name.as_deref());
-        let rendering =
-            rendering(stores, renderer, &pool, &selected, &owned, present.as_ref(), settings.extensions.as_deref());
-        let wanted = match &rendering {
-            Rendering::Done(outcome, _) => outcome.as_ref().as_ref().ok().map(|wanted| wanted.name.as_str()),
-            Rendering::Former(name) => Some(name.as_str()),
-            Rendering::Settled => present.as_ref().map(|present| name(present.as_ref())),
-            _ => None,
+        let present = target_name.as_deref().and_then(|target| configs.by_name("", target));
+        let named = named(stores, &pool);
+        let names = named.keys().chain(&target_name).cloned().collect::<BTreeSet<_>>();
+        let read = |name: String| {
+            let whole = stores.named::<MachineConfig>(&target_ref(&name), "");
+            (!matches!(whole, Lookup::Pending)).then_some((name, whole))
         };
-        let existing = by_name(wanted);
-        let other = target_name.as_deref().filter(|target| wanted.is_some_and(|wanted| wanted != *target));
-        let mut scoped_watches = vec![Operator::watch()];
-        let mut read = |config: Option<&str>| {
-            let Some(config) = config else { return Lookup::Missing };
-            let key = target_ref(config);
-            scoped_watches.push(ScopedWatch::named::<MachineConfig>(&key, ""));
-            stores.named::<MachineConfig>(&key, "")
-        };
-        let whole_target = read(other);
-        let is_former = matches!(rendering, Rendering::Former(_));
-        let is_unproven = existing.as_ref().is_some_and(|config| is_former || !is_as_created(config, &pool));
-        let whole = read(existing.as_ref().map(|config| name(config.as_ref())).filter(|_| is_unproven));
         let uses = owned.into_iter().map(|config| {
             let config_name = name(config.as_ref());
             let is_named = target_name.as_deref() == Some(config_name) || is_named(stores, config_name);
@@ -118,18 +93,15 @@ impl Snapshot {
         });
         Some(Self {
             operator: Operator::of(stores),
-            has_target: present.is_some(),
-            target: whole_target,
-            existing,
-            is_unproven,
-            whole,
+            selection: selection(stores, &pool, &selected, settings.extensions.as_deref()),
+            present,
+            whole: names.into_iter().filter_map(read).collect(),
+            named,
             selected,
             rendered: uses.collect(),
             unknown_use: unknown_use(stores),
             ungenerated: ungenerated(stores, &pool),
             failing: controller_config(stores).and_then(|object| failing(&object)),
-            rendering,
-            scoped_watches,
             target_name,
             pool,
             rendered_retention: settings.rendered_retention,
@@ -138,9 +110,19 @@ impl Snapshot {
 }
 
 impl Snapshot {
-    /// Whether the selected MachineConfigs had to be rendered.
-    pub(super) fn is_rendered(&self) -> bool {
-        matches!(self.rendering, Rendering::Done(..) | Rendering::Former(_))
+    /// The object of a name that a rendered MachineConfig of the pool has, or of the target's.
+    pub(super) fn by_name(&self, wanted: &str) -> Option<&Arc<CachedConfig>> {
+        self.named.get(wanted).or_else(|| self.present.as_ref().filter(|present| name(present.as_ref()) == wanted))
+    }
+
+    /// The whole object, if it is needed.
+    pub(super) fn whole(&self, config: Option<&str>) -> &Lookup<MachineConfig> {
+        config.map_or(&Lookup::Missing, |config| self.whole.get(config).unwrap_or(&Lookup::Pending))
+    }
+
+    /// Whether the cache has the target.
+    pub(super) fn has_target(&self) -> bool {
+        self.present.is_some()
     }
 
     /// What a pool is left with that cannot have what it selects.
@@ -207,39 +189,31 @@ fn ungenerated(stores: &Stores, pool: &MachineConfigPool) -> Option<String> {
     Some(format!("KubeletConfig {} has changed, and its MachineConfig is yet to be generated", name(behind.as_ref())))
 }
 
-fn rendering(
+fn selection(
     stores: &Stores,
-    renderer: &Renderer,
     pool: &MachineConfigPool,
     selected: &[Arc<CachedConfig>],
-    owned: &[Arc<CachedConfig>],
-    present: Option<&Arc<CachedConfig>>,
     extensions: Option<&[String]>,
-) -> Rendering {
+) -> Selection {
     if selector::is_empty(pool.spec.machine_config_selector.as_ref()) {
-        return Rendering::SelectsAll;
+        return Selection::All;
     }
     if let Some(text) = unreadable_input(stores, pool) {
-        return Rendering::Unreadable(text);
+        return Selection::Unreadable(text);
     }
     if selected.is_empty() {
-        return Rendering::Empty;
+        return Selection::Empty;
     }
     let controller_config = controller_config(stores);
-    let inputs = Inputs::new(name(pool), selected, controller_config.as_deref(), extensions);
-    let digest = renderer.digest(&inputs);
-    let is_of_them = |config: &Arc<CachedConfig>| annotation(config.as_ref(), RENDER_INPUTS) == Some(&digest);
-    let is_ours = |config: &&Arc<CachedConfig>| controller_uid(config.as_ref()) == Some(uid(pool));
-    if present.filter(is_ours).is_some_and(is_of_them) {
-        renderer.settle(name(pool));
-        return Rendering::Settled;
-    }
-    let outcome = renderer.render(&inputs);
-    let wanted = outcome.as_ref().as_ref().ok().map(|wanted| wanted.name.as_str());
-    match owned.iter().find(|config| is_of_them(config)) {
-        Some(former) if Some(name(former.as_ref())) != wanted => Rendering::Former(name(former.as_ref()).to_owned()),
-        _ => Rendering::Done(outcome, digest),
-    }
+    Selection::Inputs(Inputs::new(selected.to_vec(), controller_config.as_deref(), extensions).into())
+}
+
+/// The MachineConfigs whose names are those of rendered ones of the pool.
+fn named(stores: &Stores, pool: &MachineConfigPool) -> BTreeMap<String, Arc<CachedConfig>> {
+    let prefix = format!("rendered-{}-", name(pool));
+    let all = stores.of::<CachedConfig>(TARGET).all().into_iter();
+    let named = all.filter(|config| config.spec.is_none() && name(config.as_ref()).starts_with(&prefix));
+    named.map(|config| (name(config.as_ref()).to_owned(), config)).collect()
 }
 
 /// What may be an input of the pool, and cannot be read.
@@ -254,7 +228,7 @@ fn unreadable_input(stores: &Stores, pool: &MachineConfigPool) -> Option<String>
 
 /// Whether a MachineConfig is one that we have created for the pool, and nobody has changed its spec. Without a subresource for
 /// a status, each change of the spec makes another generation.
-fn is_as_created(config: &CachedConfig, pool: &MachineConfigPool) -> bool {
+pub(super) fn is_as_created(config: &CachedConfig, pool: &MachineConfigPool) -> bool {
     controller_uid(config) == Some(uid(pool))
         && config.metadata.generation.is_none_or(|generation| generation == 1)
         && annotation(config, GENERATED_BY).is_some()

@@ -37,7 +37,7 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
             let since = context.waiting_since(reasons::WAITING_FOR_INPUTS);
             let due = since.checked_add(PATIENCE).unwrap_or(context.now);
             let text = format!("{}: {text}", snapshot.consequence());
-            let is_noted = !snapshot.has_target || noted_target(pool) == snapshot.target_name.as_deref();
+            let is_noted = !snapshot.has_target() || noted_target(pool) == snapshot.target_name.as_deref();
             if due > context.now && is_noted {
                 return StatusWrite::Later(due);
             }
@@ -56,7 +56,7 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
         conditions::set(&mut wanted.conditions, context.now, RENDER_DEGRADED, finding);
     }
     // The note of the target does not wait.
-    if let Some(target) = snapshot.target_name.as_deref().filter(|_| snapshot.has_target) {
+    if let Some(target) = snapshot.target_name.as_deref().filter(|_| snapshot.has_target()) {
         let note = (ConditionStatus::True, reasons::RENDERED, target.to_owned());
         conditions::set(&mut wanted.conditions, context.now, RENDERED, note);
     }

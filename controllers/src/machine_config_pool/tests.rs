@@ -1,5 +1,8 @@
 mod garbage;
 
+use std::cell::RefCell;
+
+use futures::FutureExt;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
@@ -20,7 +23,9 @@ use serde_json::{Value, json};
 
 use super::{
     DegradedPools, MachineConfigPoolController, Renderer, Settings,
+    call::{Outcome, Render},
     memory::{Context, Note, Plan},
+    snapshot::Snapshot,
 };
 use crate::shared::{
     TARGET,
@@ -86,6 +91,8 @@ struct World {
     events: Vec<Event>,
     now: Timestamp,
     controller: MachineConfigPoolController,
+    renderer: Renderer,
+    outcomes: RefCell<Outcomes<Render>>,
 }
 
 impl World {
@@ -106,7 +113,9 @@ impl World {
             status_written: None,
             events: vec![],
             now: NOW.parse().unwrap(),
-            controller: MachineConfigPoolController { settings: Settings::default(), renderer: Renderer::default() },
+            controller: MachineConfigPoolController { settings: Settings::default() },
+            renderer: Renderer::default(),
+            outcomes: RefCell::default(),
         };
         configs.into_iter().for_each(|config| world.put(config));
         world
@@ -159,12 +168,30 @@ impl World {
         stores
     }
 
+    /// The plan once what is to be rendered is.
     fn plan(&self) -> Plan {
         let snapshot = self.controller.snapshot(&self.stores(), &target_ref("worker")).unwrap();
-        let outcomes = Outcomes::default();
+        for _ in 0..4 {
+            let plan = self.plan_of(&snapshot);
+            let call = plan.steps().find_map(|planned| match &planned.step {
+                Step::Call(call) => Some(call.clone()),
+                _ => None,
+            });
+            let Some(call) = call else { return plan };
+            // Long enough ago for another rendering.
+            let ended = self.now - Duration::from_secs(2);
+            let mut outcomes = self.outcomes.borrow_mut();
+            assert!(outcomes.begin(&call, ended));
+            outcomes.finish(&call, ended, self.renderer.perform(call.clone()).now_or_never().unwrap());
+        }
+        panic!("it is rendered again and again");
+    }
+
+    fn plan_of(&self, snapshot: &Snapshot) -> Plan {
+        let outcomes = self.outcomes.borrow();
         let memory = Context { status_written: self.status_written, ..Context::new(self.now, &outcomes) };
         let context = Context { waits: &self.waits, notes: &self.notes, ..memory };
-        MachineConfigPoolController::plan(&context, &snapshot)
+        MachineConfigPoolController::plan(&context, snapshot)
     }
 
     /// Does what a plan says, as an API server would.
@@ -443,14 +470,14 @@ fn a_paused_pool_is_rendered() {
 fn what_has_come_to_rest_is_neither_rendered_nor_written_again() {
     let mut world = two_configs();
     world.settle();
-    let renders = format!("{:?}", world.controller.renderer);
+    let renders = world.renderer.count();
     for _ in 0..3 {
         assert_eq!(world.act(), Vec::<String>::new());
     }
     // Another process, and so after a restart.
-    world.controller.renderer = Renderer::default();
+    world.outcomes = RefCell::default();
     assert_eq!(world.act(), Vec::<String>::new());
-    assert!(format!("{:?}", world.controller.renderer).contains("renders: 0"), "was {renders}");
+    assert_eq!(world.renderer.count(), renders);
 }
 
 #[test]
@@ -864,4 +891,38 @@ fn degraded_pools_are_in_the_metrics() {
     world.pool.spec.machine_config_selector = None;
     world.settle();
     assert_eq!(shown(&world), [r#"machine_config_pool_render_degraded{name="worker",reason="SelectsAll"} 1"#]);
+}
+
+#[test]
+fn a_pool_is_rendered_first_and_again_after_a_second_if_its_inputs_have_changed() {
+    let mut world = two_configs();
+    let snapshot = |world: &World| world.controller.snapshot(&world.stores(), &target_ref("worker")).unwrap();
+    let look = |world: &World| {
+        let plan = world.plan_of(&snapshot(world));
+        let calls = plan.steps().filter(|planned| matches!(planned.step, Step::Call(_))).count();
+        let after = plan.wake.map(|wake| wake.duration_since(world.now).as_secs());
+        let waits: Vec<_> = plan.waits.iter().map(|wait| wait.reason).collect();
+        (calls, plan.steps().count() - calls, after, waits)
+    };
+    assert_eq!(look(&world), (1, 0, None, vec![]), "nothing is known yet");
+    let call = |world: &World| match &world.plan_of(&snapshot(world)).stages[0][0].step {
+        Step::Call(call) => call.clone(),
+        step => panic!("{step:?}"),
+    };
+    let first = call(&world);
+    world.outcomes.get_mut().begin(&first, world.now);
+    assert_eq!(look(&world), (0, 0, None, vec![]), "it is being rendered");
+    world.outcomes.get_mut().finish(&first, world.now, Outcome::Failed);
+    assert_eq!(look(&world), (0, 0, Some(10), vec![]));
+    world.now += Duration::from_secs(10);
+    assert_eq!(look(&world), (1, 0, None, vec![]), "there was no result");
+    let outcome = world.renderer.perform(first.clone()).now_or_never().unwrap();
+    world.outcomes.get_mut().begin(&first, world.now);
+    world.outcomes.get_mut().finish(&first, world.now, outcome);
+    assert_eq!(look(&world), (0, 1, Some(2), vec!["Settling"]), "the status, and a wait");
+    world.waits = vec![Waiting::new("Settling", world.now)];
+    world.put(config("10-b", json!({"kernelArguments": ["changed"]})));
+    assert_eq!(look(&world), (0, 0, Some(1), vec!["Settling"]), "more may change");
+    world.now += Duration::from_secs(1);
+    assert_eq!(look(&world), (1, 0, None, vec!["Settling"]));
 }

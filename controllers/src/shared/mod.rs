@@ -20,7 +20,7 @@ pub(crate) mod node;
 pub(crate) mod ownership;
 pub(crate) mod patch;
 pub(crate) mod preservation;
-pub mod renderer;
+pub(crate) mod rendering;
 pub mod schema;
 pub(crate) mod status_writer;
 pub(crate) mod usable_class;

@@ -2,15 +2,16 @@
 
 use nodewright_render::kubelet;
 use nodewright_runtime::{
-    effect::Never,
     finalizers as finalizer,
-    object::{Target, is_deleting},
+    object::{Target, is_deleting, name},
     plan::{Planned, Step},
 };
 
 use super::{
+    call::Generate,
+    decision::{Decision, decide},
     memory::{Context, Plan},
-    snapshot::{Part, Snapshot, Wanted},
+    snapshot::{Part, Snapshot},
     status,
 };
 use crate::shared::{
@@ -33,8 +34,9 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     if is_deleting(snapshot.object.as_ref()) {
         return plan;
     }
-    let writes = snapshot.pools.iter().filter_map(|part| write(snapshot, part));
-    plan.stage(writes);
+    let decisions: Vec<_> = snapshot.pools.iter().map(|part| (part, decide(context, part))).collect();
+    plan.stage(decisions.iter().filter_map(|(part, decision)| write(snapshot, part, decision)));
+    plan.stage(decisions.iter().filter_map(|(_, decision)| generate(decision)));
     if let Some(text) = &snapshot.unreadable {
         plan.wait("MachineConfigPoolUnreadable", format!("{text}; until then nothing is deleted"));
     } else {
@@ -42,8 +44,17 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         let why = "it is of a pool that this KubeletConfig does not have";
         plan.stage(snapshot.stale.iter().map(|config| Planned { why: why.into(), step: delete(config) }));
     }
+    let pending = decisions.iter().filter_map(|(_, decision)| match decision {
+        Decision::Generate(_, at) => Some(*at),
+        _ => None,
+    });
+    let pending: Vec<_> = pending.collect();
+    if !pending.is_empty() {
+        plan.wake = plan.wake.into_iter().chain(pending.into_iter().flatten()).min();
+        return plan;
+    }
     // After what it speaks of.
-    let wanted = status::of(context, snapshot);
+    let wanted = status::of(context, snapshot, &decisions);
     for planned in wanted.plan().stages.into_iter().flatten() {
         plan.then(planned.why, planned.step);
     }
@@ -56,10 +67,21 @@ fn foreign_finalizer(snapshot: &Snapshot) -> Option<&str> {
     finalizers.find(|it| it.starts_with("99-") && it.contains("-generated-kubelet")).map(String::as_str)
 }
 
+/// The call that makes the content of a MachineConfig, or that drops what was made: it is of no use any more, and may be large.
+fn generate(decision: &Decision) -> Option<Planned<Generate>> {
+    let (why, call) = match decision {
+        Decision::Generate(call, _) => ("make the content for the pool", call),
+        Decision::Keep(call) => ("drop what was made", call),
+        Decision::Write(..) | Decision::Refuse(_) => return None,
+    };
+    Some(Planned { why: why.into(), step: Step::Call(call.clone()?) })
+}
+
 /// The step that makes the MachineConfig of a pool what it has to be.
-fn write(snapshot: &Snapshot, part: &Part) -> Option<Planned<Never>> {
-    let Ok(Wanted::Content { spec, inputs }) = &part.wanted else { return None };
-    let generated = Generated { name: &kubelet::name(&part.pool), role: &part.pool, spec, inputs };
+fn write(snapshot: &Snapshot, part: &Part, decision: &Decision) -> Option<Planned<Generate>> {
+    let Decision::Write(spec, inputs) = decision else { return None };
+    let pool = name(part.pool.as_ref());
+    let generated = Generated { name: &kubelet::name(pool), role: pool, spec, inputs };
     match &part.existing {
         None => Some(Planned {
             why: "the pool has no MachineConfig of the KubeletConfig".into(),

@@ -1,5 +1,6 @@
 //! The plan of a MachineConfigPool.
 
+use jiff::Timestamp;
 use nodewright_api::{
     annotations::RENDER_INPUTS,
     machine_config::{MachineConfigPool, PoolConfiguration},
@@ -8,7 +9,6 @@ use nodewright_api::{
 use nodewright_runtime::{
     annotations,
     apply_configuration::ApplyConfiguration,
-    effect::Never,
     events::Event,
     object::{annotation, is_deleting, name},
     plan::{Notes, Planned, Step, reference},
@@ -17,21 +17,23 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{
+    call::Render,
     decision::{Decision, QUIET_PERIOD, SETTLING, decide, source},
     garbage,
     memory::{Context, Note, Plan},
-    snapshot::{Rendering, Snapshot},
+    rendering::{Rendering, Scope},
+    snapshot::Snapshot,
     status,
 };
 use crate::shared::{
     TARGET,
-    machine_config::CachedConfig,
+    machine_config::{CachedConfig, Operator},
     patch::{same_version, set},
 };
 
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::idle();
-    plan.scoped_watches.extend(snapshot.scoped_watches.iter().cloned());
+    plan.scoped_watch(Operator::watch());
     if is_deleting(snapshot.pool.as_ref()) {
         // Garbage collection deletes what it owns.
         return plan;
@@ -41,8 +43,18 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan.events.extend(event);
         return plan;
     }
-    let decision = decide(context, snapshot);
-    say(&decision, snapshot, &mut plan);
+    let scope = Scope::of(context, snapshot);
+    plan.scoped_watches.extend(scope.scoped_watches());
+    let decision = decide(context, &scope);
+    if let Decision::Render(call, at) = decision {
+        render(context, call, at, &mut plan);
+        return plan;
+    }
+    wait(&decision, snapshot, &mut plan);
+    if let Rendering::Settled(Some(call)) = &scope.rendering {
+        // What it was rendered to is of no use any more, and may be large.
+        plan.then("drop what was rendered", Step::Call(call.clone()));
+    }
     match &decision {
         // Until it is known what is desired, the notes stay.
         Decision::Wait(_) => plan.notes = Notes::Keep,
@@ -52,7 +64,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
             plan.notes.extend(decision.wanted().map(|name| Note::Desired(name.to_owned())).into_iter().collect());
         }
     }
-    plan.stage(prepare(&decision, snapshot));
+    plan.stage(prepare(&decision, &scope));
     let garbage = garbage::collect(snapshot, decision.wanted(), snapshot.rendered_retention, context.now);
     plan.append(garbage);
     // It makes another generation, of which the next plan writes the status.
@@ -67,8 +79,21 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     plan
 }
 
+/// Has it rendered first. Until then the notes stay, and so do waits: it is the same wait afterwards.
+fn render(context: &Context<'_>, call: Option<&Render>, at: Option<Timestamp>, plan: &mut Plan) {
+    plan.notes = Notes::Keep;
+    let known = |reason: &&str| context.waits.iter().any(|waiting| waiting.reason == *reason);
+    for reason in [SETTLING, QUIET_PERIOD, reasons::WAITING_FOR_INPUTS].into_iter().filter(known) {
+        plan.wait(reason, "what the pool selects is being rendered");
+    }
+    if let Some(at) = at {
+        plan.wake_at(at);
+    }
+    plan.then("render what the pool selects", call.cloned().map(Step::Call));
+}
+
 /// The waits of a decision.
-fn say(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan) {
+fn wait(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan) {
     match decision {
         Decision::Hold(reason, text) => drop(plan.wait(reason, format!("{}: {text}", snapshot.consequence()))),
         Decision::Wait(text) => drop(plan.wait(reasons::WAITING_FOR_INPUTS, text.clone())),
@@ -80,7 +105,7 @@ fn say(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan) {
             let text = format!("{name} becomes the target at {until}, if nothing else is selected until then");
             plan.wait_until(*until, QUIET_PERIOD, text);
         }
-        Decision::Keep(_) | Decision::Create(..) | Decision::Adopt(_) | Decision::Target(_) => {}
+        Decision::Keep(_) | Decision::Create(..) | Decision::Adopt(_) | Decision::Target(_) | Decision::Render(..) => {}
     }
 }
 
@@ -94,34 +119,34 @@ impl Decision<'_> {
             | Self::Ripen(name, _)
             | Self::Target(name) => Some(name),
             Self::Adopt(config) => Some(name(*config)),
-            Self::Hold(..) | Self::Wait(_) => None,
+            Self::Hold(..) | Self::Wait(_) | Self::Render(..) => None,
         }
     }
 }
 
 /// The steps before the target is written: what it names exists, belongs to the pool, is marked by nobody, and says of what it
 /// is rendered.
-fn prepare(decision: &Decision<'_>, snapshot: &Snapshot) -> Vec<Planned<Never>> {
+fn prepare(decision: &Decision<'_>, scope: &Scope<'_>) -> Vec<Planned<Render>> {
     let mut steps = vec![];
     match decision {
         Decision::Create(_, step) => {
             steps.push(Planned { why: "it is what the pool selects".into(), step: (**step).clone() });
         }
-        Decision::Adopt(config) => steps.extend(adopt(config, &snapshot.pool)),
+        Decision::Adopt(config) => steps.extend(adopt(config, &scope.snapshot.pool)),
         Decision::Keep(wanted) | Decision::Ripen(wanted, _) | Decision::Target(wanted) => {
-            let existing = snapshot.existing.iter().filter(|existing| name(existing.as_ref()) == *wanted);
+            let existing = scope.existing.iter().filter(|existing| name(existing.as_ref()) == *wanted);
             for existing in existing {
                 steps.extend(garbage::unmark(existing));
-                steps.extend(note_inputs(existing, &snapshot.rendering));
+                steps.extend(note_inputs(existing, &scope.rendering));
             }
         }
-        Decision::Hold(..) | Decision::Wait(_) | Decision::Settle(..) => {}
+        Decision::Hold(..) | Decision::Wait(_) | Decision::Settle(..) | Decision::Render(..) => {}
     }
     steps
 }
 
 /// Makes the pool the owner of an object that has none: it was left when a former pool of the name was deleted.
-fn adopt(config: &CachedConfig, pool: &MachineConfigPool) -> Option<Planned<Never>> {
+fn adopt(config: &CachedConfig, pool: &MachineConfigPool) -> Option<Planned<Render>> {
     let owner = kube::Resource::controller_owner_ref(pool, &())?;
     let patch = json_patch::Patch(vec![
         same_version(&config.metadata),
@@ -132,7 +157,7 @@ fn adopt(config: &CachedConfig, pool: &MachineConfigPool) -> Option<Planned<Neve
 }
 
 /// Other inputs may render to the same.
-fn note_inputs(config: &CachedConfig, rendering: &Rendering) -> Option<Planned<Never>> {
+fn note_inputs(config: &CachedConfig, rendering: &Rendering) -> Option<Planned<Render>> {
     let Rendering::Done(_, digest) = rendering else { return None };
     if annotation(config, RENDER_INPUTS) == Some(digest) {
         return None;
@@ -142,20 +167,20 @@ fn note_inputs(config: &CachedConfig, rendering: &Rendering) -> Option<Planned<N
 }
 
 /// The step that writes the target, and what it is rendered of.
-fn target(decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Step<Never>> {
+fn target(decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Step<Render>> {
     let (Decision::Keep(wanted) | Decision::Target(wanted)) = decision else { return None };
     let sources = snapshot.selected.iter().map(|config| source(name(config.as_ref()))).collect();
     write(wanted, sources, snapshot)
 }
 
 /// The step that writes the target back if the spec has none any more. Of what that was rendered is not known.
-fn restored(snapshot: &Snapshot) -> Option<Step<Never>> {
+fn restored(snapshot: &Snapshot) -> Option<Step<Render>> {
     let is_lost = snapshot.pool.spec.configuration.name.as_deref().is_none_or(str::is_empty);
-    let target = snapshot.target_name.as_deref().filter(|_| is_lost && snapshot.has_target)?;
+    let target = snapshot.target_name.as_deref().filter(|_| is_lost && snapshot.has_target())?;
     write(target, vec![], snapshot)
 }
 
-fn write(target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<Never>> {
+fn write(target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<Render>> {
     let part = PoolTarget { spec: Spec { configuration: Configuration { name: target.to_owned(), source } } };
     Step::apply_if_unchanged(TARGET, snapshot.pool.as_ref(), &part)
 }

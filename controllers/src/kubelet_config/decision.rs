@@ -1,0 +1,57 @@
+//! What becomes of the MachineConfig of a pool.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::machine_config::MachineConfigSpec;
+use nodewright_runtime::object::name;
+
+use super::{
+    call::{Generate, Outcome},
+    memory::Context,
+    snapshot::{Part, Problem},
+};
+use crate::shared::{
+    generated::is_as_generated,
+    rendering::{Progress, progress},
+};
+
+/// The pause after a call without a result.
+const AGAIN: SignedDuration = SignedDuration::from_secs(10);
+
+pub(super) enum Decision {
+    /// It is what it has to be. The call, if what was made is still in memory.
+    Keep(Option<Generate>),
+    /// It becomes this, of inputs with this digest.
+    Write(Arc<MachineConfigSpec>, String),
+    /// Nothing can be made: what to correct.
+    Refuse(Problem),
+    /// Its content is made first, now or at this time.
+    Generate(Option<Generate>, Option<Timestamp>),
+}
+
+pub(super) fn decide(context: &Context<'_>, part: &Part) -> Decision {
+    let call = match &part.content {
+        Ok(call) => call.clone(),
+        Err(problem) => return Decision::Refuse(problem.clone()),
+    };
+    let pool = name(part.pool.as_ref());
+    let is_present = |digest: &str| part.existing.as_ref().is_some_and(|it| is_as_generated(it, pool, digest));
+    match progress(context, &call, |asked| asked.is_same(&call)) {
+        Progress::Due => Decision::Generate(Some(call), None),
+        Progress::Later(at) => Decision::Generate(None, at),
+        Progress::Done(Outcome::Present(digest)) if is_present(digest) => Decision::Keep(None),
+        // Somebody has changed it.
+        Progress::Done(Outcome::Present(_)) => Decision::Generate(Some(call), None),
+        Progress::Done(Outcome::Content(_, digest)) if is_present(digest) => {
+            Decision::Keep(Some(Generate { digest: Some(digest.clone()), ..call }))
+        }
+        Progress::Done(Outcome::Content(spec, digest)) => Decision::Write(spec.clone(), digest.clone()),
+        Progress::Done(Outcome::Refused(text)) => Decision::Refuse(Problem::Refused(text.clone())),
+        Progress::Done(Outcome::Failed) => {
+            let ended = context.outcomes.latest().unwrap_or(context.now);
+            let due = ended.checked_add(AGAIN).ok().filter(|due| *due > context.now);
+            Decision::Generate(Some(call).filter(|_| due.is_none()), due)
+        }
+    }
+}
