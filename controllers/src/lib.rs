@@ -5,11 +5,13 @@ pub mod in_use;
 pub mod kubelet_config;
 pub mod machine;
 pub mod machine_class;
+pub mod machine_class_secret;
 pub mod machine_config_pool;
 pub mod machine_deployment;
 pub mod machine_set;
 pub mod orphan_node;
 pub mod orphan_vm;
+pub mod rollout_node;
 pub mod shared;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -11,12 +11,14 @@ use crate::{
     controller_config::{ControllerConfigController, Generator},
     kubelet_config::{self, KubeletConfigController},
     machine::{BrakeCollector, Caller, MachineController, Settings},
-    machine_class::{InvalidClasses, MachineClassController, MachineClassSecretController, Refused, Validator},
+    machine_class::{InvalidClasses, MachineClassController, Refused, Validator},
+    machine_class_secret::MachineClassSecretController,
     machine_config_pool::{self, DegradedPools, MachineConfigPoolController, Renderer},
-    machine_deployment::{MachineDeploymentController, RolloutNodeController},
+    machine_deployment::MachineDeploymentController,
     machine_set::{self, MachineSetController},
     orphan_node::{OrphanNodeController, look_up},
     orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
+    rollout_node::RolloutNodeController,
     shared::{CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, schema::Schemas},
 };
 

@@ -23,7 +23,7 @@ mod call;
 mod certificates;
 mod folder;
 mod memory;
-mod reconcile;
+mod plan;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -85,7 +85,7 @@ impl Controller for ControllerConfigController {
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
-        reconcile::plan(context, snapshot)
+        plan::plan(context, snapshot)
     }
 }
 

@@ -24,7 +24,7 @@
 mod call;
 mod mark;
 mod memory;
-mod reconcile;
+mod plan;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -72,7 +72,7 @@ impl InUseLabels {
                 memory = Memory::default();
                 continue;
             }
-            let marks = reconcile::plan(self.now(), &Snapshot::take(&self.stores, &self.caller.namespace), &memory);
+            let marks = plan::plan(self.now(), &Snapshot::take(&self.stores, &self.caller.namespace), &memory);
             for mark in marks {
                 let outcome = self.caller.perform(&mark).await;
                 memory.keep(self.now(), mark, outcome).into_iter().for_each(&log);

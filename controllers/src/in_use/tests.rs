@@ -16,7 +16,7 @@ use super::{
     call::Caller,
     mark::{Guarded, Mark, Outcome},
     memory::{CONFIRM, Memory, RETRY},
-    reconcile::plan,
+    plan::plan,
     snapshot::{GuardedKind, Snapshot},
 };
 use crate::{

@@ -19,10 +19,10 @@ mod namesakes;
 mod node_sync;
 mod others;
 mod ownership;
+mod plan;
 mod proof;
 mod provider;
 mod provision;
-mod reconcile;
 mod settings;
 mod snapshot;
 mod status;
@@ -158,7 +158,7 @@ impl Controller for MachineController {
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         let settings = &snapshot.settings;
-        reconcile::plan(&Scope { machine: &snapshot.machine, snapshot, context, settings, driver: snapshot.driver })
+        plan::plan(&Scope { machine: &snapshot.machine, snapshot, context, settings, driver: snapshot.driver })
     }
 }
 

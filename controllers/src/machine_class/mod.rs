@@ -6,7 +6,7 @@
 //! * **Identity.** Then an annotation records the fields that identify its VMs. So a change of these that no webhook reviewed
 //!   can be reverted, and no VM is created until then.
 //! * **Secrets.** A Secret has a finalizer of its own while any class refers to it, including a class that is being deleted.
-//!   The first of these classes adds it; [`MachineClassSecretController`] removes it.
+//!   The first of these classes adds it; [`crate::machine_class_secret`] removes it.
 //! * **Status.** Only if the schema has one. A providerSpec that the driver cannot read has an event and a metric as well.
 //!
 //! # Guarantees
@@ -19,7 +19,6 @@
 
 mod call;
 mod plan;
-mod secret;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -39,10 +38,10 @@ use nodewright_runtime::{
 };
 
 pub(crate) use self::call::{Refused, Validator};
+pub use self::status::InvalidClasses;
 use self::{call::Validate, snapshot::Snapshot};
-pub use self::{secret::MachineClassSecretController, status::InvalidClasses};
 use crate::shared::{
-    CONTROL,
+    CONTROL, class_secrets,
     driver::Provider,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
     schema::FullSchema,
@@ -100,7 +99,7 @@ fn wake_users(change: &Change<MachineClass>, stores: &Stores, wake: &mut dyn FnM
     };
     if change.differs_in(secrets) {
         let named = change.sides().flat_map(|class| secrets(class));
-        wake_all(named.flat_map(|secret| snapshot::users(stores, &secret)), wake);
+        wake_all(named.flat_map(|secret| class_secrets::users(stores, &secret)), wake);
     }
 }
 

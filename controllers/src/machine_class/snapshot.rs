@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{Machine, MachineClass, finalizers};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    object::{ObjectRef, has_finalizer, name, namespace, uid},
+    object::{ObjectRef, has_finalizer, namespace, uid},
     scoped_watch::ScopedWatch,
 };
 
@@ -14,7 +14,7 @@ use super::{call::Validate, is_of};
 use crate::shared::{
     CONTROL, class_secrets,
     driver::Provider,
-    indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS, object_key},
+    indexes::{MACHINES_BY_CLASS, object_key},
     ownership::vm_id,
 };
 
@@ -81,17 +81,7 @@ impl Snapshot {
 fn named(stores: &Stores, class: &Arc<MachineClass>, key: ObjectRef) -> NamedSecret {
     let is_own = *key.namespace == *namespace(class.as_ref());
     let found = if is_own { class_secrets::find(stores, &key) } else { Lookup::Missing };
-    let is_ours = users(stores, &key).first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
+    let is_ours =
+        class_secrets::users(stores, &key).first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
     NamedSecret { key, found, is_ours }
-}
-
-/// The classes that name a Secret, sorted by name and without duplicates.
-pub(super) fn users(stores: &Stores, secret: &ObjectRef) -> Vec<Arc<MachineClass>> {
-    let classes = stores.of::<MachineClass>(CONTROL);
-    let secret = object_key(&secret.namespace, &secret.name);
-    let mut users = classes.by(CLASSES_BY_SECRET, &secret);
-    users.extend(classes.by(CLASSES_BY_CREDENTIALS, &secret));
-    users.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-    users.dedup_by(|a, b| Arc::ptr_eq(a, b));
-    users
 }

@@ -19,10 +19,11 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    InvalidClasses, MachineClassController, MachineClassSecretController,
+    InvalidClasses, MachineClassController,
     call::{Outcome, Refused, Validate, Validator},
     snapshot::Snapshot,
 };
+use crate::machine_class_secret::MachineClassSecretController;
 use crate::shared::{
     CONTROL,
     class_secrets::SecretMetadata,

@@ -25,8 +25,7 @@
 
 mod blockers;
 mod memory;
-mod nodes;
-mod reconcile;
+mod plan;
 mod requests;
 mod rollout;
 mod scale_in;
@@ -35,7 +34,6 @@ mod sizes;
 mod snapshot;
 mod stalls;
 mod status;
-mod template;
 #[cfg(test)]
 pub(crate) mod tests;
 
@@ -49,7 +47,6 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller_uid, is_deleting},
 };
 
-pub use self::nodes::RolloutNodeController;
 use self::{
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
@@ -117,7 +114,7 @@ impl Controller for MachineDeploymentController {
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
-        reconcile::plan(context, snapshot)
+        plan::plan(context, snapshot)
     }
 }
 

@@ -25,9 +25,8 @@ use serde_json::json;
 use super::{
     sets::copied,
     snapshot::{Scope, SetView, Snapshot},
-    template,
 };
-use crate::shared::{CONTROL, patch};
+use crate::shared::{CONTROL, patch, template};
 
 pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
     let deployment = scope.deployment;

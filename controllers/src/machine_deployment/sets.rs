@@ -11,8 +11,11 @@ use nodewright_runtime::{
 };
 use serde::Serialize;
 
-use super::{rollout::Goal, snapshot::SetView, template};
-use crate::shared::metadata::{ChildMeta, SomeAnnotations};
+use super::{rollout::Goal, snapshot::SetView};
+use crate::shared::{
+    metadata::{ChildMeta, SomeAnnotations},
+    template,
+};
 
 /// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
 const NOT_COPIED: [&str; 11] = [

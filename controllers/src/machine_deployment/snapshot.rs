@@ -12,7 +12,6 @@ use nodewright_runtime::{
 use super::{
     memory::Context,
     rollout::{Goal, Size},
-    template,
 };
 use crate::shared::{
     CONTROL, TARGET,
@@ -21,6 +20,7 @@ use crate::shared::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, matches, may_be_owned, will_adopt},
     ownership::vm_id,
+    template,
 };
 
 #[derive(Clone, Debug)]

@@ -18,7 +18,7 @@ pub(crate) mod memory;
 mod metrics;
 mod notes;
 mod overshoot;
-mod reconcile;
+mod plan;
 mod removal;
 mod retired;
 mod snapshot;
@@ -106,7 +106,7 @@ impl Controller for MachineSetController {
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
-        reconcile::plan(context, snapshot)
+        plan::plan(context, snapshot)
     }
 }
 

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::{
     Snapshot,
     memory::{Context, Plan},
-    reconcile::plan,
+    plan::plan,
     snapshot::Population,
 };
 use crate::{

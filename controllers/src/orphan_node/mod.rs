@@ -14,7 +14,7 @@
 //! Without the permission to list Machines in all namespaces nothing is removed.
 
 mod lookup;
-mod reconcile;
+mod plan;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -80,7 +80,7 @@ impl Controller for OrphanNodeController {
     }
 
     fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
-        reconcile::plan(context, snapshot)
+        plan::plan(context, snapshot)
     }
 }
 

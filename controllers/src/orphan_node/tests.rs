@@ -11,7 +11,7 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{Lookup, Snapshot, lookup::Found, reconcile::plan, snapshot::is_claimed};
+use super::{Lookup, Snapshot, lookup::Found, plan::plan, snapshot::is_claimed};
 use crate::{
     shared::{
         CONTROL,

@@ -1,12 +1,17 @@
 //! The Secrets that a `MachineClass` names: each has a scoped watch of its name, and no others are watched. A Secret of another
 //! namespace than its class's, or of a type that belongs to another program, is never read.
 
-use crate::shared::CONTROL;
+use std::sync::Arc;
+
+use crate::shared::{
+    CONTROL,
+    indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, object_key},
+};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use nodewright_api::MachineClass;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    object::{ObjectRef, namespace},
+    object::{ObjectRef, name, namespace},
     scoped_watch::ScopedWatch,
 };
 use serde::Deserialize;
@@ -58,4 +63,15 @@ pub(crate) fn not_read(secret: &str, why: &str) -> String {
 fn can_exist(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !name.is_empty() && name.bytes().all(is_allowed)
+}
+
+/// The classes that name a Secret, sorted by name and without duplicates.
+pub(crate) fn users(stores: &Stores, secret: &ObjectRef) -> Vec<Arc<MachineClass>> {
+    let classes = stores.of::<MachineClass>(CONTROL);
+    let secret = object_key(&secret.namespace, &secret.name);
+    let mut users = classes.by(CLASSES_BY_SECRET, &secret);
+    users.extend(classes.by(CLASSES_BY_CREDENTIALS, &secret));
+    users.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+    users.dedup_by(|a, b| Arc::ptr_eq(a, b));
+    users
 }

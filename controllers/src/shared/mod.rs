@@ -23,6 +23,7 @@ pub(crate) mod preservation;
 pub(crate) mod rendering;
 pub mod schema;
 pub(crate) mod status_writer;
+pub(crate) mod template;
 pub(crate) mod usable_class;
 
 use std::sync::Arc;

@@ -20,7 +20,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     machine::{Call, MachineController, Outcome, Settings, Verb},
-    machine_class::{MachineClassController, MachineClassSecretController, Refused, Validator},
+    machine_class::{MachineClassController, Refused, Validator},
+    machine_class_secret::MachineClassSecretController,
     shared::{
         CONTROL,
         class_secrets::{self, SecretMetadata},

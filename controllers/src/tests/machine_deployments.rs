@@ -10,7 +10,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::shared::{CONTROL, fleet::FleetSettings};
 use crate::{
-    machine_class::{MachineClassController, MachineClassSecretController, Refused, Validator},
+    machine_class::{MachineClassController, Refused, Validator},
+    machine_class_secret::MachineClassSecretController,
     machine_deployment::MachineDeploymentController,
     machine_set::MachineSetController,
     testing::{Uncalled, machine_deployment, rolling},

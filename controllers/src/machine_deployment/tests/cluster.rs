@@ -21,7 +21,7 @@ use nodewright_runtime::{
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
 
-use super::super::{reconcile::plan, snapshot::Snapshot};
+use super::super::{plan::plan, snapshot::Snapshot};
 use crate::testing::{NOW, machine};
 use crate::{
     machine_deployment::memory::{Context, Note, Plan},

@@ -2,7 +2,6 @@
 
 pub(crate) mod cluster;
 mod gitops;
-mod nodes;
 mod rollouts;
 mod sets;
 mod status;

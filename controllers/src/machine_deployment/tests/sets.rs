@@ -12,11 +12,12 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    super::{snapshot::may_adopt, template},
+    super::snapshot::may_adopt,
     cluster::{Cluster, failed_creation, kinds},
 };
 use crate::{
     shared::CONTROL,
+    shared::template,
     testing::{machine_deployment, rolling},
 };
 

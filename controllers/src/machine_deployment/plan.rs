@@ -32,12 +32,12 @@ use super::{
     snapshot::{Scope, SetView, Snapshot},
     stalls,
     status::{ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation, status, write},
-    template,
 };
 use crate::shared::{
     CONTROL, freeze,
     ledger::Ledger,
     membership::{ORPHAN_FINALIZER, matches, release},
+    template,
 };
 
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {

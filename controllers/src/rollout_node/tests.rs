@@ -12,7 +12,7 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::super::RolloutNodeController;
+use super::RolloutNodeController;
 use crate::{
     shared::{
         CONTROL, TARGET,

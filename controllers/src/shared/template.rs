@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use nodewright_api::{MachineDeployment, MachineTemplate, labels};
 use nodewright_runtime::object::name;
 
-use crate::shared::ledger::{ALPHABET, SUFFIX, fnv1a};
+use super::ledger::{ALPHABET, SUFFIX, fnv1a};
 
 /// Whether machines of one template serve as machines of the other, by MCM's rule: labels (without the hash of the template),
 /// annotations and the name of the class count. All other fields are copied to the existing machines.
-pub(super) fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
+pub(crate) fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
     compared(one).eq(compared(other))
 }
 
@@ -27,17 +27,17 @@ fn entries<'a>(section: &'a str, map: Option<&'a BTreeMap<String, String>>) -> i
 
 /// The FNV-1a hash of the compared fields of a template, and of the number of names that turned out to be taken. It must be the
 /// same in every version: another one would give a set of an old template a second name.
-pub(super) fn hash(template: &MachineTemplate, collisions: i32) -> u32 {
+pub(crate) fn hash(template: &MachineTemplate, collisions: i32) -> u32 {
     let collisions = if collisions == 0 { String::new() } else { collisions.to_string() };
     let parts = compared(template).flatten().chain([collisions.as_str()]);
     fnv1a(parts.flat_map(|part| part.bytes().chain([0])))
 }
 
-pub(super) fn hash_label(deployment: &MachineDeployment) -> String {
+pub(crate) fn hash_label(deployment: &MachineDeployment) -> String {
     hash(&deployment.spec.template, collisions(deployment)).to_string()
 }
 
-pub(super) fn set_name(deployment: &MachineDeployment) -> String {
+pub(crate) fn set_name(deployment: &MachineDeployment) -> String {
     let mut rest = hash(&deployment.spec.template, collisions(deployment));
     let mut text = format!("{}-", name(deployment));
     for _ in 0..SUFFIX {
@@ -47,7 +47,7 @@ pub(super) fn set_name(deployment: &MachineDeployment) -> String {
     text
 }
 
-pub(super) fn collisions(deployment: &MachineDeployment) -> i32 {
+pub(crate) fn collisions(deployment: &MachineDeployment) -> i32 {
     deployment.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default()
 }
 

@@ -1,0 +1,123 @@
+//! The marks on the Nodes of former templates while a rollout lasts: the scheduler avoids them if it can, and the cluster
+//! autoscaler leaves them to the rollout.
+//!
+//! It is a controller of its own, of Nodes, so that neither a rollout nor a set waits for the target cluster.
+//!
+//! # Guarantees
+//! * Only the Node of a Machine's proven VM is marked, and none that is being deleted or whose Machine is.
+//! * The marks go when the Machine is one of the present template again, and while the deployment is paused.
+//! * Annotations that somebody else has set for the autoscaler stay, as do those of a Machine that is preserved.
+
+mod plan;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_runtime::{
+    cache::{Change, Stores},
+    controller::{Controller, Watches},
+    effect::Never,
+    object::{Kind, ObjectRef, controller_uid, uid},
+    plan::{Context, Plan},
+};
+
+use self::snapshot::Snapshot;
+use crate::shared::{
+    CONTROL, TARGET,
+    indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
+    node::Node,
+    ownership::node_name,
+};
+
+/// The controller of the Nodes of rollouts.
+#[derive(Clone, Debug)]
+pub struct RolloutNodeController {
+    /// The namespace of the custom resources.
+    pub namespace: String,
+    /// Whether the cluster autoscaler is kept from removing Nodes of former templates.
+    pub annotates: bool,
+}
+
+impl Controller for RolloutNodeController {
+    const NAME: &'static str = "rollout-node";
+    type Primary = Node;
+    type Snapshot = Snapshot;
+    type Effect = Never;
+    type Note = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        let annotates = self.annotates;
+        let due = move |stores: &Stores, node: Arc<Node>, wake: &mut dyn FnMut(ObjectRef)| {
+            let key = ObjectRef::of(TARGET, node.as_ref());
+            // Kubelets change their Nodes frequently: only those that need a change are planned.
+            if !plan::patch(&Snapshot::of(stores, node, annotates)).0.is_empty() {
+                wake(key);
+            }
+        };
+        on.kind::<Node>(TARGET, "").wakes(move |change, stores, wake| {
+            if let Some(node) = &change.new {
+                due(stores, node.clone(), wake);
+            }
+        });
+        let of_machine = move |stores: &Stores, machine: &Machine, wake: &mut dyn FnMut(ObjectRef)| {
+            if let Some(node) = node_name(machine).and_then(|node| stores.of::<Node>(TARGET).by_name("", node)) {
+                due(stores, node, wake);
+            }
+        };
+        on.kind::<Machine>(CONTROL, &self.namespace).index(MACHINE_BY_NODE).wakes(move |change, stores, wake| {
+            if let Some(machine) = change.new.as_ref().filter(|_| has_moved(change)) {
+                of_machine(stores, machine, wake);
+            }
+        });
+        let of_set = move |stores: &Stores, set: &MachineSet, wake: &mut dyn FnMut(ObjectRef)| {
+            let machines = stores.of::<Machine>(CONTROL).owned_by(uid(set));
+            for machine in &machines {
+                of_machine(stores, machine, wake);
+            }
+        };
+        on.kind::<MachineSet>(CONTROL, &self.namespace).index(SET_BY_UID).wakes(move |change, stores, wake| {
+            if let Some(set) = change.new.as_ref().filter(|_| owner_changes(change)) {
+                of_set(stores, set, wake);
+            }
+        });
+        on.kind::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID).wakes(
+            move |change, stores, wake| {
+                if let Some(new) = change.new.as_ref().filter(|_| spec_changes(change)) {
+                    let sets = stores.of::<MachineSet>(CONTROL).owned_by(uid(new.as_ref()));
+                    for set in &sets {
+                        of_set(stores, set, wake);
+                    }
+                }
+            },
+        );
+    }
+
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key, self.annotates)
+    }
+
+    fn plan(_: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        plan::plan(snapshot)
+    }
+}
+
+fn has_moved(change: &Change<Machine>) -> bool {
+    let gist = |machine: &Machine| {
+        let expiry = machine.status.as_ref().and_then(|status| status.current_status.preserve_expiry_time.clone());
+        (node_name(machine).map(str::to_owned), controller_uid(machine).map(str::to_owned), expiry)
+    };
+    change.old.as_deref().map(gist) != change.new.as_deref().map(gist)
+}
+
+fn owner_changes<K: Kind>(change: &Change<K>) -> bool {
+    let owner = |object: &Arc<K>| controller_uid(object.as_ref()).map(str::to_owned);
+    change.old.as_ref().map(owner) != change.new.as_ref().map(owner)
+}
+
+fn spec_changes(change: &Change<MachineDeployment>) -> bool {
+    let generation = |deployment: &Arc<MachineDeployment>| deployment.metadata.generation;
+    change.old.as_ref().map(generation) != change.new.as_ref().map(generation)
+}

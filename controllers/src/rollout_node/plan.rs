@@ -1,0 +1,81 @@
+//! The marks that a Node has to have.
+
+use json_patch::{Patch, PatchOperation};
+use nodewright_api::{Taint, annotations, taints};
+use nodewright_runtime::{
+    effect::Never,
+    object::annotation,
+    plan::{Plan, Step},
+};
+use serde_json::{Value, json};
+
+use super::snapshot::Snapshot;
+use crate::shared::{TARGET, node::Node, patch};
+
+pub(super) fn plan(snapshot: &Snapshot) -> Plan<Never> {
+    let why = match snapshot.is_old {
+        Some(true) => "a rollout replaces the machine of the node",
+        _ => "no rollout replaces the machine of the node",
+    };
+    let mut plan = Plan::idle();
+    plan.then(why, Step::edit(TARGET, snapshot.node.as_ref(), patch(snapshot)));
+    plan
+}
+
+pub(super) fn patch(snapshot: &Snapshot) -> Patch {
+    match snapshot.is_old {
+        None => Patch(vec![]),
+        Some(true) => mark(&snapshot.node, snapshot.annotates),
+        Some(false) => unmark(&snapshot.node, snapshot.is_preserved),
+    }
+}
+
+fn mark(node: &Node, annotates: bool) -> Patch {
+    let mut all = node.taints().to_vec();
+    if !all.iter().any(is_ours) {
+        all.push(Taint {
+            key: taints::PREFER_NO_SCHEDULE.to_owned(),
+            value: Some(taints::PREFER_NO_SCHEDULE_VALUE.to_owned()),
+            effect: "PreferNoSchedule".to_owned(),
+            time_added: None,
+        });
+    }
+    let mut operations = retainted(node, &all);
+    if annotates && annotation(node, annotations::SCALE_DOWN_DISABLED).is_none() {
+        let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+        let wanted = ours.map(|key| (key, "true".to_owned()));
+        operations.extend(patch::annotate(&node.metadata, &wanted.into()).0);
+    }
+    Patch(operations)
+}
+
+fn unmark(node: &Node, is_preserved: bool) -> Patch {
+    let mut all = node.taints().to_vec();
+    all.retain(|taint| !is_ours(taint));
+    let mut operations = retainted(node, &all);
+    let is_by_us = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
+    let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+    for key in ours.into_iter().filter(|_| is_by_us && !is_preserved) {
+        if let Some(value) = annotation(node, key) {
+            let path = ["metadata", "annotations", key];
+            operations.extend([patch::test(&path, value.into()), patch::remove(&path)]);
+        }
+    }
+    Patch(operations)
+}
+
+fn is_ours(taint: &Taint) -> bool {
+    taint.key == taints::PREFER_NO_SCHEDULE && taint.effect == "PreferNoSchedule"
+}
+
+/// Taints are one list with several writers. It is replaced as a whole, under a test of what was read.
+fn retainted(node: &Node, all: &[Taint]) -> Vec<PatchOperation> {
+    let live = node.taints();
+    if all == live {
+        return vec![];
+    }
+    // For an API server, a missing list is null.
+    let seen = if live.is_empty() { Value::Null } else { json!(live) };
+    let path = ["spec", "taints"];
+    vec![patch::test(&path, seen), patch::set(&path, json!(all))]
+}
