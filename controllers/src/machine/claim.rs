@@ -10,7 +10,10 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, conditions, reasons};
+use nodewright_api::{
+    Machine, conditions, reasons,
+    stored::{AdoptedVm, JoinedNode, NodeProgress, ProvenVm},
+};
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Store, Stores},
@@ -22,7 +25,7 @@ use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
     membership,
     node::Node,
-    ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
+    ownership::{node_name, noted_id, noted_node, proven_vm, vm_id},
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,8 +94,7 @@ pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machi
 
 /// Whether the driver itself has proven the VM that the status notes.
 pub(super) fn is_verified(machine: &Machine) -> bool {
-    let noted = machine.condition(conditions::machine::INSTANCE_PROVISIONED);
-    noted_id(machine).is_some() && noted.is_some_and(|noted| noted.reason.as_deref() == Some(PROVISIONED))
+    proven_vm(machine).is_some_and(|vm| vm.is_verified)
 }
 
 /// A Machine that is being deleted does not wait for others that are: two of them would wait for each other for ever.
@@ -161,14 +163,11 @@ impl StatusDraft<'_> {
         let found = instance.map(|instance| instance.provider_id.as_str());
         // An id that differs only in its beginning is noted as the Machine writes it.
         let id = found.filter(|found| instance_id(found) != instance_id(claimed)).unwrap_or(claimed);
-        let reason = if instance.is_some() { PROVISIONED } else { UNVERIFIED };
-        let draft = self.condition(conditions::machine::INSTANCE_PROVISIONED, true, reason, id);
+        let draft = self.fact(ProvenVm { id, is_verified: instance.is_some() }.text());
         let owner = instance.and_then(|instance| instance.owner_uid.as_deref());
         let draft = match owner {
             // One that is made for another Machine comes here only if it may be adopted.
-            Some(owner) if owner != uid(machine) => {
-                draft.condition(conditions::machine::VM_ADOPTED, true, reasons::machine::VM_ADOPTED, owner)
-            }
+            Some(owner) if owner != uid(machine) => draft.fact(AdoptedVm { uid: owner }.text()),
             Some(_) => draft.without(conditions::machine::VM_ADOPTED),
             None => draft,
         };
@@ -185,10 +184,9 @@ impl StatusDraft<'_> {
 
     fn node_named(self, node: &str) -> Self {
         let kind = conditions::machine::NODE_JOINED;
-        match self.machine.condition(kind).filter(|known| known.status == "True") {
-            Some(_) => self.condition(kind, true, JOINED, node),
-            None => self.condition(kind, false, NODE_AWAITED, node),
-        }
+        let has_joined = self.machine.condition(kind).is_some_and(|known| known.status == "True");
+        let progress = if has_joined { NodeProgress::Joined } else { NodeProgress::Awaited };
+        self.fact(JoinedNode { name: node, progress }.text())
     }
 }
 
@@ -299,10 +297,10 @@ mod tests {
         };
         let going =
             |machine: MachineBuilder| machine.with("/metadata/deletionTimestamp", "2026-06-01T11:59:00Z").build();
-        let ours = |minute| going(proven("ours", minute, PROVISIONED));
-        let first = proven("first", 10, PROVISIONED).build();
-        let later = proven("later", 30, PROVISIONED).build();
-        let trusted = proven("trusted", 10, UNVERIFIED).build();
+        let ours = |minute| going(proven("ours", minute, "Provisioned"));
+        let first = proven("first", 10, "Provisioned").build();
+        let later = proven("later", 30, "Provisioned").build();
+        let trusted = proven("trusted", 10, "Unverified").build();
         let names_it = machine("names-it").with("/spec/providerID", ID).build();
         let table = [
             (ours(20), vec![first.clone()], Some("first")),
@@ -311,8 +309,8 @@ mod tests {
             (ours(20), vec![trusted], None),
             (ours(20), vec![names_it], None),
             (ours(20), vec![], None),
-            (going(proven("ours", 20, UNVERIFIED)), vec![first.clone()], None),
-            (proven("ours", 20, PROVISIONED).build(), vec![first], None),
+            (going(proven("ours", 20, "Unverified")), vec![first.clone()], None),
+            (proven("ours", 20, "Provisioned").build(), vec![first], None),
         ];
         for (machine, rivals, expected) in table {
             let case = format!("{machine:?} {rivals:?}");

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachinePhase, OperationState, OperationType, annotations, conditions, labels, operations, reasons,
+    stored::AppliedKeys,
 };
 use nodewright_driver::{Class, DriverError, Instance};
 use nodewright_runtime::{
@@ -18,7 +19,7 @@ use super::{
     calls::{Call, Outcome, Verb},
     claim::{self, NotOwned},
     decision::{Scope, Stage},
-    node_sync::{AppliedKeys, LONGEST_LABEL},
+    node_sync::LONGEST_LABEL,
     ownership::{Ownership, ownership},
     provider::{Answer, CALLING, PASSING, PAUSE_OVER, Provider, VmStatus, creation_pause},
     snapshot::{ClassProblem, Owner, Snapshot},
@@ -318,7 +319,7 @@ impl Link {
         let priority = priority.unwrap_or_else(|| annotations::MACHINE_PRIORITY_DEFAULT.to_string());
         metadata.annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), priority);
         // What the Node will get is recorded before there is a Node.
-        if let Some(applied) = AppliedKeys::of(&machine.spec.node_template).to_text().filter(|_| has_target) {
+        if let Some(applied) = AppliedKeys::new(&machine.spec.node_template).to_text().filter(|_| has_target) {
             metadata.annotations.insert(annotations::APPLIED_NODE_TEMPLATE.to_owned(), applied);
         }
         Self { metadata, spec: LinkSpec { provider_id: instance.provider_id.clone() } }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nodewright_api::{
     ClassIdentity, Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels,
-    reasons::unreadable as reasons,
+    reasons::unreadable as reasons, stored::LEDGER,
 };
 use nodewright_driver::Class;
 use nodewright_runtime::{
@@ -139,7 +139,7 @@ impl Snapshot {
     /// The set's ledger and the Machine's ordinal in it; `None` when there is no ledger or it does not know the Machine.
     pub(super) fn ledger_entry(&self) -> Option<(Ledger, Ordinal)> {
         let Owner::Set(set) = &self.owner else { return None };
-        let ledger: Ledger = annotation(set.as_ref(), annotations::LEDGER)?.parse().ok()?;
+        let ledger = LEDGER.of(set.as_ref())?;
         let machine = self.machine.as_ref();
         let ordinal = ledger.ordinal(name(set.as_ref()), name(machine), annotation(machine, annotations::INDEX))?;
         Some((ledger, ordinal))
@@ -153,7 +153,7 @@ impl Snapshot {
             Owner::None | Owner::Gone => return None,
         };
         let key = annotations::LEDGER;
-        let error = annotation(set, key)?.parse::<Ledger>().err()?;
+        let error = LEDGER.read(set)?.err()?;
         Some((reasons::LEDGER, format!("MachineSet {}, annotation {key}: {error}; restore the annotation", name(set))))
     }
 

@@ -117,7 +117,7 @@ fn hold_class(snapshot: &Snapshot, identity: Option<&[String]>) -> Option<(&'sta
 }
 
 fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
-    let text = identity.map(ClassIdentity::to_text);
+    let text = identity.map(ClassIdentity::to_string);
     annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())
 }
 

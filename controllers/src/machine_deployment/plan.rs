@@ -10,6 +10,7 @@ use nodewright_api::{
     int_or_percent::ABOVE_ALL,
     reasons::{events, machine_deployment as reasons, unreadable},
     selector,
+    stored::LEDGER,
     validation::Validate,
 };
 use nodewright_observability::trace::TraceContext;
@@ -18,7 +19,7 @@ use nodewright_runtime::{
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{Kind, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
+    object::{Kind, controller_uid, has_finalizer, is_deleting, name, uid},
     plan::{Failure, FailureClass, Notes, Planned, Step, StepVerb, reference},
 };
 
@@ -35,7 +36,6 @@ use super::{
 };
 use crate::shared::{
     CONTROL, freeze,
-    ledger::Ledger,
     membership::{ORPHAN_FINALIZER, matches, release},
     template,
 };
@@ -360,7 +360,7 @@ fn unreadable_set(snapshot: &Snapshot) -> Option<(&'static str, String)> {
 /// Why a set whose ledger cannot be read is not deleted: without the ledger a retired name could be used again.
 fn invalid_ledger(snapshot: &Snapshot) -> Option<(&'static str, String)> {
     let fault = |view: &SetView| {
-        let error = annotation(view.set.as_ref(), annotations::LEDGER)?.parse::<Ledger>().err()?;
+        let error = LEDGER.read(view.set.as_ref())?.err()?;
         Some(format!(
             "machine set {} cannot go: annotation {}: {error}; restore the annotation, or delete the \
             machines of the set and remove the annotation",

@@ -13,7 +13,11 @@ use std::{
 };
 
 use json_patch::Patch;
-use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, reasons::events};
+use nodewright_api::{
+    Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels,
+    reasons::events,
+    stored::{Removal, SCALER_CHANGE, removals},
+};
 use nodewright_runtime::{
     effect::Never,
     events::Event,
@@ -35,10 +39,13 @@ pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
     let since = changed.map_or_else(|| format!("{:.0}", scope.context.now), str::to_owned);
     let machines: HashMap<&str, &Arc<Machine>> =
         scope.snapshot.machines().map(|machine| (name(machine.as_ref()), machine)).collect();
-    let entries: Vec<(&Arc<Machine>, String)> =
-        list.split(',').filter_map(|entry| read(&machines, entry.trim(), &since)).collect();
-    let marks = entries.iter().filter_map(|(machine, time)| mark(machine, time)).collect();
-    let kept: Vec<_> = entries.iter().map(|(machine, time)| format!("{}~{time}", name(machine.as_ref()))).collect();
+    let has_since = !matches!(SCALER_CHANGE.read(deployment), Some(Err(_)));
+    let is_timed = |entry: &Removal<'_>| entry.time.is_some() || has_since;
+    let entries = removals(list).flatten().filter(|entry| is_timed(entry) && stays(&machines, entry));
+    let entries: Vec<_> = entries.collect();
+    let marks = entries.iter().filter_map(|entry| mark(machines.get(entry.machine)?, entry.time.unwrap_or(&since)));
+    let marks = marks.collect();
+    let kept: Vec<_> = entries.iter().map(|entry| entry.text(&since)).collect();
     let kept = (!kept.is_empty()).then(|| kept.join(","));
     let patch =
         nodewright_runtime::annotations::set(&deployment.metadata, annotations::TRIGGER_DELETION, kept.as_deref());
@@ -47,17 +54,11 @@ pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
     [marks, list.into_iter().collect()]
 }
 
-/// Parses an entry `machine~time`, or a name alone. `None` unless the Machine exists and is not yet being deleted.
-fn read<'a>(
-    machines: &HashMap<&str, &'a Arc<Machine>>,
-    entry: &str,
-    since: &str,
-) -> Option<(&'a Arc<Machine>, String)> {
-    let (wanted, time) = entry.split_once('~').unwrap_or((entry, since));
-    time.parse::<jiff::Timestamp>().ok()?;
-    let machine = *machines.get(wanted)?;
-    let leaving = machine.is_deleting() || matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating);
-    (!leaving).then(|| (machine, time.to_owned()))
+/// Whether the Machine of an entry exists, and is not leaving already.
+fn stays(machines: &HashMap<&str, &Arc<Machine>>, entry: &Removal<'_>) -> bool {
+    machines.get(entry.machine).is_some_and(|machine| {
+        !machine.is_deleting() && !matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating)
+    })
 }
 
 fn mark(machine: &Machine, time: &str) -> Option<Planned<Never>> {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use nodewright_api::{MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels};
+use nodewright_api::{
+    MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels, stored::SizedFor,
+};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
@@ -148,8 +150,8 @@ impl SetPart {
     /// Notes the generation of the deployment that its size follows from.
     pub(super) fn sized_for(&mut self, deployment: &MachineDeployment) {
         let generation = deployment.metadata.generation.unwrap_or_default();
-        let text = format!("{}/{generation}", uid(deployment));
-        self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
+        let sized = SizedFor { uid: uid(deployment).to_owned(), generation };
+        self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), sized.to_string());
     }
 
     pub(super) fn adopted_by(self, deployment: &MachineDeployment) -> Self {

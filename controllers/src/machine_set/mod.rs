@@ -1,6 +1,6 @@
 //! MachineSet: an exact number of Machines from one template.
 //!
-//! * Machines are created with names from the set's ledger ([`crate::shared::ledger`]), so that none is created twice.
+//! * Machines are created with names from the set's ledger ([`nodewright_api::stored::Ledger`]), so that none is created twice.
 //! * An ordinal is retired in the ledger before the set deletes its Machine, or lets go one that a user has deleted.
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   adopted unchanged.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
-    Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::unreadable, selector,
+    Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::unreadable, selector, stored::LEDGER,
 };
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     effect::Never,
     events::Event,
     finalizers as finalizer,
-    object::{annotation, has_finalizer, is_deleting, name, uid},
+    object::{has_finalizer, is_deleting, name, uid},
     plan::{Failure, Notes, Planned, Step, StepVerb, reference},
 };
 
@@ -45,7 +45,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan.then("the set has to outlive its machines", Step::edit(CONTROL, set, add));
         return plan;
     }
-    match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
+    match LEDGER.read(set) {
         // No name is left: nothing is deleted that could not be replaced.
         Some(Ok(ledger)) if ledger.is_used_up() && !is_deleting(set) => {
             plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set)));

@@ -23,6 +23,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     MachinePhase, OperationState, OperationType, conditions,
     reasons::{self, unreadable},
+    stored::{JoinedNode, NodeProgress},
 };
 use nodewright_runtime::{
     cache::Lookup,
@@ -52,7 +53,7 @@ use crate::{
     shared::{
         CONTROL, TARGET,
         node::Node,
-        ownership::{JOIN_TIMEOUT, JOINED, node_name, noted_node, vm_id},
+        ownership::{node_name, noted_node, vm_id},
     },
 };
 
@@ -169,7 +170,7 @@ fn healthy(scope: &Scope<'_>, node: &Node) -> (Stage, Option<Step<Call>>) {
         .phase(MachinePhase::Running)
         .timeout_active(false)
         .operation(kind, OperationState::Successful, text, None)
-        .condition(conditions::machine::NODE_JOINED, true, JOINED, joined_as(machine, node))
+        .fact(JoinedNode { name: &joined_as(machine, node), progress: NodeProgress::Joined }.text())
         .without(conditions::machine::CONFIGURATION_VALID);
     (stage, draft.step())
 }
@@ -238,8 +239,8 @@ fn pending(scope: &Scope<'_>, node: Option<&Node>, (reason, why): (&'static str,
         let timeout = scope.settings.creation_timeout_of(machine);
         let text = format!("Machine {} failed to join the cluster in {timeout:?}. {why}", name(machine));
         let stage = Stage::default().telling(scope.warning(reasons::machine::FAILED, text.as_str()));
-        let node = noted_node(machine).unwrap_or_default();
-        let draft = draft.condition(conditions::machine::NODE_JOINED, false, JOIN_TIMEOUT, node);
+        let name = noted_node(machine).unwrap_or_default();
+        let draft = draft.fact(JoinedNode { name, progress: NodeProgress::TimedOut }.text());
         return (stage, failed(draft, OperationType::Create, text).step());
     }
     let step = draft.step();

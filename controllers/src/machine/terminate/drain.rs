@@ -5,6 +5,7 @@ use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v
 use nodewright_api::{
     Code, Machine, conditions, operations,
     reasons::{self, unreadable},
+    stored::NodeProgress,
 };
 use nodewright_runtime::{cache::Lookup, object::is_deleting, plan::Step, scoped_watch::ScopedWatch};
 
@@ -27,7 +28,7 @@ use crate::{
         TARGET,
         drain::{self, Blocker, Drain, End, FORCED_LIMIT, Progress, Rules},
         node::Node,
-        ownership::{NODE_AWAITED, may_have_joined, node_name, vm_id},
+        ownership::{may_have_joined, node_name, vm_id},
     },
 };
 
@@ -241,7 +242,7 @@ fn terminating(scope: &Scope<'_>, node: &Node) -> NodeCondition {
     let has_failed = scope
         .machine
         .condition(conditions::machine::NODE_JOINED)
-        .is_some_and(|joined| joined.reason.as_deref() != Some(NODE_AWAITED))
+        .is_some_and(|joined| NodeProgress::of(joined) != Some(NodeProgress::Awaited))
         && health::not_ready_since(node).is_some();
     let (reason, message) = if has_failed {
         (reasons::node::UNHEALTHY, "Machine Controller is terminating failed machine")
