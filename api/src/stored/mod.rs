@@ -22,7 +22,7 @@ mod removal;
 mod sized_for;
 mod time;
 
-use std::{marker::PhantomData, str::FromStr};
+use std::{collections::BTreeMap, marker::PhantomData, str::FromStr};
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -87,7 +87,15 @@ impl<T: FromStr> Annotation<T> {
     /// # Errors
     /// When the text is no such value.
     pub fn read(&self, object: &impl Resource) -> Option<Result<T, T::Err>> {
-        object.meta().annotations.as_ref()?.get(self.key).map(|text| text.parse())
+        self.within(object.meta().annotations.as_ref()?)
+    }
+
+    /// The same for annotations that are yet to be written.
+    ///
+    /// # Errors
+    /// When the text is no such value.
+    pub fn within(&self, annotations: &BTreeMap<String, String>) -> Option<Result<T, T::Err>> {
+        annotations.get(self.key).map(|text| text.parse())
     }
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodewright_api::{
-    MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels, stored::SizedFor,
+    MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels,
+    stored::{REVISION, SizedFor},
 };
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
@@ -123,10 +124,10 @@ impl SetPart {
     /// Makes the set the newest revision. Its former revision goes into its history.
     fn advance(&mut self, revision: i64) {
         let all = &mut self.metadata.annotations;
-        let before = all.get(annotations::REVISION).cloned();
-        if before.as_deref().is_some_and(|text| text.parse::<i64>().map_or(true, |before| before >= revision)) {
+        if REVISION.within(all).is_some_and(|before| before.map_or(true, |before| before >= revision)) {
             return;
         }
+        let before = all.get(REVISION.key).cloned();
         all.insert(annotations::REVISION.to_owned(), revision.to_string());
         if let Some(before) = before {
             let history = all.entry(annotations::REVISION_HISTORY.to_owned()).or_default();
