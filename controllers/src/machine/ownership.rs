@@ -15,19 +15,12 @@ use nodewright_driver::{DriverError, Instance};
 use super::{
     calls::{Outcome, Verb},
     claim::{NotOwned, is_verified},
-    provider::{Answer, LASTING, Provider, creation_pause},
+    provider::{Answer, Inquiry, LASTING, Provider, creation_pause},
 };
 use crate::shared::{indexes::instance_id, ownership::noted_id};
 
 /// How many Machines a message names.
 const NAMED: usize = 3;
-
-/// Whether another Machine has the name, is a question to the API server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Inquiry {
-    Ask,
-    Await,
-}
 
 pub(super) enum Ownership {
     /// It is the Machine's, or may become it.

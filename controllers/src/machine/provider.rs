@@ -14,7 +14,6 @@ use nodewright_runtime::{
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
     claim::is_verified,
-    ownership::Inquiry,
     partial_plan::PartialPlan,
     scope::{Scope, WORTH_REPORTING},
     settings::Settings,
@@ -55,6 +54,13 @@ impl Answer<'_> {
     pub(super) fn is_reported(&self, scope: &Scope<'_>) -> bool {
         scope.context.status_written.is_some_and(|written| written >= self.ended)
     }
+}
+
+/// Whether another Machine has the name, is a question to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inquiry {
+    Ask,
+    Await,
 }
 
 pub(super) enum VmStatus<'a> {

@@ -11,8 +11,8 @@ use crate::{
     machine::{
         calls::{Call, Outcome, Verb},
         claim::NotOwned,
-        ownership::{Inquiry, Ownership, ownership},
-        provider::{Answer, PAUSE_OVER, Provider, VmStatus, creation_pause},
+        ownership::{Ownership, ownership},
+        provider::{Answer, Inquiry, PAUSE_OVER, Provider, VmStatus, creation_pause},
         scope::Scope,
         snapshot::{ClassProblem, Owner, Snapshot},
     },

@@ -8,9 +8,9 @@ use nodewright_runtime::{effect::Known, events::Event, object::name};
 use super::super::{
     calls::{Outcome, Verb},
     claim::{NotOwned, Vm},
-    ownership::{Inquiry, Ownership, namesakes, ownership},
+    ownership::{Ownership, namesakes, ownership},
     partial_plan::PartialPlan,
-    provider::{Answer, CALLING, PAUSE_OVER, Provider, deletion_pause},
+    provider::{Answer, CALLING, Inquiry, PAUSE_OVER, Provider, deletion_pause},
     provision::link,
     scope::Scope,
     snapshot::ClassProblem,
