@@ -23,7 +23,7 @@ pub(super) fn kept(scope: &Scope<'_>) -> Option<Stage> {
     };
     let text = format!("the failed machine is kept for diagnosis until {until:.0} ({source}){end}");
     let shown = scope.machine.condition(conditions::machine::WAITING).and_then(|shown| shown.reason.as_deref());
-    let is_reported = shown == Some(reason) || scope.context.noted(&Note::Preserved).is_some();
+    let is_reported = shown == Some(reason) || scope.context.noted_since(&Note::Preserved).is_some();
     let stage = Stage::waiting_until(until, reason, text.as_str()).noting(Note::Preserved);
     Some(if is_reported { stage } else { stage.telling(scope.normal(reason, text)) })
 }

@@ -320,7 +320,7 @@ fn settling(scope: &Scope<'_>, mode: RolloutMode) -> Plan {
         return plan;
     }
     let note = Note::RollingOut(template::hash(&scope.deployment.spec.template, 0));
-    let since = scope.context.noted(&note).unwrap_or(scope.context.now);
+    let since = scope.context.noted_since(&note).unwrap_or(scope.context.now);
     plan.notes = Notes::Replace(vec![note]);
     let until = since.saturating_add(SETTLING).unwrap_or(scope.context.now);
     if until > scope.context.now {

@@ -225,7 +225,7 @@ fn doubted(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> (Stage, Option<
 /// Until when the trouble of a Node may pass without a word. A process that starts has forgotten when it began, and waits anew.
 fn patience(scope: &Scope<'_>, node: Option<&Node>) -> Option<Timestamp> {
     let (now, machine) = (scope.now(), scope.machine);
-    let begun = node.map(|_| scope.context.noted(&Note::Unhealthy).unwrap_or(now))?;
+    let begun = node.map(|_| scope.context.noted_since(&Note::Unhealthy).unwrap_or(now))?;
     let timeout = scope.settings.health_deadline(machine, now).map(|end| end.duration_since(now));
     let patience = timeout.map_or(PATIENCE, |timeout| PATIENCE.min(timeout / 10));
     begun.checked_add(patience).ok().filter(|until| *until > now)
