@@ -10,7 +10,7 @@
 //! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
 //!   the condition `Stalled` says what can be done.
 //! * **Removal.** Machines that the cluster autoscaler names are marked, so that their set deletes them first.
-//! * **Nodes.** While a rollout lasts, the Nodes of former templates are marked, by a controller of their own ([`nodes`]).
+//! * **Nodes.** While a rollout lasts, [`crate::rollout_node`] marks the Nodes of former templates.
 //! * **Status.** All counts are of Machine objects, seen in one store.
 //!
 //! # Guarantees
@@ -24,7 +24,9 @@
 //! * `minReadySeconds` has no effect, unless [`FleetSettings::honor_min_ready_seconds`] is set.
 
 mod blockers;
+mod decision;
 mod memory;
+mod pause;
 mod plan;
 mod requests;
 mod rollout;
