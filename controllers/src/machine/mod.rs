@@ -148,7 +148,7 @@ impl Controller for MachineController {
         Snapshot::take(stores, key, (driver.name(), DriverProperties::of(driver)), self.settings.clone())
     }
 
-    fn goes_on_without(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
+    fn tolerates_unavailable(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
         cluster == TARGET && (is_forced(machine) || terminate::is_abandoned(&self.settings, machine, now))
     }
 

@@ -142,7 +142,7 @@ fn preserved(scope: &Scope<'_>, until: Timestamp) -> PartialPlan {
     };
     let text = format!("the failed machine is kept for diagnosis until {until:.0} ({source}){end}");
     let shown = scope.machine.condition(conditions::machine::WAITING).and_then(|shown| shown.reason.as_deref());
-    let is_reported = shown == Some(reason) || scope.context.noted(&Note::Preserved).is_some();
+    let is_reported = shown == Some(reason) || scope.context.noted_since(&Note::Preserved).is_some();
     let part = PartialPlan::waiting_until(until, reason, text.as_str()).noting(Note::Preserved);
     if is_reported { part } else { part.event(scope.normal(reason, text)) }
 }

@@ -300,7 +300,7 @@ fn create<'a>(scope: &Scope<'_>, wanted: &'a str, spec: &RenderedSpec) -> OrDeci
 /// When something will have been wanted for so long: until then other changes may come. The age of the object does not tell: it may be of an earlier change, and be wanted for a
 /// moment only, between two MachineConfigs that are changed together. A process that starts waits again.
 fn wanted_for(context: &Context<'_>, wanted: &str, long: SignedDuration) -> Timestamp {
-    let since = context.noted(&Note::Desired(wanted.to_owned())).unwrap_or(context.now);
+    let since = context.noted_since(&Note::Desired(wanted.to_owned())).unwrap_or(context.now);
     since.checked_add(long).unwrap_or(context.now)
 }
 

@@ -250,7 +250,7 @@ fn roll_out<'a>(scope: &Scope<'a>) -> Rollout<'a> {
 fn young(scope: &Scope<'_>, mode: RolloutMode) -> Option<(Note, Timestamp)> {
     let is_rolling = mode.rolls && scope.snapshot.old().any(|view| view.size().at_most() > 0);
     let note = is_rolling.then(|| Note::RollingOut(template::hash(&scope.deployment.spec.template, 0)))?;
-    let since = scope.context.noted(&note).unwrap_or(scope.context.now);
+    let since = scope.context.noted_since(&note).unwrap_or(scope.context.now);
     Some((note, since.saturating_add(SETTLING).unwrap_or(scope.context.now)))
 }
 

@@ -8,12 +8,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nodewright_architecture::{Manifest, circles, is_test, module_graph, module_of, product_code, rust_files, table};
+use nodewright_architecture::{
+    Manifest, circles, functions, imports, is_test, module_graph, module_of, product_code, rust_files, table,
+};
 
 /// Where the crates are that the product is made of: their files may not import one another in circles.
 const PRODUCT: [&str; 4] = ["api", "runtime", "controllers", "webhooks"];
 /// Crates among them that only tests use.
 const LABORATORY: [&str; 2] = ["runtime/testing", "controllers/driver/contract"];
+
+/// How many lines a function of the product may have: it fits a screen.
+const MOST_LINES: usize = 60;
+/// How many parameters it may have, `self` aside.
+const MOST_PARAMETERS: usize = 5;
+/// How many types the runtime may show to its users.
+const MOST_TYPES: usize = 45;
+/// How many names of ours the smallest controller may need.
+const MOST_NAMES: usize = 14;
 
 /// What the runtime knows nothing of.
 const FOREIGN: [&str; 5] = ["machine", "provider", "control cluster", "target cluster", "kubelet"];
@@ -116,6 +127,62 @@ fn no_files_of_the_product_import_one_another_in_a_circle() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The files of the product, without tests and generated code.
+fn product_files() -> Vec<PathBuf> {
+    let is_product = |path: &str| PRODUCT.iter().any(|part| path.starts_with(part)) && !LABORATORY.contains(&path);
+    let crates = members().into_iter().map(|(path, _)| path).filter(|path| is_product(path));
+    let files = crates.flat_map(|path| {
+        let src = root().join(path).join("src");
+        let files = rust_files(&src).unwrap();
+        files.into_iter().filter(move |file| {
+            let module = module_of(&src, file);
+            !is_test(&module) && !module.iter().any(|name| name == "generated")
+        })
+    });
+    files.collect()
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    let mut wrong = Vec::new();
+    for file in product_files() {
+        let all = functions(&product_code(&fs::read_to_string(&file).unwrap()));
+        let long = all.into_iter().filter(|it| it.lines > MOST_LINES || it.parameters > MOST_PARAMETERS);
+        wrong.extend(long.map(|it| {
+            format!("{}:{}: {} has {} lines, {} parameters", file.display(), it.line, it.name, it.lines, it.parameters)
+        }));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// All that the runtime declares `pub` can be reached from outside, or the lint `unreachable_pub` rejects it.
+#[test]
+fn the_runtime_shows_few_types() {
+    let mut types = BTreeSet::new();
+    let src = root().join("runtime/src");
+    for file in rust_files(&src).unwrap().into_iter().filter(|file| !is_test(&module_of(&src, file))) {
+        let code = product_code(&fs::read_to_string(&file).unwrap());
+        let words: Vec<_> = code.split_whitespace().collect();
+        for declared in words.windows(3) {
+            if declared[0] == "pub" && matches!(declared[1], "struct" | "enum" | "union" | "trait" | "type") {
+                types.insert(declared[2].split(|next: char| !next.is_alphanumeric()).next().unwrap().to_owned());
+            }
+        }
+        // A type of another crate under a name of ours is one more to learn.
+        let exports = code.split(';').map(str::trim_start).filter(|statement| statement.starts_with("pub use "));
+        types.extend(exports.filter_map(|export| export.rsplit_once(" as ")).map(|(_, name)| name.to_owned()));
+    }
+    assert!(types.len() <= MOST_TYPES, "{} public types: {types:?}", types.len());
+}
+
+#[test]
+fn the_smallest_controller_needs_few_names() {
+    let code = product_code(&read("runtime/examples/share.rs"));
+    let names: BTreeSet<_> =
+        imports(&code, &[]).into_iter().filter(|path| path[0].starts_with("nodewright_")).collect();
+    assert!((1..=MOST_NAMES).contains(&names.len()), "{} names: {names:?}", names.len());
 }
 
 #[test]

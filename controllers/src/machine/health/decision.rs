@@ -183,7 +183,7 @@ fn in_use<'a>(scope: &Scope<'a>, node: Option<&Node>, why: String) -> Health<'a>
 /// Until when the trouble of a Node may pass without a report. A process that starts does not know when it began, and waits again.
 fn grace_period(scope: &Scope<'_>, node: Option<&Node>) -> Option<Timestamp> {
     let (now, machine) = (scope.now(), scope.machine);
-    let begun = node.map(|_| scope.context.noted(&Note::Unhealthy).unwrap_or(now))?;
+    let begun = node.map(|_| scope.context.noted_since(&Note::Unhealthy).unwrap_or(now))?;
     let timeout = scope.settings.health_deadline(machine, now).map(|end| end.duration_since(now));
     let period = timeout.map_or(GRACE_PERIOD, |timeout| GRACE_PERIOD.min(timeout / 10));
     begun.checked_add(period).ok().filter(|until| *until > now)

@@ -77,7 +77,7 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> Probe {
     let (begun, pause, gone, notes) = match answer.outcome {
         _ if is_none => {
             let note = Note::NoVm(since);
-            let noted = scope.context.noted(&note).unwrap_or(answer.ended);
+            let noted = scope.context.noted_since(&note).unwrap_or(answer.ended);
             let certain = noted.checked_add(CONFIRMATION).ok().filter(|certain| *certain <= answer.ended);
             let (begun, pause) = if certain.is_some() { (answer.ended, PERIOD) } else { (noted, CONFIRMATION) };
             (begun, pause, certain, Some(Notes::Replace(vec![note])))

@@ -170,7 +170,7 @@ fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -
 /// one that says that it is forced.
 fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
     let note = Note::EvictionRefused(text.to_owned());
-    let is_reported = scope.context.noted(&note).is_some();
+    let is_reported = scope.context.noted_since(&note).is_some();
     let stage = stage.noting(note);
     if is_reported { stage } else { stage.event(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
 }

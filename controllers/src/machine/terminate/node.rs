@@ -114,7 +114,7 @@ fn delete_unseen(scope: &Scope<'_>) -> PartialPlan {
     let is_ours = snapshot.claim.is_settled();
     let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return PartialPlan::over() };
     // The VM was gone before its Node: no other Node of it can have come since.
-    if scope.context.noted(&Note::NodeDeleted).is_some() {
+    if scope.context.noted_since(&Note::NodeDeleted).is_some() {
         return PartialPlan::over().noting(Note::NodeDeleted);
     }
     let stage = match &snapshot.unseen_node {

@@ -24,7 +24,6 @@ use nodewright_runtime::{
     cache::Lookup,
     controller::Controller,
     effect::Outcomes,
-    events::EventKind,
     object::{Cluster, ObjectRef},
     plan::{Failure, FailureClass, Refusal, Step, StepVerb, Waiting},
 };
