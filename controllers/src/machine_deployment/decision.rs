@@ -25,7 +25,7 @@ use super::{
     sets::{new_set, next_revision},
     sizes::{RolloutMode, Target, may_create, targets},
     snapshot::{Scope, SetView, Snapshot},
-    stalls,
+    stalls::{self, Obstacle},
 };
 use crate::shared::{
     freeze,
@@ -53,21 +53,6 @@ pub(super) enum Decision<'a> {
     Prepare(Preparation<'a>),
     /// What the API server refuses is repeated after everything else.
     Change(Change<'a>, Vec<Preparation<'a>>),
-}
-
-/// Why nothing is done without help.
-#[derive(Clone, Debug)]
-pub(super) struct Obstacle {
-    pub(super) reason: &'static str,
-    /// The reason of the event.
-    pub(super) event: &'static str,
-    pub(super) text: String,
-}
-
-impl Obstacle {
-    pub(super) fn new(reason: &'static str, text: String) -> Self {
-        Self { reason, event: reason, text }
-    }
 }
 
 /// What comes before the sizes of the sets.
@@ -257,7 +242,7 @@ fn roll_out<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let mut mode = RolloutMode::of(scope.snapshot);
     let young = young(scope, mode);
     mode.settles = young.as_ref().is_some_and(|(_, until)| *until > scope.context.now);
-    let stalled = stalls::stalled(scope).map(|(reason, text)| Obstacle::new(reason, text));
+    let stalled = stalls::stalled(scope);
     Rollout { young, stalled, targets: targets(scope, mode), creation: creation(scope, mode) }
 }
 
@@ -265,7 +250,7 @@ fn roll_out<'a>(scope: &Scope<'a>) -> Rollout<'a> {
 fn young(scope: &Scope<'_>, mode: RolloutMode) -> Option<(Note, Timestamp)> {
     let is_rolling = mode.rolls && scope.snapshot.old().any(|view| view.size().at_most() > 0);
     let note = is_rolling.then(|| Note::RollingOut(template::hash(&scope.deployment.spec.template, 0)))?;
-    let since = scope.context.noted(&note).unwrap_or(scope.context.now);
+    let since = scope.context.noted_since(&note).unwrap_or(scope.context.now);
     Some((note, since.saturating_add(SETTLING).unwrap_or(scope.context.now)))
 }
 

@@ -191,7 +191,7 @@ const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(10);
 fn size_awaited(context: &Context<'_>, snapshot: &Snapshot) -> Option<SizeAwaited> {
     let deployment = snapshot.deployment.as_deref().filter(|deployment| is_ahead(deployment))?;
     let generation = deployment.metadata.generation.unwrap_or_default();
-    let since = context.noted(&Note::SizeAwaited(generation)).unwrap_or(context.now);
+    let since = context.noted_since(&Note::SizeAwaited(generation)).unwrap_or(context.now);
     Some(SizeAwaited { generation, until: since.saturating_add(LONGEST_WAIT).unwrap_or(context.now) })
 }
 

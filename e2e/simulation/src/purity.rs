@@ -75,8 +75,8 @@ impl<C: Controller> Controller for Twice<C> {
         self.0.snapshot(stores, key)
     }
 
-    fn goes_on_without(&self, object: &C::Primary, cluster: Cluster, now: Timestamp) -> bool {
-        self.0.goes_on_without(object, cluster, now)
+    fn tolerates_unavailable(&self, object: &C::Primary, cluster: Cluster, now: Timestamp) -> bool {
+        self.0.tolerates_unavailable(object, cluster, now)
     }
 
     fn plans_unlisted(&self, object: &C::Primary, cluster: Cluster) -> bool {

@@ -5,6 +5,7 @@
 
 mod circles;
 mod code;
+mod functions;
 mod imports;
 mod manifest;
 mod table;
@@ -15,7 +16,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use self::{circles::circles, code::product_code, imports::imports, manifest::Manifest, table::table};
+pub use self::{
+    circles::circles,
+    code::product_code,
+    functions::{Function, functions},
+    imports::imports,
+    manifest::Manifest,
+    table::table,
+};
 
 /// A module by the names on the way from the root of its crate; empty for the root.
 pub type Module = Vec<String>;
