@@ -39,7 +39,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
+use nodewright_api::{Machine, MachineClass, MachineSet, annotations, stored::LEDGER};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
@@ -70,7 +70,6 @@ use crate::shared::{
     indexes::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, object_key,
     },
-    ledger::Ledger,
     membership::conflicting_machines,
     node::Node,
     ownership::node_name,
@@ -193,7 +192,8 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
         waiting.extend(machines.by(LEAVING_BY_SET, uid(set.as_ref())));
     }
     // Machines that have yet to get their VM also wait for a valid ledger.
-    let had_invalid = ledger(&change.old).is_some_and(|ledger| ledger.parse::<Ledger>().is_err());
+    let is_invalid = |set: &Arc<MachineSet>| matches!(LEDGER.read(set.as_ref()), Some(Err(_)));
+    let had_invalid = change.old.as_ref().is_some_and(is_invalid);
     if change.old.is_none() || had_invalid && ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.owned_by(uid(set.as_ref())));
     }
