@@ -22,6 +22,8 @@ use super::{
     trace::Detail,
 };
 
+/// How many events of a pool there are in a run whose plans are printed: configurations come, and Nodes come, follow and go.
+const EVENTS_OF_POOL: usize = 24;
 /// The number of lines of a trace to print.
 const LINES: usize = 120;
 
@@ -55,8 +57,7 @@ pub struct Arguments {
     /// same in each process.
     #[arg(long, conflicts_with_all = ["minutes", "seed", "replay", "fail_fast", "no_shrink", "jobs"])]
     traces: bool,
-    /// Prints the controller and a digest of each plan of the runs, which are made twice and compared. The output is the same in
-    /// each process.
+    /// Prints each plan of the runs, which are made twice and compared. The output is the same in each process.
     #[arg(long, conflicts_with_all = ["minutes", "seed", "replay", "fail_fast", "no_shrink", "jobs", "traces"])]
     plans: bool,
     /// Stops at the first violation.
@@ -113,7 +114,8 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
             (arguments.first..arguments.first + arguments.runs).try_for_each(|seed| replay(&generate::run(seed)))
         }
         None if arguments.plans => {
-            let of_pool = scenarios::all().into_iter().map(|named| named.run).find(|run| has_pool(&run.schedule));
+            let mut of_pool = scenarios::all().into_iter().map(|named| named.run).find(|run| has_pool(&run.schedule));
+            of_pool.iter_mut().for_each(|run| run.schedule.0.truncate(EVENTS_OF_POOL));
             let seeds = (arguments.first..arguments.first + arguments.runs).map(generate::run);
             of_pool.into_iter().chain(seeds).try_for_each(|run| transcribe(&run))
         }
@@ -124,7 +126,7 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
 /// Prints the plans of a run.
 fn transcribe(run: &Run) -> Result<(), SimulateError> {
     let (_, transcript) = transcribed(|| run.run(Detail::Brief));
-    transcript.plans.iter().for_each(|(controller, digest)| println!("{controller} {digest:016x}"));
+    transcript.plans.iter().for_each(|plan| println!("{plan}"));
     transcript
         .differences
         .iter()

@@ -3,10 +3,7 @@
 //! A plan that depends on more than its arguments differs at once, as with a counter, or in another process: there the hash maps
 //! have another order, the computer's clock another time, and the environment another time zone.
 
-use std::{
-    cell::RefCell,
-    hash::{DefaultHasher, Hash, Hasher},
-};
+use std::{cell::RefCell, fmt::Debug};
 
 use nodewright_controllers::wiring::AddControllers;
 use nodewright_runtime::{
@@ -16,6 +13,7 @@ use nodewright_runtime::{
     manager::Manager,
     object::{Cluster, ObjectRef},
     plan::{Context, Plan},
+    scoped_watch::ScopedWatch,
 };
 
 use jiff::Timestamp;
@@ -27,8 +25,8 @@ thread_local! {
 /// The plans of a run, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transcript {
-    /// The names of controllers, and digests of their plans with all that a plan has.
-    pub plans: Vec<(&'static str, u64)>,
+    /// The name of the controller, and the plan with all that it has, in one line.
+    pub plans: Vec<String>,
     /// Plans that were another one when they were made again.
     pub differences: Vec<String>,
 }
@@ -95,18 +93,20 @@ impl<C: Controller> Controller for Twice<C> {
         let plan = C::plan(context, snapshot);
         TRANSCRIPT.with_borrow_mut(|transcript| {
             let Some(transcript) = transcript else { return };
-            let [first, second] = [text(&plan), text(&C::plan(context, snapshot))];
-            let mut hasher = DefaultHasher::new();
-            first.hash(&mut hasher);
-            transcript.plans.push((C::NAME, hasher.finish()));
-            if first != second {
-                transcript.differences.push(format!("{}: {first}\nmade again: {second}", C::NAME));
+            let [first, again] = [&plan, &C::plan(context, snapshot)].map(|plan| format!("{} {}", C::NAME, text(plan)));
+            if first != again {
+                transcript.differences.push(format!("{first}, and made again {again}"));
             }
+            transcript.plans.push(first);
         });
         plan
     }
 }
 
-fn text<E: Effect, N: std::fmt::Debug>(plan: &Plan<E, N>) -> String {
-    format!("{plan:#}{plan:?}")
+/// All of a plan, in one line. A scoped watch has the address of a function as well, which is another one in each process.
+fn text<E: Debug, N: Debug>(plan: &Plan<E, N>) -> String {
+    let Plan { stages, waits, notes, events, spans, wake, scoped_watches, traceparent, forgets_outcomes } = plan;
+    let watches: Vec<_> = scoped_watches.iter().map(ScopedWatch::selector).collect();
+    let rest = (notes, wake, watches, traceparent, forgets_outcomes);
+    format!("{stages:?} {waits:?} {events:?} {spans:?} {rest:?}")
 }
