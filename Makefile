@@ -166,19 +166,41 @@ build-bench:
 
 .PHONY: test
 test: ## Check everything: format, lints, unit and end-to-end tests (42 minutes at first, then 32)
-test: fmt-check control-plane clippy unit-test scenario-test deny
+test: fmt-check control-plane clippy forget-times unit-test scenario-test deny
+	@hack/test-times --slowest
 # With machine-controller-manager's CRDs, test leaves out what they do not change: faults of processes, connections and clouds.
 test: left_out := cloud_faults crashes fleet kwok leaders metrics outages planes played secrets traces
+
+# Records how long each test takes.
+timed := --config "target.'cfg(all())'.runner='hack/test-times'"
+
+.PHONY: forget-times
+forget-times:
+	@hack/test-times --forget
+
+.PHONY: test-fast
+test-fast: ## Run unit tests, tables and the checks of the tree: what needs no control plane (2 minutes, once compiled)
+#  Prints the ten slowest.
+	@hack/test-times --forget
+	cargo test --locked --workspace --lib --bins $(timed)
+	cargo test --locked --workspace $(timed) --test tree --test mutants --test mcm_defects --test crds --test rights \
+		--test stored --test tables --test manifests
+	@hack/test-times --slowest
+
+.PHONY: test-mutants
+test-mutants: ## Change FILE for the worse in each way, and check that its unit tests notice (10 to 40 minutes for a file)
+#  FILE=controllers/src/machine_deployment/rollout.rs; docs/reference/mutants.md explains the changes that no test can notice.
+	@hack/mutants-of $(FILE)
 
 .PHONY: unit-test
 unit-test: control-plane ## Run all tests, except the scenarios with machine-controller-manager's CRDs
 	cargo build --locked --workspace --all-targets
-	cargo test --locked --workspace
+	cargo test --locked --workspace $(timed)
 
 .PHONY: scenario-test
 scenario-test: control-plane ## Run the end-to-end scenarios again, with machine-controller-manager's CRDs (9 minutes)
 	cargo build --locked --workspace --all-targets
-	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace --test scenarios -- $(patsubst %,--skip=%::,$(left_out))
+	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace $(timed) --test scenarios -- $(patsubst %,--skip=%::,$(left_out))
 
 .PHONY: test-real
 test-real: scenario-test test-outage test-real-nodes test-mcm e2e-kind ## Check on real parts what the stand-ins of test only claim (72 minutes)
