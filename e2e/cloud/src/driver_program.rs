@@ -30,10 +30,16 @@ pub enum DriverProgramError {
     Script(#[from] io::Error),
 }
 
+/// The executable of the driver `simulated`.
+pub fn simulated_driver() -> Result<PathBuf, ProcessError> {
+    let program = executable("nodewright-driver-simulated", BINARY_VARIABLE)?;
+    std::path::absolute(&program).map_err(ProcessError::file("find", program))
+}
+
 impl DriverProgram {
     /// Writes the script `name` into a folder, for the driver `simulated` of a cloud. The flags are the driver's own.
     pub fn new(folder: &Path, name: &str, cloud_url: &str, flags: &[&str]) -> Result<Self, DriverProgramError> {
-        let program = executable("nodewright-driver-simulated", BINARY_VARIABLE)?;
+        let program = simulated_driver()?;
         let cloud = format!("--simulated-cloud-url={cloud_url}");
         let flags: Vec<_> = [cloud].into_iter().chain(flags.iter().map(|flag| (*flag).to_owned())).collect();
         Self::of(&program, folder, name, &flags)

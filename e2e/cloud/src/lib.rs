@@ -79,7 +79,7 @@ pub use self::{
     },
     calls::{Call, Caller},
     client::{ClientError, CloudClient},
-    driver_program::{DriverProgram, DriverProgramError},
+    driver_program::{DriverProgram, DriverProgramError, simulated_driver},
     fault::validate as validate_fault,
     local::LocalCloud,
     process::{CloudProcess, CloudProcessError, CloudProcessOptions},

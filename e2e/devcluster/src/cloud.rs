@@ -20,10 +20,10 @@ const ATTEMPTS: usize = 5;
 /// Whose VMs a devcluster has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Provider {
-    /// The fake cloud, whose driver is part of the manager
+    /// The fake cloud
     #[default]
     Simulated,
-    /// moto's EC2, with the AWS driver in a process of its own; needs `NODEWRIGHT_MOTO_SERVER`
+    /// moto's EC2, with the driver for AWS; needs `NODEWRIGHT_MOTO_SERVER`
     Aws,
 }
 
@@ -77,7 +77,7 @@ impl Cloud {
         }
     }
 
-    /// The flags by which a manager uses it.
+    /// The flags by which a manager uses it. Without any, the manager has the driver of the fake cloud.
     pub(crate) fn manager_flags(&self) -> Vec<String> {
         match self {
             Self::Simulated { .. } => vec![],

@@ -1,5 +1,5 @@
 //! A devcluster: a complete installation on this computer, of a real control plane, a fake cloud with kubelets, and the
-//! manager with its webhooks. In place of the fake cloud, moto's EC2 and the AWS driver can make the VMs.
+//! manager with its driver and webhooks. In place of the fake cloud, moto's EC2 and the driver for AWS can make the VMs.
 //!
 //! [`Devcluster`] is one as a library. [`ManagerProcess`] is its manager, which tests kill and start again; [`McmProcesses`] is the
 //! real machine-controller-manager, which can run in its place. The commands
@@ -16,7 +16,7 @@
 //! ```text
 //!   up ── control socket ──▶ daemon ─┬─▶ etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 //!   down, manager ─────────────┘     ├─▶ nodewright-cloud (with kubelets), or moto_server and nodewright-ec2 (with kubelets)
-//!                                    └─▶ nodewright manager, or machine-controller-manager and machine-controller
+//!                                    └─▶ nodewright manager (starts its driver), or machine-controller-manager and machine-controller
 //! ```
 //!
 //! The daemon starts all other processes. They end with it, even when it is killed. `run` is a daemon in the foreground.

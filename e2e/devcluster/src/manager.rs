@@ -27,6 +27,7 @@ use crate::{
     manager_options::{ManagerOptions, flag_value},
     webhook_probe::WebhookProbe,
 };
+use nodewright_e2e_cloud::simulated_driver;
 use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneError};
 use nodewright_e2e_process::{Process, ProcessError, Supervisor, executable, free_ports};
 
@@ -156,11 +157,12 @@ impl ManagerProcess {
         let webhook_port = options
             .serves_webhooks()
             .then(|| flag_value(&options.flags, "webhook-port").and_then(|port| port.parse().ok()).unwrap_or(ports[1]));
-        let arguments = options.command_line(port, webhook_port);
+        let driver = options.needs_driver().then(simulated_driver).transpose()?;
+        let arguments = options.command_line(port, webhook_port, driver.as_deref());
         let mut process = describe(program, arguments, &options);
         // As in the image.
         process = process.with_environment("MALLOC_ARENA_MAX", "1");
-        // For a driver in a process of its own, which inherits it.
+        // For the driver, which inherits it.
         process = process.with_environment("NODEWRIGHT_CLOUD_URL", &options.cloud_url);
         for (name, value) in &options.environment {
             process = process.with_environment(name, value);

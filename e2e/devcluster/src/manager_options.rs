@@ -18,7 +18,7 @@ pub struct ManagerOptions {
     pub target_kubeconfig: Option<PathBuf>,
     /// The namespace of the custom resources.
     pub namespace: String,
-    /// The URL of the fake cloud.
+    /// The URL of the fake cloud, for the driver `simulated`, unless flags name another driver.
     pub cloud_url: String,
     /// Whether it serves webhooks, registered by URL. Only the command `manager` can.
     pub webhooks: bool,
@@ -74,8 +74,14 @@ impl ManagerOptions {
         self.webhooks && flag_value(&self.flags, "webhooks") != Some("false")
     }
 
+    /// Whether it needs the driver `simulated`: it has controllers of machines or webhooks, and no other driver.
+    pub(crate) fn needs_driver(&self) -> bool {
+        let has_driver = ["driver", "driver-socket"].iter().any(|name| flag_value(&self.flags, name).is_some());
+        !has_driver && (["manager", "mc"].contains(&self.command.as_str()) || self.serves_webhooks())
+    }
+
     /// The command and all flags. Flags of the caller replace the default ones, because each flag may be given once.
-    pub(crate) fn command_line(&self, port: u16, webhook_port: Option<u16>) -> Vec<String> {
+    pub(crate) fn command_line(&self, port: u16, webhook_port: Option<u16>, driver: Option<&Path>) -> Vec<String> {
         let target = self.target_kubeconfig.as_deref().unwrap_or(Path::new("none"));
         let mut ours = vec![
             flag("control-kubeconfig", self.control_kubeconfig.display()),
@@ -83,8 +89,8 @@ impl ManagerOptions {
             flag("namespace", &self.namespace),
             flag("address", "127.0.0.1"),
             flag("port", port),
-            flag("simulated-cloud-url", &self.cloud_url),
         ];
+        ours.extend(driver.map(|driver| flag("driver", driver.display())));
         if let Some(port) = webhook_port {
             ours.extend([
                 flag("webhooks", true),
@@ -123,10 +129,10 @@ mod tests {
     #[test]
     fn flags_of_the_caller_replace_the_default_ones() {
         let options = ManagerOptions::new("/k", "http://c").with_flags(["--port=7", "--machine-health-timeout=30s"]);
-        let line = options.command_line(1, Some(2));
+        let line = options.command_line(1, Some(2), Some(Path::new("/d")));
         assert_eq!(line[0], "manager");
         assert_eq!(line.iter().filter(|flag| flag.starts_with("--port")).collect::<Vec<_>>(), ["--port=7"]);
-        assert!(line.contains(&"--webhook-port=2".to_owned()), "{line:?}");
+        assert!(line.contains(&"--webhook-port=2".to_owned()) && line.contains(&"--driver=/d".to_owned()), "{line:?}");
         assert!(line.contains(&"--machine-health-timeout=30s".to_owned()), "{line:?}");
         assert_eq!(flag_value(&options.flags, "port"), Some("7"));
         assert_eq!(flag_value(&["--v".to_owned(), "2".to_owned()], "v"), Some("2"));
@@ -136,9 +142,25 @@ mod tests {
     #[test]
     fn a_manager_without_a_target_cluster_has_none() {
         let options = ManagerOptions { target_kubeconfig: None, ..ManagerOptions::new("/k", "http://c") };
-        let line = options.command_line(1, None);
+        let line = options.command_line(1, None, None);
         assert!(line.contains(&"--target-kubeconfig=none".to_owned()), "{line:?}");
         assert!(!line.iter().any(|flag| flag.starts_with("--webhook")), "{line:?}");
+    }
+
+    #[test]
+    fn a_manager_without_a_driver_gets_the_simulated_one_if_it_needs_one() {
+        for (command, flags, needs_driver) in [
+            ("manager", &[][..], true),
+            ("manager", &["--driver=/d"], false),
+            ("mc", &["--driver-socket", "/s"], false),
+            ("mc", &["--webhooks=false"], true),
+            ("mcm", &["--webhooks=false"], false),
+            ("mcm", &[], true),
+        ] {
+            let options = ManagerOptions::new("/k", "http://c").with_flags(flags.iter().copied());
+            let options = ManagerOptions { command: command.to_owned(), ..options };
+            assert_eq!(options.needs_driver(), needs_driver, "{command} {flags:?}");
+        }
     }
 
     #[test]

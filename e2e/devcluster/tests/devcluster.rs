@@ -123,7 +123,10 @@ fn the_manager_can_be_killed_and_started_again(set: &TestDirectory) -> TestResul
         PROCESSES.into_iter().filter(|process| *process != "manager").map(|process| set.pid(process)).collect()
     };
     let (before, others_before) = (set.pid("manager")?, others(set)?);
+    let driver = children(before)?;
+    assert_eq!(living(&driver).len(), 1, "the manager has started a driver");
     signal("KILL", before)?;
+    eventually("the end of the driver", || Ok(living(&driver).is_empty()))?;
     eventually("a set without a manager is reported", || Ok(!set.call("up")?.0))?;
     set.succeed("manager")?;
     assert_ne!(set.pid("manager")?, before);
@@ -155,14 +158,16 @@ fn a_set_in_the_foreground_ends_on_interrupt_and_with_its_command() -> TestResul
     let set = TestDirectory::new()?;
     let mut command = set.run()?;
     let pids = wait_for_machines(&set)?;
+    let driver = children(set.pid("manager")?)?;
     signal("INT", command.id())?;
     let status = command.wait()?;
     assert!(status.success(), "{status}: {}", fs::read_to_string(set.file("said"))?);
     assert_eq!(living(&pids), Vec::<u32>::new());
     assert!(set.is_clean());
+    eventually("the end of the driver", || Ok(living(&driver).is_empty()))?;
 
     let mut command = set.run()?;
-    let pids = wait_for_machines(&set)?;
+    let pids = [wait_for_machines(&set)?, children(set.pid("manager")?)?].concat();
     command.kill()?;
     command.wait()?;
     eventually("the end of all processes", || Ok(living(&pids).is_empty()))?;
@@ -176,6 +181,12 @@ fn a_set_in_the_foreground_ends_on_interrupt_and_with_its_command() -> TestResul
 fn wait_for_machines(set: &TestDirectory) -> TestResult<Vec<u32>> {
     eventually("three machines", || Ok(fs::read_to_string(set.file("said"))?.contains("3 machines are Running")))?;
     set.pids()
+}
+
+/// The processes that a process has started.
+fn children(pid: u32) -> TestResult<Vec<u32>> {
+    let output = Command::new("ps").args(["-o", "pid=", "--ppid", &pid.to_string()]).output()?;
+    Ok(String::from_utf8(output.stdout)?.split_whitespace().map(str::parse).collect::<Result<_, _>>()?)
 }
 
 /// The processes that have not ended. Zombies count as ended.

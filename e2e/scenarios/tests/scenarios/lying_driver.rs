@@ -13,7 +13,7 @@ use futures::{FutureExt, future::BoxFuture};
 use kube::ResourceExt;
 use nodewright_api::RawJson;
 use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, OrphanRequest, Result};
-use nodewright_driver_server::{Provider, Socket, serve};
+use nodewright_driver_protocol::server::{Provider, Socket, serve};
 use nodewright_driver_simulated::{Options, PROVIDER_ID_PREFIX, SimulatedDriver};
 use nodewright_e2e_cloud::{CreateVm, VmState};
 use nodewright_e2e_devcluster::ManagerProcess;

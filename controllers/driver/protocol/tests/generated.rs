@@ -12,10 +12,9 @@ const FILE: &str = "nodewright.driver.v1.rs";
 /// The messages whose `Debug` is written by hand, in `src/secret.rs`.
 const UNPRINTED: [&str; 2] = ["nodewright.driver.v1.Secrets", "nodewright.driver.v1.UserData"];
 
-/// The folder of the crate with the messages.
+/// The folder of the crate.
 fn protocol() -> &'static Path {
-    let generate = Path::new(env!("CARGO_MANIFEST_DIR"));
-    generate.parent().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn generate() -> String {

@@ -1,9 +1,9 @@
-//! The binary `nodewright-driver-simulated`: the driver `simulated` in a process of its own.
+//! The binary `nodewright-driver-simulated`: serves the driver `simulated` to a manager.
 
 use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
-use nodewright_driver_server::{self as driver_server, Provider};
+use nodewright_driver_protocol::server::{self, Provider};
 use nodewright_driver_simulated::{Options, PROVIDER_ID_PREFIX, SimulatedDriver};
 use nodewright_runtime::leadership::Leadership;
 
@@ -12,7 +12,7 @@ use nodewright_runtime::leadership::Leadership;
 #[command(name = "nodewright-driver-simulated", version)]
 struct Arguments {
     #[command(flatten)]
-    server: driver_server::Arguments,
+    server: server::Arguments,
     /// URL of the simulated cloud.
     #[arg(long, default_value = "http://127.0.0.1:8080", env = "NODEWRIGHT_CLOUD_URL", value_name = "URL")]
     simulated_cloud_url: String,
@@ -31,13 +31,13 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Arguments { simulated_cloud_url: url, call_timeout, consistency, server } = Arguments::parse();
+    let Arguments { simulated_cloud_url: url, call_timeout, consistency, server: arguments } = Arguments::parse();
     // The manager sends nothing any more when its leadership has expired.
     let driver = SimulatedDriver::new(&Options { url, call_timeout, consistency }, &Leadership::unlimited());
     match driver {
         Ok(driver) => {
             let provider = Provider { id_prefix: PROVIDER_ID_PREFIX.to_owned(), initializes: false };
-            driver_server::run(server, Arc::new(driver), provider).await
+            server::run(arguments, Arc::new(driver), provider).await
         }
         Err(error) => {
             eprintln!("error: {error}");

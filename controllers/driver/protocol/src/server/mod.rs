@@ -4,13 +4,13 @@
 //! # use std::{process::ExitCode, sync::Arc};
 //! use clap::Parser;
 //! use nodewright_driver::Driver;
-//! use nodewright_driver_server::{Arguments, Provider};
+//! use nodewright_driver_protocol::server::{self, Arguments, Provider};
 //!
 //! # fn my_cloud() -> Arc<dyn Driver> { unimplemented!() }
 //! #[tokio::main]
 //! async fn main() -> ExitCode {
 //!     let provider = Provider { id_prefix: "mycloud:///".to_owned(), initializes: false };
-//!     nodewright_driver_server::run(Arguments::parse(), my_cloud(), provider).await
+//!     server::run(Arguments::parse(), my_cloud(), provider).await
 //! }
 //! ```
 //!
@@ -29,7 +29,6 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
 use nodewright_driver::Driver;
-use nodewright_driver_protocol::{MESSAGE_LIMIT, v1::driver_server::DriverServer};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +36,7 @@ use tonic::transport::Server;
 
 use self::service::Service;
 pub use self::socket::{BindError, Socket};
+use crate::{MESSAGE_LIMIT, v1::driver_server::DriverServer};
 
 /// How many calls may be under way on one connection. Those of machines that hang must leave room for the others.
 const CALLS: u32 = 4_096;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use futures::{StreamExt, stream, stream::BoxStream};
 use nodewright_api::RawJson;
 use nodewright_driver::{Driver, Instance, MachineRequest, Result as DriverResult};
-use nodewright_driver_protocol::{
+use tonic::{Response, Status};
+
+use super::Provider;
+use crate::{
     self as protocol, Info,
     v1::{
         CreateMachineRequest, DeleteMachineResponse, DeleteOrphanRequest, GetInfoRequest, GetInfoResponse,
@@ -13,9 +16,6 @@ use nodewright_driver_protocol::{
         ValidateClassResponse, driver_server,
     },
 };
-use tonic::{Response, Status};
-
-use super::Provider;
 
 pub(crate) struct Service {
     pub(crate) driver: Arc<dyn Driver>,
