@@ -15,7 +15,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-pub use self::{circles::circles, code::product_code, imports::imports, manifest::Manifest, table::table};
+pub use self::{
+    circles::circles,
+    code::product_code,
+    imports::imports,
+    manifest::{Manifest, linked},
+    table::table,
+};
 
 /// A module by the names on the way from the root of its crate; empty for the root.
 pub type Module = Vec<String>;
