@@ -20,6 +20,12 @@ pub(crate) async fn apply(cluster: &Cluster, folder: &str) -> TestResult {
     ready(cluster).await.map(drop)
 }
 
+/// Replaces all Pods, and waits until the new ones are ready and no older ones are left.
+pub(crate) async fn restart(cluster: &Cluster) -> TestResult {
+    cluster.kubectl(&format!("rollout restart deployment nodewright --namespace={NAMESPACE}")).await?;
+    ready(cluster).await.map(drop)
+}
+
 /// Waits until the Deployment is complete, and returns its Pods.
 pub(crate) async fn ready(cluster: &Cluster) -> TestResult<Vec<Pod>> {
     cluster

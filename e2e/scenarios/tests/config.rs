@@ -142,7 +142,8 @@ async fn the_overlay_for_kind_renders() -> TestResult {
     let output = Command::new(&kubectl).arg("kustomize").arg(config("kind")).output()?;
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && error.is_empty(), "{error}");
-    for expected in ["- --cloud-provider=local\n", "pod-security.kubernetes.io/enforce: privileged\n", "type: Socket\n"]
+    for expected in
+        ["image: nodewright-driver-local:0.1.0\n", "pod-security.kubernetes.io/enforce: privileged\n", "type: Socket\n"]
     {
         assert_eq!(text.matches(expected).count(), 1, "{expected}");
     }
