@@ -63,7 +63,7 @@ up: build control-plane $(if $(filter mcm,$(CONTROLLERS)),mcm) ## The same in th
 
 .PHONY: down
 down: ## End what run or up started (1 s)
-	@[ -x $(devcluster) ] || cargo build --locked --quiet --package nodewright-e2e-devcluster
+	@[ -x $(devcluster) ] || cargo build --locked --quiet --package nodewright-e2e-lab
 	@$(devcluster) down
 
 .PHONY: manager
@@ -100,7 +100,7 @@ bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by own
 bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
 #  machine-controller-manager in the same run (5 minutes); it may send PEER_QPS=1000 requests per second, by default 20.
-	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-cloud \
+	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
 		--package nodewright-e2e-bench
 	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
 
@@ -154,12 +154,12 @@ hostile: build-bench control-plane ## Attack devclusters by clocks, neighbours, 
 
 .PHONY: build
 build: ## Compile the manager, its driver, the fake cloud and the devcluster (4 minutes at first, then seconds)
-	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-cloud --package nodewright-e2e-devcluster \
-		--package nodewright-e2e-node $(if $(filter aws,$(PROVIDER)),--package nodewright-e2e-ec2 --package nodewright-driver-aws)
+	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
+		$(if $(filter aws,$(PROVIDER)),--package nodewright-driver-aws)
 
 .PHONY: build-bench
 build-bench:
-	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-cloud --package nodewright-e2e-bench
+	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab --package nodewright-e2e-bench
 
 .PHONY: test
 test: ## Check everything: format, lints, unit and end-to-end tests (42 minutes at first, then 32)
@@ -194,7 +194,7 @@ test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs ro
 .PHONY: test-aws
 test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract suite, and a fleet on a control plane (6 minutes; installs moto at first)
 #  NODEWRIGHT_E2E_SEED=7 repeats the moments at which the processes of the fleet are killed, and what is lost.
-	cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-ec2 --package nodewright-driver-aws
+	cargo build --locked --package nodewright --package nodewright-e2e-lab --package nodewright-driver-aws
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) cargo test --locked --package nodewright-driver-aws
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) NODEWRIGHT_E2E_PATIENCE=300 \
 		cargo test --locked --package nodewright-e2e-scenarios --test aws -- --include-ignored --nocapture

@@ -19,8 +19,10 @@ mod program;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use nodewright_e2e_control_plane::testing::{Failure, TestResult};
-use nodewright_e2e_process::command::init_logging;
+use nodewright_e2e_lab::{
+    control_plane::testing::{Failure, TestResult},
+    process::command::init_logging,
+};
 
 use crate::{cluster::Cluster, program::Program};
 

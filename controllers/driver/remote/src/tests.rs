@@ -1,4 +1,4 @@
-//! The driver against servers that are away, hang, lie, or talk nonsense. The contract suite over the wire is in `e2e/cloud`.
+//! The driver against servers that are away, hang, lie, or talk nonsense. The contract suite over the wire is in `e2e/lab`.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 

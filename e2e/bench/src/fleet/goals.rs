@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodewright_e2e_devcluster::table::Table;
+use nodewright_e2e_lab::devcluster::table::Table;
 
 use super::scale_run::{ScaleRun, mebibytes};
 

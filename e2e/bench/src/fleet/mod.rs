@@ -27,8 +27,10 @@ use self::{
     peer::Peer,
     scale_run::ScaleRun,
 };
-use nodewright_e2e_devcluster::{DevclusterOptions, ManagerProcess, McmProcesses};
-use nodewright_e2e_process::command::Shutdown;
+use nodewright_e2e_lab::{
+    devcluster::{DevclusterOptions, ManagerProcess, McmProcesses},
+    process::command::Shutdown,
+};
 
 use crate::{
     error::BenchError,

@@ -8,7 +8,7 @@
 //! machine-controller-manager limits its requests to 20 a second by default, which alone determines how long a fleet takes. The
 //! default of the comparison is therefore a limit that it does not reach.
 
-use nodewright_e2e_devcluster::table::Table;
+use nodewright_e2e_lab::devcluster::table::Table;
 
 use super::{
     Fleet,

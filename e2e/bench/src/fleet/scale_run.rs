@@ -10,9 +10,11 @@ use std::{
 use kube::Api;
 use nodewright_api::MachineDeployment;
 
-use nodewright_e2e_control_plane::{ControlPlaneError, audit::Entry};
-use nodewright_e2e_devcluster::{DevclusterError, NAMESPACE};
-use nodewright_e2e_process::ProcessError;
+use nodewright_e2e_lab::{
+    control_plane::{ControlPlaneError, audit::Entry},
+    devcluster::{DevclusterError, NAMESPACE},
+    process::ProcessError,
+};
 
 use super::inventory::unfinished;
 use crate::{

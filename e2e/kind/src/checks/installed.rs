@@ -1,7 +1,7 @@
 //! Checks of the installation itself.
 
 use kube::ResourceExt;
-use nodewright_e2e_control_plane::testing::{Failure, TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{Failure, TestResult, ensure};
 use serde_json::{Value, json};
 
 use crate::{

@@ -6,7 +6,7 @@ mod machines;
 
 use std::{pin::Pin, time::Instant};
 
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 use crate::{
     cluster::{Cluster, NAMESPACE},
@@ -40,7 +40,7 @@ const CHECKS: [Check; 16] = checks! {
 
 /// Installs `config/cluster` and `config/kind`.
 pub(crate) async fn install(cluster: &Cluster) -> TestResult {
-    let folder = nodewright_e2e_process::repository().join("config/cluster");
+    let folder = nodewright_e2e_lab::process::repository().join("config/cluster");
     cluster.kubectl(&format!("apply --server-side --validate=strict -k {}", folder.display())).await?;
     report("config/kind is installed", installation::apply(cluster, "kind")).await
 }
@@ -56,7 +56,7 @@ pub(crate) async fn run(cluster: &Cluster, only: &str) -> TestResult {
 /// Uninstalls everything as docs/tasks/uninstall.md says, and checks that nothing is left.
 pub(crate) async fn uninstall(cluster: &Cluster) -> TestResult {
     report("nothing is left of Nodewright", async {
-        let config = nodewright_e2e_process::repository().join("config");
+        let config = nodewright_e2e_lab::process::repository().join("config");
         let objects = "machinedeployments,machinesets,machines,machineclasses";
         cluster.kubectl(&format!("delete --namespace={NAMESPACE} --timeout=3m {objects} --all")).await?;
         cluster

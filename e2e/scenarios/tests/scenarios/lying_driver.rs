@@ -16,7 +16,7 @@ use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, Orpha
 use nodewright_driver_protocol::server::{Provider, Socket, serve};
 use nodewright_driver_simulated::{Options, PROVIDER_ID_PREFIX, SimulatedDriver};
 use nodewright_e2e_cloud::{CreateVm, VmState};
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, waits::is_running};
 use nodewright_runtime::leadership::Leadership;
 use parking_lot::Mutex;

@@ -8,7 +8,7 @@ use std::{
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
 use nodewright_driver_protocol::server::{self, Provider, Socket};
 use nodewright_driver_remote::{Remote, RemoteDriver, Source};
-use nodewright_e2e_ec2::{
+use nodewright_e2e_lab::ec2::{
     self as ec2, Ec2, Moto, REJECTED_KEY,
     account::{ACCESS_KEY, REGION, SECRET_KEY},
 };

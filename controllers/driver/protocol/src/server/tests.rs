@@ -1,4 +1,4 @@
-//! The socket, and what the server does with callers. The contract suite over the wire is in `e2e/cloud`.
+//! The socket, and what the server does with callers. The contract suite over the wire is in `e2e/lab`.
 
 use std::{
     fs,
