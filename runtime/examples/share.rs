@@ -1,19 +1,17 @@
 //! Copies the ConfigMap `shared` of namespace `default` into every namespace that has the label `share=true`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use kube::{Resource, ResourceExt};
-use nodewright_observability::telemetry::{Telemetry, TelemetryConfig};
+use kube::ResourceExt;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    manager::{Manager, Options},
+    manager::Manager,
     object::{Cluster, ObjectRef, child_of},
     plan::{Context, Plan, Step},
-    request::default_client,
 };
 
 /// The only cluster.
@@ -23,15 +21,14 @@ const SOURCE: (&str, &str) = ("default", "shared");
 /// The controller. It plans for one namespace at a time.
 pub struct Share;
 
+/// The fields of a copy that the controller owns.
 #[derive(Clone, PartialEq, serde::Serialize)]
-struct Content {
-    data: BTreeMap<String, String>,
-}
+struct Content(ConfigMap);
 
 impl ApplyConfiguration for Content {
     type Of = ConfigMap;
     fn extract(live: &ConfigMap) -> Self {
-        Self { data: live.data.clone().unwrap_or_default() }
+        Self(ConfigMap { data: live.data.clone(), ..ConfigMap::default() })
     }
 }
 
@@ -60,13 +57,13 @@ impl Controller for Share {
     fn plan(_: &Context<'_, Never>, (space, source, copy): &Self::Snapshot) -> Plan<Never> {
         let (space, name, mut plan) = (space.as_ref(), space.name_any(), Plan::idle());
         let is_wanted = space.labels().get("share").is_some_and(|share| share == "true");
-        let is_shared = is_wanted && space.meta().deletion_timestamp.is_none() && name != SOURCE.0;
+        let is_shared = is_wanted && space.metadata.deletion_timestamp.is_none() && name != SOURCE.0;
         let is_ours =
-            |map: &&ConfigMap| map.owner_references().iter().any(|owner| Some(&owner.uid) == space.meta().uid.as_ref());
-        let fresh = |data| ConfigMap { metadata: child_of(space, &name, SOURCE.1), data, ..ConfigMap::default() };
+            |map: &&ConfigMap| map.owner_references().iter().any(|owner| Some(&owner.uid) == space.uid().as_ref());
+        let fresh = |Content(map)| ConfigMap { metadata: child_of(space, &name, SOURCE.1), ..map };
         match (source.as_deref().filter(|_| is_shared).map(Content::extract), copy.as_deref().filter(is_ours)) {
             (Some(_), None) if copy.is_some() => plan.wait("NameTaken", "somebody else has a ConfigMap of that name"),
-            (Some(new), None) => plan.then("the copy is missing", Step::create(HOME, &fresh(Some(new.data)))),
+            (Some(new), None) => plan.then("the copy is missing", Step::create(HOME, &fresh(new))),
             (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(HOME, ours, &content)),
             (None, ours) => plan.then("it is not to be shared", ours.map(|ours| Step::delete(HOME, ours))),
         };
@@ -76,8 +73,8 @@ impl Controller for Share {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let _telemetry = Telemetry::start(&TelemetryConfig::default())?;
-    let mut manager = Manager::new(Options::new("share", "1", HOME, default_client().await?));
+    tracing_subscriber::fmt::init();
+    let mut manager = Manager::connect("share", "1", HOME).await?;
     manager.add(Share);
     let stop = tokio_util::sync::CancellationToken::new();
     let asked = stop.clone();

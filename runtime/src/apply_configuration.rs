@@ -13,24 +13,8 @@ use crate::{
     without_managed_fields,
 };
 
-/// The endpoint through which a set of fields is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Subresource {
-    /// The object itself: metadata and spec.
-    Main,
-    /// Its `/status` subresource.
-    Status,
-}
-
-impl Subresource {
-    /// The suffix of the URL path.
-    pub fn suffix(self) -> &'static str {
-        match self {
-            Self::Main => "",
-            Self::Status => "/status",
-        }
-    }
-}
+/// The name of the subresource through which a status is written.
+pub const STATUS: &str = "status";
 
 /// The fields of a kind that one controller writes. Every apply sends all of them.
 ///
@@ -46,13 +30,13 @@ impl Subresource {
 pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'static {
     /// The kind that the fields belong to.
     type Of: Kind;
-    /// The endpoint through which they are written.
-    const SUBRESOURCE: Subresource = Subresource::Main;
+    /// The subresource through which they are written, such as [`STATUS`]; empty for the object itself.
+    const SUBRESOURCE: &'static str = "";
     /// The fields of a live object.
     fn extract(live: &Self::Of) -> Self;
     /// As [`Self::extract`], as far as `self` writes them: for a controller that owns single keys of a map, such as labels.
     #[must_use]
-    fn seen_like(&self, live: &Self::Of) -> Self {
+    fn extract_like(&self, live: &Self::Of) -> Self {
         Self::extract(live)
     }
 }
@@ -70,7 +54,7 @@ pub(crate) fn read_back<O: ApplyConfiguration>(wanted: &O) -> ReadBack {
     let wanted = wanted.clone();
     Arc::new(move |answer| {
         let live: O::Of = without_managed_fields::from_slice(answer)?;
-        let seen = wanted.seen_like(&live);
+        let seen = wanted.extract_like(&live);
         let differs = (seen != wanted).then(|| serde_json::to_value(seen)).transpose()?;
         let finalizers = live.meta().finalizers.as_deref().unwrap_or_default();
         let version = standing(live.meta().resource_version.as_deref(), is_deleting(&live), finalizers);
@@ -100,7 +84,7 @@ pub(crate) fn correction(seen: &Value, wanted: &Value) -> Option<Value> {
 
 /// The owned fragment with the identity of its target. The UID keeps an apply from creating an object and from a namesake. A
 /// status apply carries the version as well, because the API server accepts a `/status` apply with a wrong UID.
-pub(crate) fn apply_body(target: &Target, part: Subresource, fragment: &Value) -> Value {
+pub(crate) fn apply_body(target: &Target, subresource: &str, fragment: &Value) -> Value {
     let mut body = fragment.clone();
     body["apiVersion"] = target.resource().api_version().into();
     body["kind"] = target.resource().kind.as_ref().into();
@@ -110,7 +94,7 @@ pub(crate) fn apply_body(target: &Target, part: Subresource, fragment: &Value) -
         metadata["namespace"] = target.key().namespace.as_ref().into();
     }
     metadata["uid"] = target.uid().into();
-    if part == Subresource::Status || target.version().is_some() {
+    if subresource == STATUS || target.version().is_some() {
         metadata["resourceVersion"] = target.seen().to_string().into();
     }
     body

@@ -52,7 +52,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Self::Snapshot>;
     /// Whether to plan an object although an earlier write to this cluster is unanswered or not yet in the cache: its plans do
     /// not depend on their writes there, and must not wait for an unreachable cluster.
-    fn goes_on_without(&self, _object: &Self::Primary, _cluster: Cluster, _now: Timestamp) -> bool {
+    fn tolerates_unavailable(&self, _object: &Self::Primary, _cluster: Cluster, _now: Timestamp) -> bool {
         false
     }
     /// Whether to plan an object although caches of this cluster have not been listed yet: its snapshot asks
@@ -173,11 +173,11 @@ impl<K: Kind> Watched<'_, K> {
     }
 
     /// Maps a change to the keys of the controller's objects to wake.
-    pub fn wakes(self, whom: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static) {
+    pub fn wakes(self, keys: impl Fn(&Change<K>, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static) {
         let queue = self.queue.clone();
         self.source.listeners.push(Box::new(move |notice, stores, priority| {
             if let Notice::Change(change) = notice {
-                whom(change, stores, &mut |key| queue.add(key, priority));
+                keys(change, stores, &mut |key| queue.add(key, priority));
             }
         }));
     }
@@ -185,12 +185,12 @@ impl<K: Kind> Watched<'_, K> {
     /// Maps an unreadable object to the keys to wake: when it becomes unreadable, becomes readable again, or is gone.
     pub fn wakes_unreadable(
         self,
-        whom: impl Fn(&Unreadable, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static,
+        keys: impl Fn(&Unreadable, &Stores, &mut dyn FnMut(ObjectRef)) + Send + Sync + 'static,
     ) -> Self {
         let queue = self.queue.clone();
         self.source.listeners.push(Box::new(move |notice, stores, priority| {
             if let Notice::Unreadable(object) = notice {
-                whom(object, stores, &mut |key| queue.add(key, priority));
+                keys(object, stores, &mut |key| queue.add(key, priority));
             }
         }));
         self
@@ -247,7 +247,7 @@ impl<K: Kind> AnySource for Source<K> {
             selector: fields.into(),
             deliver,
             watching: watching.clone(),
-            patience: Duration::ZERO,
+            delay: Duration::ZERO,
             permits: None,
             projection,
         };
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "configmaps of the home cluster are watched in namespace \"a\" and in all namespaces")]
-    fn two_namespaces_of_one_kind_are_a_mistake_that_shows_at_once() {
+    fn two_namespaces_of_one_kind_fail_at_once() {
         watches(|on| {
             on.primary::<ConfigMap>(HOME, "a");
             on.kind::<ConfigMap>(HOME, "");
@@ -305,18 +305,18 @@ mod tests {
             let map = object("a").label("x", label).with("/metadata/generation", generation);
             Some(Arc::new(map.build()))
         };
-        let tell = |old, new| {
+        let notify = |old, new| {
             (source.listeners[0])(&Notice::Change(&Change { old, new }), &Stores::default(), Priority::Live);
         };
-        tell(None, map(1, "1"));
+        notify(None, map(1, "1"));
         for _ in 0..5 {
             queue.next().await;
             queue.done(&key, ReconcileResult::FAILED);
         }
-        tell(map(1, "1"), map(1, "2"));
+        notify(map(1, "1"), map(1, "2"));
         assert_eq!(queue.failures(&key), 5);
         assert!(tokio::time::timeout(Duration::from_secs(1), queue.next()).await.is_err(), "it backs off");
-        tell(map(1, "2"), map(2, "2"));
+        notify(map(1, "2"), map(2, "2"));
         assert_eq!(queue.failures(&key), 0);
         assert!(tokio::time::timeout(Duration::from_millis(1), queue.next()).await.is_ok());
     }

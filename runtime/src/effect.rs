@@ -25,7 +25,7 @@ pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     fn groups(&self) -> Vec<Group> {
         vec![]
     }
-    /// Whether the outcome says that there are too many calls. Then those groups of the call pause that [`Group::pauses`] names.
+    /// Whether the call was throttled. Then the groups of the call with [`Group::pauses`] pause.
     fn is_throttled(_outcome: &Self::Outcome) -> bool {
         false
     }
@@ -160,7 +160,7 @@ impl<E: Effect> Outcomes<E> {
         true
     }
 
-    /// Records that a queued call starts now. Returns whether it was queued for so long that somebody may have been told.
+    /// Records that a queued call starts now. Returns whether it was queued for so long that a status may show it.
     pub fn started(&mut self, effect: &E, now: Timestamp) -> bool {
         let Some(known) = self.known.get_mut(effect).filter(|known| known.running) else { return false };
         let waited = now.duration_since(known.begun);

@@ -27,7 +27,7 @@ pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::
 ///
 /// # Guarantees
 /// * Effects with the same serialization key never overlap. A hung call delays only the calls with its own key.
-/// * Each group has its limit, and owners take turns, see [`GroupSemaphore`]. A call that waits holds up no other one, except
+/// * Each group has its limit, and owners take turns, see [`GroupSemaphore`]. A call that waits delays no other one, except
 ///   those with its serialization key.
 /// * A call starts only while this process leads, and is dropped when leadership ends, also in a process that was suspended.
 /// * A call is dropped at its deadline. Its outcome is then [`Effect::timeout_outcome`], as it is after a panic.

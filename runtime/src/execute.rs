@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    apply_configuration::{Applied, Subresource, apply_body, correction},
+    apply_configuration::{Applied, STATUS, apply_body, correction},
     cache::Until,
     fair::Flow,
     object::{Cluster, ObjectRef, ResourceType, Target, parse_version, standing},
@@ -47,7 +47,7 @@ pub(crate) struct UnknownOutcome {
 }
 
 impl UnknownOutcome {
-    /// What to say if it cannot be read.
+    /// The failure to report if it cannot be read.
     pub(crate) fn failure(&self, error: RequestError) -> Failure {
         failure(StepVerb::Read, &self.resource, &self.key, error)
     }
@@ -145,7 +145,9 @@ impl Executor {
     ) -> Execution {
         let mut execution = Execution::default();
         for stage in stages {
-            self.run_stage(stage, attempt, sending, &call, is_outdated, &mut execution).await;
+            let first = first_step(attempt, stage.len());
+            let steps = stage[first..].iter().chain(&stage[..first]);
+            self.run_stage(steps, sending, &call, is_outdated, &mut execution).await;
             if execution.failure.is_some() || execution.is_cut_short {
                 break;
             }
@@ -153,17 +155,14 @@ impl Executor {
         execution
     }
 
-    async fn run_stage<E: Clone>(
+    async fn run_stage<'a, E: Clone + 'a>(
         &self,
-        stage: &[Planned<E>],
-        attempt: u32,
+        mut steps: impl Iterator<Item = &'a Planned<E>>,
         sending: &RequestContext,
         call: &impl Fn(&E),
         is_outdated: &(dyn Fn() -> bool + Send + Sync),
         execution: &mut Execution,
     ) {
-        let first = first_step(attempt, stage.len());
-        let mut steps = stage[first..].iter().chain(&stage[..first]);
         let (mut batch, mut failures) = (1, 0);
         loop {
             let now: Vec<_> = steps.by_ref().take(batch).collect();
@@ -194,7 +193,7 @@ impl Executor {
         match step {
             Step::Apply(apply) => self.apply(apply, sending).await,
             Step::Create { key, resource, body } => self.create(key, resource, body, sending).await,
-            Step::Edit { at, part, patch } => self.edit(at, *part, patch, sending).await,
+            Step::Edit { at, subresource, patch } => self.edit(at, subresource, patch, sending).await,
             Step::Confirm(at) => self.confirm(at, false, sending).await,
             Step::ConfirmUnchanged(at) => self.confirm(at, true, sending).await,
             Step::Delete(target) => self.delete(target, None, sending).await,
@@ -216,9 +215,9 @@ impl Executor {
     }
 
     async fn apply(&self, apply: &Apply, sending: &RequestContext) -> StepOutcome {
-        let Apply { at, part, fragment, read_back } = apply;
-        let path = at.resource().object(at.key()) + part.suffix();
-        let body = apply_body(at, *part, fragment);
+        let Apply { at, subresource, fragment, read_back } = apply;
+        let path = path(at, subresource);
+        let body = apply_body(at, subresource, fragment);
         let url = format!("{path}?fieldManager={}&force=true", self.manager);
         let call = sending.write(Method::PATCH, url, APPLY, &body);
         let answer = match self.send(at.key().cluster, call).await {
@@ -277,12 +276,12 @@ impl Executor {
         }
     }
 
-    async fn edit(&self, at: &Target, part: Subresource, patch: &Patch, sending: &RequestContext) -> StepOutcome {
+    async fn edit(&self, at: &Target, subresource: &str, patch: &Patch, sending: &RequestContext) -> StepOutcome {
         let same = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: at.uid().into() };
         let mut operations = vec![PatchOperation::Test(same)];
         operations.extend(patch.0.iter().cloned());
         let Ok(body) = serde_json::to_value(operations) else { return StepOutcome::Done(None) };
-        let url = format!("{}{}?fieldManager={}", at.resource().object(at.key()), part.suffix(), self.manager);
+        let url = format!("{}?fieldManager={}", path(at, subresource), self.manager);
         let call = sending.write(Method::PATCH, url, JSON_PATCH, &body);
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
@@ -369,7 +368,7 @@ impl Execution {
             StepOutcome::Done(barrier) => {
                 self.barriers.extend(barrier);
                 match step {
-                    Step::Apply(apply) if apply.part == Subresource::Status => self.status_written = true,
+                    Step::Apply(apply) if apply.subresource == STATUS => self.status_written = true,
                     Step::Evict(target) => self.evicted.push(target.uid().into()),
                     _ => {}
                 }
@@ -393,6 +392,11 @@ impl Execution {
 
 pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
     HeaderValue::try_from(format!("{product} ({name})")).unwrap_or_else(|_| HeaderValue::from_static("controller"))
+}
+
+fn path(at: &Target, subresource: &str) -> String {
+    let object = at.resource().object(at.key());
+    if subresource.is_empty() { object } else { object + "/" + subresource }
 }
 
 fn done(at: &Target, answer: &Response<Bytes>) -> StepOutcome {

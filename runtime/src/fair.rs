@@ -70,7 +70,7 @@ pub(crate) struct Rate {
 /// Limits concurrency and rate.
 ///
 /// # Guarantees
-/// Dropping a [`Permit`] frees its place at once. A waiter that gives up takes no place.
+/// Dropping a [`Permit`] frees its place at once. A cancelled waiter takes no place.
 ///
 /// # Caveats
 /// A request holds a permit while it waits for the rate, so the rate slows all flows alike.
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_gives_up_takes_no_place() {
+    async fn a_cancelled_waiter_takes_no_place() {
         let semaphore = FairSemaphore::new(1, None);
         let flow = Flow::default();
         let inside = semaphore.enter(&flow).await;

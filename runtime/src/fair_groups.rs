@@ -28,7 +28,7 @@ const AFTER_PAUSE: usize = 4;
 /// * Calls of one flow with the same groups start in their order. Of several flows that want the same place, the one whose last
 ///   turn was longest ago gets it.
 /// * A group whose calls are throttled pauses alone, for a growing and bounded time.
-/// * Dropping a [`GroupPermit`] frees its places at once. A waiter that gives up takes none.
+/// * Dropping a [`GroupPermit`] frees its places at once. A cancelled waiter takes none.
 ///
 /// # Caveats
 /// * If two groups of a call are full and neither contains the other, the call starts when both have a place at one moment.
@@ -83,7 +83,7 @@ pub(crate) struct GroupPermit {
 }
 
 impl GroupPermit {
-    /// Records the answer to the call. A call without an answer says nothing about its groups.
+    /// Records the answer to the call. A call without an answer does not change them.
     pub(crate) fn answered(&self, answer: Answer) {
         let mut pauses = vec![];
         {
@@ -136,7 +136,7 @@ impl GroupSemaphore {
     fn admit<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State>) {
         while let Some((call, groups)) = state.next(Instant::now()) {
             drop(state);
-            // If the waiter has just given up, the permit comes back, and its drop frees the places.
+            // If the waiter was just cancelled, the permit comes back, and its drop frees the places.
             drop(call.send(self.permit(groups)));
             state = self.0.lock();
         }
@@ -230,7 +230,7 @@ fn has_room(places: &HashMap<Arc<str>, Places>, groups: &[Group], now: Instant) 
 }
 
 impl Lane {
-    /// Whether a call waits. Waiters that have given up are dropped when they come first, not looked for among thousands.
+    /// Whether a call waits. Cancelled waiters are dropped when they come first, not looked for among thousands.
     fn has_call(&mut self) -> bool {
         while self.calls.front().is_some_and(oneshot::Sender::is_closed) {
             self.calls.pop_front();
@@ -405,7 +405,7 @@ mod tests {
         let mut fourth = Box::pin(enter());
         assert!(fourth.as_mut().now_or_never().is_none(), "one at a time");
         drop(third);
-        // It has been given its place, and gives up all the same.
+        // It has its place, and is cancelled all the same.
         drop(fourth);
         assert!(enter().now_or_never().flatten().is_some());
         assert!(semaphore.0.lock().places.is_empty());
@@ -433,7 +433,7 @@ mod tests {
         settle().await;
         assert_eq!(calls.news(), ["w1", "w2", "w3", "w4"], "both were sent before the pause, which does not grow");
         calls.finish("w1", None).await;
-        assert_eq!(calls.news(), ["w5"], "a call without an answer says nothing: four at once");
+        assert_eq!(calls.news(), ["w5"], "a call without an answer changes nothing: four at once");
         calls.finish("w2", Some(Answer::Other)).await;
         assert_eq!(calls.news(), ["w6"]);
         for name in ["v1", "v2", "v3", "v4", "v5"] {

@@ -20,12 +20,12 @@ use crate::{
     events::{Event, Recorder},
     execute::{Executor, agent},
     fair::{FairSemaphore, Rate},
-    leadership::{CheckedClock, Clock, Election, Leadership, NOTICEABLE_SKEW, boot_clock},
+    leadership::{Clock, Election, Leadership, NOTICEABLE_SKEW, boot_clock, checked_clock},
     object::Cluster,
     queue::Queue,
     readiness::Readiness,
     reconcile::{Reconciler, Shared},
-    request::Connection,
+    request::{Connection, client},
     scoped_watch::ScopedWatches,
     watch::{DecodeFailures, Watching},
 };
@@ -61,7 +61,7 @@ pub struct Options {
     /// The leadership of this process, which [`Manager::run`] begins. Make the clients with it, by [`crate::request::client`].
     pub leadership: Leadership,
     /// The wall clock and the monotonic clock of leadership and plans. The manager compares it with those of the API servers.
-    pub clock: Arc<CheckedClock>,
+    pub clock: Arc<dyn Clock>,
     /// The object that an event names when this clock differs from that of an API server, such as the Lease of this process.
     pub clock_events_on: Option<ObjectReference>,
     /// Seeds all jitter, that of elections included.
@@ -89,7 +89,7 @@ impl Options {
             burst: 30,
             effects_at_once: 200,
             leadership: Leadership::default(),
-            clock: CheckedClock::new(boot_clock()),
+            clock: checked_clock(boot_clock()),
             clock_events_on: None,
             seed: fastrand::u64(..),
             recorder: Recorder::discarding(),
@@ -103,7 +103,7 @@ impl Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Ended {
     /// Another process may be the leader now. This process must not write any more and must end.
-    #[error("lost a lease: another process may lead now. Start this one again, and it waits for its turn")]
+    #[error("lost a lease: another process may lead now; restart this one to wait for leader election")]
     LostLease,
 }
 
@@ -131,6 +131,14 @@ pub struct Manager {
 }
 
 impl Manager {
+    /// A manager without controllers for the cluster of `KUBECONFIG`, `~/.kube/config` or the pod; see [`Options::new`].
+    pub async fn connect(name: &str, version: &str, home: Cluster) -> Result<Self, kube::Error> {
+        let config = kube::Config::infer().await.map_err(kube::Error::InferConfig)?;
+        let leadership = Leadership::default();
+        let client = client(config, &leadership)?;
+        Ok(Self::new(Options { leadership, ..Options::new(name, version, home, client) }))
+    }
+
     /// A manager without controllers.
     pub fn new(options: Options) -> Self {
         let rate = Rate { per_second: options.qps, burst: options.burst };
@@ -294,7 +302,7 @@ impl Process {
         if let Ok(elected) = at_once {
             return Some((elected, gained));
         }
-        tracing::info!("the leases are not to be had at once; standing by with warm caches");
+        tracing::info!("waiting for leader election; the caches are kept up to date");
         tokio::select! {
             biased;
             () = stop.cancelled() => None,
@@ -307,7 +315,7 @@ impl Process {
         self.tasks.close();
         if timeout(STOP_WITHIN, self.tasks.wait()).await.is_err() {
             let tasks = self.tasks.len();
-            tracing::warn!(tasks, "stopped with work under way; it is taken up again by whoever leads next");
+            tracing::warn!(tasks, "shutting down with reconciles in progress; the next leader resumes");
         }
         join_all(self.elections.iter().map(Election::release)).await;
     }
@@ -346,7 +354,7 @@ async fn list_since(stores: &Stores, gained: Instant) {
         if logged.elapsed() > Duration::from_secs(10) {
             let names: Vec<String> =
                 missing.iter().map(|store| format!("{} ({})", store.resource(), store.cluster())).collect();
-            tracing::warn!(waiting_for = ?names, "the caches are not complete yet; are the CRDs installed and may this process list them?");
+            tracing::warn!(waiting_for = ?names, "waiting for caches to sync; are the CRDs installed, and may this process list them?");
             logged = Instant::now();
         }
         let mut lists: FuturesUnordered<_> = missing.iter().map(|store| store.next_list()).collect();
@@ -377,10 +385,10 @@ async fn report_contact(stores: Stores, end: CancellationToken) {
             }
             match (lost.insert(cluster, is_lost), is_lost) {
                 (Some(false), true) => {
-                    tracing::warn!(%cluster, "the API server is out of reach: what it last reported is not judged");
+                    tracing::warn!(%cluster, "the API server is out of reach; its last reports are not evaluated");
                 }
                 (Some(true), false) => {
-                    tracing::info!(%cluster, "the API server is back: reports from before count only for the good at first");
+                    tracing::info!(%cluster, "the API server is reachable again; unhealthy reports from before are ignored at first");
                 }
                 _ => {}
             }
@@ -390,7 +398,7 @@ async fn report_contact(stores: Stores, end: CancellationToken) {
 
 /// Where it shows that the clock of this computer differs from that of an API server.
 struct ClockReport {
-    clock: Arc<CheckedClock>,
+    clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     recorder: Recorder,
     events_on: Option<ObjectReference>,
@@ -426,20 +434,20 @@ impl ClockReport {
 
 /// Event reason: the clocks of this computer and of an API server differ.
 const CLOCK_SKEW: &str = "ClockSkew";
-/// How often that is said again.
-const SAID_AGAIN: Duration = Duration::from_mins(10);
+/// How often it is reported again.
+const REPORT_INTERVAL: Duration = Duration::from_mins(10);
 
 async fn report_clock(report: ClockReport, end: CancellationToken) {
-    let mut said: BTreeMap<Cluster, Instant> = BTreeMap::new();
+    let mut reported: BTreeMap<Cluster, Instant> = BTreeMap::new();
     while timeout(Duration::from_secs(5), end.cancelled()).await.is_err() {
         for (cluster, skew) in report.clock.skews() {
             report.metrics.clock_skew(cluster, skew.as_secs_f64());
             if skew.abs() <= NOTICEABLE_SKEW {
-                if said.remove(&cluster).is_some() {
-                    tracing::info!(%cluster, "the clock of this computer is that of the API server again");
+                if reported.remove(&cluster).is_some() {
+                    tracing::info!(%cluster, "the clocks of this computer and of the API server agree again");
                 }
-            } else if said.get(&cluster).is_none_or(|said| said.elapsed() >= SAID_AGAIN) {
-                said.insert(cluster, Instant::now());
+            } else if reported.get(&cluster).is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                reported.insert(cluster, Instant::now());
                 report.warn(cluster, skew);
             }
         }
@@ -454,7 +462,7 @@ async fn refresh_stale(stores: &Stores) {
             let is_long = |since: Instant| since.elapsed() > STALE_AFTER;
             if store.oldest_wait().is_some_and(is_long) && store.listed().is_some_and(is_long) {
                 tracing::warn!(resource = %store.resource(), cluster = %store.cluster(),
-                    "a write has not come back through the watch for 30 s; listing again");
+                    "the cache has not shown a write for 30 s, relisting");
                 store.relist();
             }
         }

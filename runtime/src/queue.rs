@@ -387,11 +387,7 @@ mod tests {
         assert_eq!(pause_after(12, Some(seconds(90)), None).await, whole, "a later deadline changes nothing");
         let soon = pause_after(12, Some(seconds(1)), None).await;
         assert!((seconds(12)..=seconds(18)).contains(&soon), "{soon:?}");
-        assert_eq!(
-            pause_after(12, Some(seconds(20)), Some(seconds(30))).await,
-            seconds(30),
-            "the server's wish counts"
-        );
+        assert_eq!(pause_after(12, Some(seconds(20)), Some(seconds(30))).await, seconds(30), "Retry-After counts");
     }
 
     #[tokio::test(start_paused = true)]
@@ -476,7 +472,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_parked_key_waits_for_whoever_adds_it() {
+    async fn a_parked_key_waits_until_it_is_added() {
         let queue = queue();
         queue.add(key("a"), Priority::Live);
         queue.next().await;

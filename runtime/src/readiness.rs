@@ -14,7 +14,7 @@ use crate::{
 };
 
 const PERIOD: Duration = Duration::from_secs(5);
-const PATIENCE: Duration = Duration::from_secs(3);
+const PROBE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Whether the caches of the home cluster are filled and its API server is healthy. Other clusters do not count.
 ///
@@ -34,7 +34,7 @@ impl Readiness {
     /// The error is the reason for people.
     pub(crate) fn check(&self) -> Result<(), String> {
         if let Some(why) = &*self.away.lock() {
-            return Err(format!("the API server of the {} cluster is not well: {why}", self.home));
+            return Err(format!("the API server of the {} cluster is unhealthy: {why}", self.home));
         }
         let lasting = self.stores.lasting();
         let empty = lasting.iter().filter(|store| store.cluster() == self.home && !store.is_synced());
@@ -49,8 +49,10 @@ impl Readiness {
                 let why = probe(&server).await;
                 let before = std::mem::replace(&mut *self.away.lock(), why.clone());
                 match (before, why) {
-                    (None, Some(why)) => tracing::warn!(why, "the API server of the {} cluster is not well", self.home),
-                    (Some(_), None) => tracing::info!("the API server of the {} cluster is well again", self.home),
+                    (None, Some(why)) => {
+                        tracing::warn!(why, "the API server of the {} cluster is unhealthy", self.home)
+                    }
+                    (Some(_), None) => tracing::info!("the API server of the {} cluster is healthy again", self.home),
                     _ => {}
                 }
                 sleep(PERIOD).await;
@@ -62,10 +64,10 @@ impl Readiness {
 
 /// Why the API server is not healthy; `None` if it is. One that refuses the probe (401, 403) is reachable, which is enough.
 async fn probe(server: &Connection) -> Option<String> {
-    match timeout(PATIENCE, server.ask(Call::get("/readyz"))).await {
+    match timeout(PROBE_TIMEOUT, server.ask(Call::get("/readyz"))).await {
         Ok(Ok(_)) => None,
         Ok(Err(error)) if error.status.is_some_and(|status| status.is_client_error()) => None,
         Ok(Err(error)) => Some(with_causes(&error)),
-        Err(_) => Some(format!("no answer within {PATIENCE:?}")),
+        Err(_) => Some(format!("no answer within {PROBE_TIMEOUT:?}")),
     }
 }

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How long a scoped watch for several objects relies on its list before it opens a connection. Often the list is enough.
-const PATIENCE: Duration = Duration::from_millis(200);
+const WATCH_DELAY: Duration = Duration::from_millis(200);
 
 /// How many objects are watched by name at most, because each watch is a connection. Others are listed each minute.
 pub(crate) const NAMED_WATCHES: usize = 128;
@@ -164,9 +164,9 @@ fn open<K: Kind>(all: &Arc<ScopedWatches>, wanted: &ScopedWatch, stop: Cancellat
         all.stores.remove(&key);
         return;
     }
-    let (patience, permits) = match wanted.object {
+    let (delay, permits) = match wanted.object {
         Some(_) => (Duration::ZERO, Some(all.permits.clone())),
-        None => (PATIENCE, None),
+        None => (WATCH_DELAY, None),
     };
     let weak = Arc::downgrade(all);
     let wake = move || {
@@ -185,7 +185,7 @@ fn open<K: Kind>(all: &Arc<ScopedWatches>, wanted: &ScopedWatch, stop: Cancellat
             true
         }),
         watching: all.watching.clone(),
-        patience,
+        delay,
         permits,
         projection: Projection::default(),
     };

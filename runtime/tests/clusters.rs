@@ -58,7 +58,7 @@ async fn readiness_follows_the_home_cluster() {
         mirrors.control.fail_always(Match::any(), fault);
         tokio::time::sleep(Duration::from_secs(10)).await;
         let why = (mirrors.readiness)().unwrap_err();
-        assert!(why.starts_with("the API server of the home cluster is not well"), "{why}");
+        assert!(why.starts_with("the API server of the home cluster is unhealthy"), "{why}");
         mirrors.control.heal();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!((mirrors.readiness)(), Ok(()));

@@ -6,8 +6,9 @@ mod support;
 
 use std::time::Duration;
 
+use http::HeaderValue;
 use nodewright_runtime::{
-    leadership::{Election, ElectionThread, LeaseConfig},
+    leadership::{Election, LeaseConfig},
     manager::Ended,
     plan::FailureClass,
     request::Call,
@@ -161,19 +162,19 @@ async fn whoever_takes_over_lists_before_its_first_plan() {
 /// The worker stands still for much longer than the lease, as it does where something computes without end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn busy_workers_cost_no_lease() {
-    let held = |thread: Option<ElectionThread>| async move {
+    let held = |on_thread: bool| async move {
         let server = ApiServer::default();
-        let client = thread.as_ref().map_or_else(|| server.client(), |thread| thread.make(|| server.client()));
         let config = LeaseConfig {
             lease_duration: Duration::from_secs(2),
             renew_deadline: Duration::from_millis(1_500),
             retry_period: Duration::from_millis(200),
             ..LeaseConfig::new("default", "lease")
         };
-        let election = Election::new(client, "test/1 (lease)".parse().unwrap(), config).unwrap();
-        let election = match thread {
-            Some(thread) => election.on(thread),
-            None => election,
+        let agent: HeaderValue = "test/1 (lease)".parse().unwrap();
+        let election = if on_thread {
+            Election::on_thread(|| Ok(server.client()), &agent, [config]).unwrap().remove(0)
+        } else {
+            Election::new(server.client(), agent, config).unwrap()
         };
         let leadership = election.acquire().await;
         tokio::spawn(async { std::thread::sleep(Duration::from_secs(4)) }).await.unwrap();
@@ -181,8 +182,7 @@ async fn busy_workers_cost_no_lease() {
         election.release().await;
         is_held
     };
-    let own = ElectionThread::start().unwrap();
-    let held_beside = tokio::spawn(held(Some(own))).await.unwrap();
-    let held_among = tokio::spawn(held(None)).await.unwrap();
+    let held_beside = tokio::spawn(held(true)).await.unwrap();
+    let held_among = tokio::spawn(held(false)).await.unwrap();
     assert_eq!((held_beside, held_among), (true, false), "on a thread of its own, and among the tasks that wait");
 }

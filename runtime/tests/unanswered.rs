@@ -8,11 +8,11 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use nodewright_runtime::{
-    apply_configuration::{ApplyConfiguration, Subresource},
+    apply_configuration::{ApplyConfiguration, STATUS},
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    leadership::{CheckedClock, tokio_clock},
+    leadership::{checked_clock, tokio_clock},
     manager::{Manager, Options},
     object::{ObjectRef, name, namespace},
     plan::{Context, Plan, Step},
@@ -33,7 +33,7 @@ struct Told {
 
 impl ApplyConfiguration for Told {
     type Of = Pod;
-    const SUBRESOURCE: Subresource = Subresource::Status;
+    const SUBRESOURCE: &'static str = STATUS;
     fn extract(live: &Pod) -> Self {
         Self { status: json!({"message": live.status.as_ref().and_then(|status| status.message.clone())}) }
     }
@@ -84,7 +84,7 @@ async fn an_object_tells_that_another_cluster_does_not_answer() {
     let (home, far) = (ApiServer::new(), ApiServer::new());
     let mut manager = Manager::new(Options {
         clients: [(HOME, home.client()), (FAR, far.client())].into(),
-        clock: CheckedClock::new(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
+        clock: checked_clock(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
         seed: 1,
         ..Options::new("test", "1", HOME, home.client())
     });

@@ -17,7 +17,7 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    leadership::{CheckedClock, tokio_clock},
+    leadership::{checked_clock, tokio_clock},
     manager::{Manager, Options},
     object::{Cluster, ObjectRef},
     plan::{Context, Plan},
@@ -68,7 +68,7 @@ async fn an_object_waits_for_its_own_cluster_even_if_the_other_one_is_away() {
     home.seed("/api/v1/namespaces/default/pods", pod);
     let mut manager = Manager::new(Options {
         clients: [(HOME, home.client()), (FAR, far.client())].into(),
-        clock: CheckedClock::new(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
+        clock: checked_clock(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
         seed: 1,
         ..Options::new("test", "1", HOME, home.client())
     });

@@ -12,8 +12,8 @@ use nodewright_controllers::{
 };
 use nodewright_driver::Driver;
 use nodewright_runtime::{
-    events::{EventTask, Recorder},
-    leadership::{Election, ElectionThread, Leadership, LeaseConfig},
+    events::Recorder,
+    leadership::{Election, Leadership, LeaseConfig},
     manager::{Manager, Options},
 };
 
@@ -123,7 +123,7 @@ struct ControllerProcess {
 impl ControllerProcess {
     async fn run(mut self, served: Option<Served>) -> Outcome<()> {
         let elections = self.elections()?;
-        let (mut manager, events) = self.manager();
+        let (mut manager, drain) = self.manager();
         let schemas = Schemas::from(served.clone().unwrap_or_default());
         self.process.follow_clusters(&self.clusters, served, &schemas);
         self.add_controllers(&mut manager, schemas)?;
@@ -138,20 +138,18 @@ impl ControllerProcess {
         *self.process.startup.lock() = Ok(());
         let result = manager.run(elections, self.process.stop.clone()).await;
         if result.is_ok() {
-            for events in events {
-                events.drain().await;
-            }
+            drain.await;
         }
         self.process.end().await;
         Ok(result?)
     }
 
     /// Starts a recorder for both clusters: an API server that does not answer delays no events of the other one.
-    fn recorder(&self) -> (Recorder, Vec<EventTask>) {
+    fn recorder(&self) -> (Recorder, impl Future<Output = ()> + use<>) {
         let process = &self.process;
         let start = |client: &Client| {
             let (metrics, clock) = (process.metrics.clone(), process.clock.clone());
-            EventTask::start(client.clone(), "nodewright", agent("events"), metrics, clock)
+            Recorder::start(client.clone(), "nodewright", agent("events"), metrics, clock)
         };
         let (mut recorder, task) = start(&self.clusters.control);
         let mut tasks = vec![task];
@@ -160,12 +158,17 @@ impl ControllerProcess {
             recorder = recorder.serving(TARGET, &other);
             tasks.push(task);
         }
-        (recorder, tasks)
+        let drain = async move {
+            for task in tasks {
+                task.await;
+            }
+        };
+        (recorder, drain)
     }
 
-    fn manager(&self) -> (Manager, Vec<EventTask>) {
+    fn manager(&self) -> (Manager, impl Future<Output = ()> + use<>) {
         let process = &self.process;
-        let (recorder, events) = self.recorder();
+        let (recorder, drain) = self.recorder();
         let target = self.clusters.target.iter().map(|client| (TARGET, client.clone()));
         let manager = Manager::new(Options {
             home: CONTROL,
@@ -185,7 +188,7 @@ impl ControllerProcess {
             spans: process.telemetry.spans.clone(),
             metrics: process.metrics.clone(),
         });
-        (manager, events)
+        (manager, drain)
     }
 
     /// The first Lease of this process, whether it acquires that or not.
@@ -236,24 +239,18 @@ impl ControllerProcess {
         if !leader_elect {
             return Ok(vec![]);
         }
-        let thread = ElectionThread::start()
-            .map_err(|error| format!("failed to start a thread for leader election: {error}"))?;
-        let client = thread.make(|| self.clusters.another_control(&self.leadership))?;
         let namespace = &self.process.namespace;
         let identity = LeaseConfig::new(namespace, SET_LEASE).identity;
         let needed = LEASES.into_iter().filter(|(_, names)| names.iter().any(|name| self.chosen.contains(name)));
-        needed
-            .map(|(name, _)| {
-                let config = LeaseConfig {
-                    identity: identity.clone(),
-                    lease_duration,
-                    renew_deadline,
-                    retry_period,
-                    ..LeaseConfig::new(namespace, name)
-                };
-                Ok(Election::new(client.clone(), agent("leases"), config)?.on(thread.clone()))
-            })
-            .collect()
+        let configs = needed.map(|(name, _)| LeaseConfig {
+            identity: identity.clone(),
+            lease_duration,
+            renew_deadline,
+            retry_period,
+            ..LeaseConfig::new(namespace, name)
+        });
+        let client = || Ok(self.clusters.another_control(&self.leadership)?);
+        Election::on_thread(client, &agent("leases"), configs)
     }
 }
 

@@ -7,7 +7,7 @@ use nodewright_api::{machine_config::GROUP, served::Served};
 use nodewright_controllers::shared::schema::Schemas;
 use nodewright_observability::{metrics::Metrics, telemetry::Telemetry};
 use nodewright_runtime::{
-    leadership::{CheckedClock, Leadership, boot_clock},
+    leadership::{Clock, Leadership, boot_clock, checked_clock},
     request::Connection,
 };
 use nodewright_serving::{Authorization, Checks, Endpoints, Server, raise_open_files, tls_acceptor};
@@ -44,7 +44,7 @@ pub(crate) struct Process {
     pub(crate) namespace: String,
     pub(crate) telemetry: Telemetry,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) clock: Arc<CheckedClock>,
+    pub(crate) clock: Arc<dyn Clock>,
     /// Cancelled by SIGTERM and SIGINT.
     pub(crate) stop: CancellationToken,
     pub(crate) ready: Checks,
@@ -68,7 +68,7 @@ impl Process {
             namespace: flags.namespace.clone(),
             telemetry,
             metrics,
-            clock: CheckedClock::new(boot_clock()),
+            clock: checked_clock(boot_clock()),
             stop: CancellationToken::new(),
             ready: Checks::default(),
             startup: Arc::new(Mutex::new(Err("the clusters are not checked yet".to_owned()))),

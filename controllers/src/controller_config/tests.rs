@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use nodewright_api::machine_config::{ControllerConfig, MachineConfig, MachineConfigPool};
 use nodewright_runtime::{
-    apply_configuration::Subresource,
+    apply_configuration::STATUS,
     cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::Outcomes,
@@ -152,7 +152,7 @@ impl World {
                 self.put(serde_json::from_str(&object.to_string()).unwrap());
                 return Some(format!("create {key}"));
             }
-            Step::Apply(apply) if apply.part == Subresource::Status => {
+            Step::Apply(apply) if apply.subresource == STATUS => {
                 self.object.status = Some(serde_json::from_value(apply.fragment["status"].clone()).unwrap());
                 return Some("status".to_owned());
             }

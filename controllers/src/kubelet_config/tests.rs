@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use nodewright_api::machine_config::{KubeletConfig, MachineConfig, MachineConfigPool};
 use nodewright_runtime::{
-    apply_configuration::Subresource,
+    apply_configuration::STATUS,
     cache::{Store, Stores, Unreadable},
     controller::Controller,
     effect::Outcomes,
@@ -150,7 +150,7 @@ impl World {
                     object["metadata"]["uid"] = format!("uid-{key}").into();
                     self.put(serde_json::from_str(&object.to_string()).unwrap());
                 }
-                Step::Apply(apply) if apply.part == Subresource::Status => {
+                Step::Apply(apply) if apply.subresource == STATUS => {
                     done.push("status".to_owned());
                     let object = self.objects.iter_mut().find(|it| it.metadata.name.as_deref() == Some(of)).unwrap();
                     object.status = Some(serde_json::from_value(apply.fragment["status"].clone()).unwrap());

@@ -47,8 +47,8 @@ impl Vm {
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     pub vm: Vm,
-    pub rivals: Vec<String>,
-    /// Of a Machine that is being deleted: one of the rivals, which stays and keeps the VM.
+    pub conflicting: Vec<String>,
+    /// Of a Machine that is being deleted: one of the conflicting, which stays and keeps the VM.
     pub keeper: Option<String>,
     /// The names of several Nodes with the VM's id, of which none has the name that the driver gave.
     pub duplicate_nodes: Vec<String>,
@@ -58,11 +58,11 @@ pub struct Claim {
 
 impl Claim {
     pub(super) fn is_settled(&self) -> bool {
-        self.vm == Vm::Proven && self.rivals.is_empty()
+        self.vm == Vm::Proven && self.conflicting.is_empty()
     }
 
     pub(super) fn is_ambiguous(&self) -> bool {
-        !self.rivals.is_empty() || !self.duplicate_nodes.is_empty()
+        !self.conflicting.is_empty() || !self.duplicate_nodes.is_empty()
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Found {
     pub(super) claim: Claim,
     pub(super) node: Option<Arc<Node>>,
     /// A Node with the expected name that belongs to another VM.
-    pub(super) stranger: Option<Arc<Node>>,
+    pub(super) foreign_node: Option<Arc<Node>>,
 }
 
 pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machine) -> Found {
@@ -79,10 +79,10 @@ pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machi
     let same = vm_id(machine).and_then(by_id).unwrap_or_default();
     let by_name = node_name(machine).and_then(|node| nodes?.by_name("", node));
     let found = choose(machine, same, by_name);
-    let rivals = rivals(stores, machine);
-    let keeper = keeper(machine, &rivals);
-    let rivals = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
-    let claim = Claim { vm: Vm::of(machine), rivals, keeper, ..found.claim };
+    let conflicting = conflicting_machines(stores, machine);
+    let keeper = keeper(machine, &conflicting);
+    let conflicting = conflicting.iter().map(|other| name(other.as_ref()).to_owned()).collect();
+    let claim = Claim { vm: Vm::of(machine), conflicting, keeper, ..found.claim };
     if claim.is_settled() {
         return Found { claim, ..found };
     }
@@ -96,22 +96,22 @@ pub(super) fn is_verified(machine: &Machine) -> bool {
 }
 
 /// A Machine that is being deleted does not wait for others that are: two of them would wait for each other for ever.
-fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
-    let mut rivals = membership::rivals(stores, machine);
-    rivals.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
-    rivals.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-    rivals
+fn conflicting_machines(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
+    let mut conflicting = membership::conflicting_machines(stores, machine);
+    conflicting.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
+    conflicting.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+    conflicting
 }
 
 /// The Machine with which a VM stays when another one is deleted of which the driver has also said that it has this VM: the first of
 /// which it was said. Only the controller writes the status, so nobody chooses that time. A Machine that merely names the VM, or that
 /// was trusted because the driver cannot tell, keeps nothing: the VM might be left without an owner.
-fn keeper(machine: &Machine, rivals: &[Arc<Machine>]) -> Option<String> {
+fn keeper(machine: &Machine, conflicting: &[Arc<Machine>]) -> Option<String> {
     let proven =
         |machine: &Machine| (true_since(machine, conditions::machine::INSTANCE_PROVISIONED), uid(machine).to_owned());
     let may_keep = |other: &&Arc<Machine>| is_verified(other) && proven(other) < proven(machine);
     let shares = is_deleting(machine) && is_verified(machine);
-    let keeper = rivals.iter().filter(|_| shares).filter(may_keep).min_by_key(|other| proven(other))?;
+    let keeper = conflicting.iter().filter(|_| shares).filter(may_keep).min_by_key(|other| proven(other))?;
     Some(name(keeper.as_ref()).to_owned())
 }
 
@@ -136,7 +136,7 @@ fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -
         (None, Some(node)) if node.provider_id().is_none() => {
             Found { node: Some(node).filter(is_named), ..Found::default() }
         }
-        (node, stranger) => Found { node, stranger, ..Found::default() },
+        (node, foreign_node) => Found { node, foreign_node, ..Found::default() },
     }
 }
 
@@ -199,11 +199,11 @@ pub(super) fn joined_as(machine: &Machine, node: &Node) -> String {
 
 pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str, String)> {
     let id = vm_id(machine)?;
-    if !claim.rivals.is_empty() {
+    if !claim.conflicting.is_empty() {
         let text = format!(
             "VM {id} is named by other Machines, too: {}; nothing is done to it or its Node until one Machine is left: \
              delete those whose VM it is not",
-            claim.rivals.join(", ")
+            claim.conflicting.join(", ")
         );
         return Some((reasons::machine::PROVIDER_ID_NOT_UNIQUE, text));
     }
@@ -287,7 +287,7 @@ mod tests {
         let torn = choose(&with_names(Some("n"), None), vec![own("bbb"), own("aaa")], None);
         assert_eq!(torn.claim.duplicate_nodes, ["aaa", "bbb"]);
         let stale = choose(&with_names(Some("n"), None), vec![], Some(other("n")));
-        assert_eq!(stale.stranger.map(|node| name(node.as_ref()).to_owned()).as_deref(), Some("n"));
+        assert_eq!(stale.foreign_node.map(|node| name(node.as_ref()).to_owned()).as_deref(), Some("n"));
     }
 
     #[test]
@@ -314,10 +314,10 @@ mod tests {
             (going(proven("ours", 20, UNVERIFIED)), vec![first.clone()], None),
             (proven("ours", 20, PROVISIONED).build(), vec![first], None),
         ];
-        for (machine, rivals, expected) in table {
-            let case = format!("{machine:?} {rivals:?}");
-            let rivals: Vec<_> = rivals.into_iter().map(Arc::new).collect();
-            assert_eq!(keeper(&machine, &rivals).as_deref(), expected, "{case}");
+        for (machine, conflicting, expected) in table {
+            let case = format!("{machine:?} {conflicting:?}");
+            let conflicting: Vec<_> = conflicting.into_iter().map(Arc::new).collect();
+            assert_eq!(keeper(&machine, &conflicting).as_deref(), expected, "{case}");
         }
     }
 

@@ -13,16 +13,17 @@ mod calls;
 mod claim;
 mod decision;
 mod health;
-mod kept;
 mod memory;
 mod namesakes;
 mod node_sync;
 mod others;
 mod ownership;
+mod partial_plan;
 mod plan;
 mod proof;
 mod provider;
 mod provision;
+mod scope;
 mod settings;
 mod snapshot;
 mod status;
@@ -58,9 +59,9 @@ use self::{
         DELETING_NODES, HEALTHY_BY_CLASS, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, UNHEALTHY_BY_CLASS,
         WAITING_BY_SET,
     },
-    decision::Scope,
     memory::{Context, Note, Plan},
     provider::CALLING,
+    scope::Scope,
     snapshot::{Snapshot, is_forced, needs_class},
 };
 use crate::shared::{
@@ -70,7 +71,7 @@ use crate::shared::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, object_key,
     },
     ledger::Ledger,
-    membership::rivals,
+    membership::conflicting_machines,
     node::Node,
     ownership::node_name,
     wake_all,
@@ -112,7 +113,7 @@ impl Controller for MachineController {
             .wakes(move |change, stores, wake| {
                 budget::wake_next(change, stores, &settings, wake);
                 // Machines that name the same VM wait for each other.
-                change.sides().for_each(|machine| wake_all(rivals(stores, machine), wake));
+                change.sides().for_each(|machine| wake_all(conflicting_machines(stores, machine), wake));
             });
         on.kind::<MachineSet>(CONTROL, &self.namespace)
             .index(SET_BY_UID)
@@ -147,8 +148,8 @@ impl Controller for MachineController {
         Snapshot::take(stores, key, (driver.name(), DriverProperties::of(driver)), self.settings.clone())
     }
 
-    fn goes_on_without(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
-        cluster == TARGET && (is_forced(machine) || terminate::is_given_up(&self.settings, machine, now))
+    fn tolerates_unavailable(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
+        cluster == TARGET && (is_forced(machine) || terminate::is_abandoned(&self.settings, machine, now))
     }
 
     /// A deletion does not wait for the target cluster for ever, and all others say that they do.

@@ -49,7 +49,7 @@ pub struct Snapshot {
     /// The Node that a watch of its name shows, if the cache has none.
     pub unseen_node: Lookup<Node>,
     /// A Node with the name of its Node that belongs to another VM.
-    pub stranger: Option<Arc<Node>>,
+    pub foreign_node: Option<Arc<Node>>,
     pub unreadable_node: Option<String>,
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
@@ -81,7 +81,7 @@ impl Snapshot {
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes_listed = stores.is_listed::<Node>(TARGET);
         let nodes = Some(stores.of::<Node>(TARGET)).filter(|_| nodes_listed);
-        let Found { claim, node, stranger } = claim::find(stores, nodes.as_deref(), &machine);
+        let Found { claim, node, foreign_node } = claim::find(stores, nodes.as_deref(), &machine);
         let needs_node = is_deleting(machine.as_ref()) || is_in_doubt(&machine);
         let unseen_node = if needs_node && node.is_none() {
             if nodes_listed { unseen_node(stores, &machine) } else { Lookup::Missing }
@@ -116,7 +116,7 @@ impl Snapshot {
             node,
             nodes_listed,
             unseen_node,
-            stranger,
+            foreign_node,
             unreadable_node,
             pool,
             owner,

@@ -152,9 +152,9 @@ impl<'a> StatusDraft<'a> {
 impl StatusDraft<'_> {
     /// The write, unless only texts have changed and this process has told its own already. Another manager without leader election
     /// gets answers of its own from the provider, with other texts, and the two would overwrite each other without end.
-    pub(super) fn step_unless_told(self, is_told: bool) -> Option<Step<Call>> {
+    pub(super) fn step_unless_reported(self, is_reported: bool) -> Option<Step<Call>> {
         let known = self.machine.status.as_ref().map(headlines);
-        self.clone().step().filter(|_| !is_told || known != Some(headlines(&self.status)))
+        self.clone().step().filter(|_| !is_reported || known != Some(headlines(&self.status)))
     }
 }
 

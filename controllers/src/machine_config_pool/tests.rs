@@ -219,7 +219,7 @@ impl World {
                     });
                     self.put(serde_json::from_str(&object.to_string()).unwrap());
                 }
-                Step::Apply(apply) if apply.part == nodewright_runtime::apply_configuration::Subresource::Status => {
+                Step::Apply(apply) if apply.subresource == nodewright_runtime::apply_configuration::STATUS => {
                     done.push("status".to_owned());
                     self.status_written = Some(self.now);
                     let mut object = serde_json::to_value(&self.pool).unwrap();

@@ -12,9 +12,11 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use json_patch::Patch;
 use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, reasons::events};
 use nodewright_runtime::{
+    annotations as annotations_of,
     effect::Never,
     events::Event,
     object::{annotation, name},
@@ -24,27 +26,47 @@ use serde_json::json;
 
 use super::{
     sets::copied,
-    snapshot::{Scope, SetView, Snapshot},
+    snapshot::{SetView, Snapshot},
 };
 use crate::shared::{CONTROL, patch, template};
 
-pub(super) fn marks(scope: &Scope<'_>) -> [Vec<Planned<Never>>; 2] {
-    let deployment = scope.deployment;
-    let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else { return Default::default() };
+/// What the list of the cluster autoscaler asks for.
+#[derive(Debug)]
+pub(super) struct Marks<'a> {
+    machines: Vec<(&'a Arc<Machine>, Patch)>,
+    /// The change of the list. Empty if it names only Machines that exist and are not leaving.
+    pub(super) list: Patch,
+}
+
+impl Marks<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.machines.is_empty() && self.list.0.is_empty()
+    }
+
+    pub(super) fn steps(&self) -> impl Iterator<Item = Planned<Never>> {
+        self.machines.iter().filter_map(|(machine, patch)| {
+            let step = Step::edit(CONTROL, machine.as_ref(), patch.clone())?;
+            Some(Planned { why: "the autoscaler wants the machine to be gone".into(), step })
+        })
+    }
+}
+
+pub(super) fn marks<'a>(now: Timestamp, snapshot: &'a Snapshot) -> Marks<'a> {
+    let deployment = snapshot.deployment.as_ref();
+    let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else {
+        return Marks { machines: vec![], list: Patch::default() };
+    };
     let changed = annotation(deployment, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME);
-    let since = changed.map_or_else(|| format!("{:.0}", scope.context.now), str::to_owned);
+    let since = changed.map_or_else(|| format!("{now:.0}"), str::to_owned);
     let machines: HashMap<&str, &Arc<Machine>> =
-        scope.snapshot.machines().map(|machine| (name(machine.as_ref()), machine)).collect();
+        snapshot.machines().map(|machine| (name(machine.as_ref()), machine)).collect();
     let entries: Vec<(&Arc<Machine>, String)> =
         list.split(',').filter_map(|entry| read(&machines, entry.trim(), &since)).collect();
-    let marks = entries.iter().filter_map(|(machine, time)| mark(machine, time)).collect();
+    let marks = entries.iter().map(|(machine, time)| (*machine, mark(machine, time)));
     let kept: Vec<_> = entries.iter().map(|(machine, time)| format!("{}~{time}", name(machine.as_ref()))).collect();
     let kept = (!kept.is_empty()).then(|| kept.join(","));
-    let patch =
-        nodewright_runtime::annotations::set(&deployment.metadata, annotations::TRIGGER_DELETION, kept.as_deref());
-    let why = "names of machines that are gone or leaving are dropped from the list";
-    let list = Step::edit(CONTROL, deployment, patch).map(|step| Planned { why: why.into(), step });
-    [marks, list.into_iter().collect()]
+    let list = annotations_of::set(&deployment.metadata, annotations::TRIGGER_DELETION, kept.as_deref());
+    Marks { machines: marks.filter(|(_, patch)| !patch.0.is_empty()).collect(), list }
 }
 
 /// Parses an entry `machine~time`, or a name alone. `None` unless the Machine exists and is not yet being deleted.
@@ -60,38 +82,61 @@ fn read<'a>(
     (!leaving).then(|| (machine, time.to_owned()))
 }
 
-fn mark(machine: &Machine, time: &str) -> Option<Planned<Never>> {
+fn mark(machine: &Machine, time: &str) -> Patch {
     let priority = annotations::MACHINE_PRIORITY_CANDIDATE.to_owned();
     // The first mark counts: it says how long the autoscaler has been waiting.
     let time = annotation(machine, annotations::MARKED_FOR_DELETION_TIME).unwrap_or(time).to_owned();
     let wanted =
         BTreeMap::from([(annotations::MACHINE_PRIORITY, priority), (annotations::MARKED_FOR_DELETION_TIME, time)]);
-    let step = Step::edit(CONTROL, machine, patch::annotate(&machine.metadata, &wanted))?;
-    Some(Planned { why: "the autoscaler wants the machine to be gone".into(), step })
+    patch::annotate(&machine.metadata, &wanted)
 }
 
-pub(super) fn roll_back(snapshot: &Snapshot) -> Option<(Option<Step<Never>>, Event)> {
+/// What becomes of `spec.rollbackTo`. Each case clears the field.
+#[derive(Debug)]
+pub(super) enum Rollback<'a> {
+    /// No set has the revision.
+    Unknown(String),
+    /// The set of the revision has the present template.
+    Unchanged,
+    To(&'a SetView),
+}
+
+pub(super) fn rollback(snapshot: &Snapshot) -> Option<Rollback<'_>> {
     let deployment = snapshot.deployment.as_ref();
     let wanted = deployment.spec.rollback_to.as_ref()?.revision;
     let revision = if wanted == 0 { last_revision(snapshot) } else { Some(wanted) };
     let found = revision.and_then(|revision| snapshot.staying().find(|view| view.revision() == revision));
-    let mut operations = vec![patch::same_version(&deployment.metadata), patch::remove(&["spec", "rollbackTo"])];
-    let event = match found {
-        None => warning(deployment, events::ROLLBACK_REVISION_NOT_FOUND, unknown_revision(snapshot, wanted)),
-        Some(view) if template::is_same(&view.set.spec.template, &deployment.spec.template) => {
-            let text = format!(
-                "The rollback revision contains the same template as current deployment {:?}",
-                name(deployment)
-            );
-            warning(deployment, events::ROLLBACK_TEMPLATE_UNCHANGED, text)
-        }
-        Some(view) => {
+    Some(match found {
+        None => Rollback::Unknown(unknown_revision(snapshot, wanted)),
+        Some(view) if template::is_same(&view.set.spec.template, &deployment.spec.template) => Rollback::Unchanged,
+        Some(view) => Rollback::To(view),
+    })
+}
+
+impl Rollback<'_> {
+    pub(super) fn patch(&self, deployment: &MachineDeployment) -> Patch {
+        let mut operations = vec![patch::same_version(&deployment.metadata), patch::remove(&["spec", "rollbackTo"])];
+        if let Self::To(view) = self {
             operations.extend(restore(deployment, &view.set));
-            let text = format!("Rolled back deployment {:?} to revision {}", name(deployment), view.revision());
-            Event::normal(reference(deployment), events::ROLLBACK_DONE, text)
         }
-    };
-    Some((Step::edit(CONTROL, deployment, Patch(operations)), event))
+        Patch(operations)
+    }
+
+    pub(super) fn event(&self, deployment: &MachineDeployment) -> Event {
+        let (about, deployment) = (reference(deployment), name(deployment));
+        match self {
+            Self::Unknown(text) => Event::warning(about, events::ROLLBACK_REVISION_NOT_FOUND, text.as_str()),
+            Self::Unchanged => {
+                let text =
+                    format!("The rollback revision contains the same template as current deployment {deployment:?}");
+                Event::warning(about, events::ROLLBACK_TEMPLATE_UNCHANGED, text)
+            }
+            Self::To(view) => {
+                let text = format!("Rolled back deployment {deployment:?} to revision {}", view.revision());
+                Event::normal(about, events::ROLLBACK_DONE, text)
+            }
+        }
+    }
 }
 
 /// The text of machine-controller-manager, with the revisions that there are: at most ten, the newest first.
@@ -120,8 +165,4 @@ fn restore(deployment: &MachineDeployment, set: &MachineSet) -> [json_patch::Pat
     annotations.retain(|key, _| !present.contains_key(key));
     annotations.extend(copied(set.metadata.annotations.as_ref()));
     [patch::set(&["spec", "template"], json!(template)), patch::set(&["metadata", "annotations"], json!(annotations))]
-}
-
-fn warning(deployment: &MachineDeployment, reason: &'static str, message: impl Into<String>) -> Event {
-    Event::warning(reference(deployment), reason, message)
 }

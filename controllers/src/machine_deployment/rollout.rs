@@ -1,4 +1,4 @@
-//! How many replicas each machine set of a deployment should have: arithmetic without objects.
+//! How many replicas each machine set of a deployment should have: arithmetic.
 //!
 //! The formulas are those of Kubernetes' Deployments, with changes that make them safe where an instance takes
 //! minutes to vanish and caches lag:
@@ -21,6 +21,8 @@
 //! A set creates machines only up to its replicas, and among Machines of one priority it deletes unavailable ones
 //! first. Its `observedGeneration` says up to which change of its replicas its creations are visible.
 
+use nodewright_api::MachineDeployment;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Goal {
     pub(super) desired: i64,
@@ -31,6 +33,17 @@ pub(super) struct Goal {
 }
 
 impl Goal {
+    pub(super) fn of(deployment: &MachineDeployment) -> Self {
+        // A bound that cannot be read makes the spec invalid, so the goal is not used.
+        let (surge, unavailable) =
+            deployment.update_bounds().map_or((0, 0), |bounds| (bounds.max_surge, bounds.max_unavailable));
+        Self {
+            desired: i64::from(deployment.spec.replicas.max(0)),
+            surge: i64::from(surge),
+            unavailable: i64::from(unavailable),
+        }
+    }
+
     /// The largest number of machines that the sets may have together.
     pub(super) fn ceiling(self) -> i64 {
         if self.desired == 0 { 0 } else { self.desired + self.surge }

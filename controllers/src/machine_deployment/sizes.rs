@@ -5,6 +5,7 @@ use nodewright_runtime::object::uid;
 
 use super::{
     blockers::given_up_at,
+    pause,
     rollout::{Goal, Size, grow, shrink},
     scale_in::{Share, scale_in, scale_in_rollout},
     snapshot::{Scope, SetView, Snapshot},
@@ -23,10 +24,14 @@ pub(super) struct RolloutMode {
 impl RolloutMode {
     /// A paused deployment only scales, as does one with in-place updates: its Machines must not be replaced.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let spec = &snapshot.deployment.spec;
-        let strategy = spec.strategy.effective_type();
+        let deployment = snapshot.deployment.as_ref();
+        let strategy = deployment.spec.strategy.effective_type();
         let in_place = strategy == StrategyType::InPlaceUpdate;
-        Self { rolls: !spec.paused && !in_place, recreates: strategy == StrategyType::Recreate, settles: false }
+        Self {
+            rolls: pause::permits_rollout(deployment) && !in_place,
+            recreates: strategy == StrategyType::Recreate,
+            settles: false,
+        }
     }
 }
 
@@ -63,7 +68,7 @@ pub(super) fn targets<'a>(scope: &Scope<'a>, mode: RolloutMode) -> Vec<Target<'a
 pub(super) fn may_create(snapshot: &Snapshot, mode: RolloutMode) -> bool {
     match mode {
         // The very first set replaces nothing.
-        RolloutMode { rolls: false, .. } => snapshot.sets.is_empty() && !snapshot.deployment.spec.paused,
+        RolloutMode { rolls: false, .. } => snapshot.sets.is_empty() && pause::permits_rollout(&snapshot.deployment),
         RolloutMode { recreates: true, .. } => snapshot.sets.iter().all(|view| is_gone(view.size())),
         RolloutMode { .. } => true,
     }

@@ -23,7 +23,9 @@ use nodewright_runtime::{
 use super::{
     blockers::blocker,
     memory::{Note, StatusWrite},
+    pause::{self, Announcement},
     snapshot::Scope,
+    stalls::Obstacle,
 };
 use crate::shared::availability::is_ready;
 use crate::shared::status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status};
@@ -42,6 +44,12 @@ pub(super) struct StatusInput {
     pub(super) collisions: Option<i32>,
     /// Why no progress is possible without help: reason and message.
     pub(super) stalled: Option<(&'static str, String)>,
+}
+
+impl StatusInput {
+    pub(super) fn stalled(obstacle: Option<Obstacle>) -> Self {
+        Self { stalled: obstacle.map(|it| (it.reason, it.text)), ..Self::default() }
+    }
 }
 
 /// Counts Machine objects: a Machine that is being deleted counts until its VM is gone.
@@ -183,9 +191,10 @@ impl Draft<'_> {
         if let Some(failure) = refused_creation(self.scope.context.failure) {
             return Some((False, reasons::MACHINE_SET_CREATE_ERROR, failure.to_string()));
         }
-        if self.scope.deployment.spec.paused {
-            let stays = [Some(reasons::PAUSED), Some(reasons::PROGRESS_DEADLINE_EXCEEDED)].contains(&reason);
-            return (!stays).then(|| (Unknown, reasons::PAUSED, "Deployment is paused".to_owned()));
+        match pause::announcement(self.scope.deployment, reason) {
+            Some(Announcement::Stays) => return None,
+            Some(Announcement::Due) => return Some((Unknown, reasons::PAUSED, "Deployment is paused".to_owned())),
+            None => {}
         }
         if let Some(created) = &self.input.created {
             return Some((True, reasons::NEW_MACHINE_SET_CREATED, format!("Created new machine set {created:?}")));
@@ -299,16 +308,12 @@ impl Draft<'_> {
             );
             with_cause(format!("{what}: {counts}"))
         };
-        let paused = deployment.spec.paused;
-        if !paused && (after.replicas - updated > 0 || snapshot.current().is_none()) {
+        if pause::permits_rollout(deployment) && (after.replicas - updated > 0 || snapshot.current().is_none()) {
             return Some((ROLLING_OUT, text("machines of a former template are being replaced")));
         }
-        let settled = if paused {
-            i64::from(after.replicas) == desired && i64::from(available) == desired
-        } else {
-            is_complete(desired, after)
-        };
-        (!settled).then(|| (SCALING, text("the number of machines changes")))
+        let is_settled = pause::is_settled(deployment, after.replicas, available);
+        (!is_settled.unwrap_or_else(|| is_complete(desired, after)))
+            .then(|| (SCALING, text("the number of machines changes")))
     }
 }
 

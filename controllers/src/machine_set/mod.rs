@@ -14,6 +14,7 @@
 //! * Node template, timeouts and class kind of the template are copied to existing Machines, those in deletion included.
 
 mod ceiling;
+mod decision;
 pub(crate) mod memory;
 mod metrics;
 mod notes;
@@ -47,7 +48,7 @@ use crate::shared::{
     fleet::{FleetSettings, PlanSettings},
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
-    membership::{rivals, selects},
+    membership::{conflicting_machines, selects},
     schema::FullSchema,
     wake_all, wake_namespace,
 };
@@ -120,8 +121,8 @@ fn wake_sets(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Obj
         }
         wake_all(owners, wake);
         // When a Machine changes or is deleted, another one that names the same VM may become adoptable.
-        let rivals = rivals(stores, machine);
-        let orphans = std::iter::once(machine).chain(&rivals).filter(|it| controller_uid(it.as_ref()).is_none());
+        let conflicting = conflicting_machines(stores, machine);
+        let orphans = std::iter::once(machine).chain(&conflicting).filter(|it| controller_uid(it.as_ref()).is_none());
         for orphan in orphans {
             wake_all(sets.all().into_iter().filter(|set| selects(set, orphan)), wake);
         }

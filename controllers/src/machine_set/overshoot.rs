@@ -4,20 +4,13 @@
 //! machine-controller-manager counts the Machines that a set has, those in deletion included, so that a plain scale-down freezes
 //! the set, and what fails meanwhile is not replaced. Here those count that nobody is about to delete: what the set keeps, the
 //! Machines without an owner that it selects, and of its deployment's other sets as many as their sizes allow. So it is Machines
-//! without an owner that make too many, and those that cannot be read: a set deletes its own surplus before it judges.
+//! without an owner that make too many, and those that cannot be read: a set deletes its own surplus before that.
 
-use nodewright_api::{MachineDeployment, MachineSet, annotations, reasons::events};
-use nodewright_runtime::{
-    events::Event,
-    object::{annotation, name},
-    plan::{Step, reference},
-};
+use nodewright_api::{MachineDeployment, MachineSet, annotations};
+use nodewright_runtime::object::annotation;
 
-use super::{
-    memory::Plan,
-    snapshot::{Members, Snapshot},
-};
-use crate::shared::{CONTROL, fleet::OvershootSettings, freeze, ledger::Ledger};
+use super::snapshot::{Members, Snapshot};
+use crate::shared::{fleet::OvershootSettings, freeze, ledger::Ledger};
 
 /// How many Machines there are, and how many are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,24 +58,23 @@ fn limit(set: &MachineSet, deployment: Option<&MachineDeployment>) -> Option<usi
     }
 }
 
-/// Freezes the set, or ends its freeze. A user ends it with an annotation, once.
-pub(super) fn judged(members: &Members<'_>, settings: &OvershootSettings) -> Plan {
+/// What becomes of the freeze of a set.
+#[derive(Debug)]
+pub(super) enum Freezing {
+    /// There are too many Machines: the text says how many.
+    Freeze(String),
+    /// There are no longer too many, or a user ends the freeze with an annotation, once.
+    Unfreeze,
+}
+
+/// Whether the freeze of the set begins or ends.
+pub(super) fn evaluate(members: &Members<'_>, settings: &OvershootSettings) -> Option<Freezing> {
     let set = members.snapshot.set.as_ref();
-    let mut plan = Plan::idle();
-    let Some(overshoot) = Overshoot::of(members, settings) else { return plan };
+    let overshoot = Overshoot::of(members, settings)?;
     if overshoot.has_ended(settings) || freeze::is_unfreeze_wanted(&set.metadata) {
-        let step = Step::edit(CONTROL, set, freeze::unfreeze(&set.metadata));
-        if step.is_some() && set.is_frozen() {
-            let text = format!("Unfroze machine set {}", name(set));
-            plan.event(Event::normal(reference(set), events::UNFROZE_MACHINE_SET, text));
-        }
-        plan.then("there are no longer too many machines, or a user ends the freeze", step);
-    } else if overshoot.is_reached() && !set.is_frozen() {
-        plan.then("there are too many machines", Step::edit(CONTROL, set, freeze::freeze(&set.metadata)));
-        let text = format!("Froze machine set {}: {}", name(set), overshoot.text());
-        plan.event(Event::warning(reference(set), events::FROZE_MACHINE_SET, text));
+        return (!freeze::unfreeze(&set.metadata).0.is_empty()).then_some(Freezing::Unfreeze);
     }
-    plan
+    (overshoot.is_reached() && !set.is_frozen()).then(|| Freezing::Freeze(overshoot.text()))
 }
 
 /// The message of the condition of a frozen set.

@@ -18,6 +18,7 @@ use crate::shared::{
     preservation::{kept_until, preserve_expiry},
 };
 
+#[derive(Debug)]
 pub(super) struct Removal<'a> {
     /// The ledger to write first: with these Machines retired, and with the ones that another client deletes.
     pub(super) ledger: Ledger,
@@ -30,41 +31,40 @@ pub(super) struct Removal<'a> {
 pub(super) fn removal<'a>(
     members: &Members<'a>,
     retired: &[&'a Arc<Machine>],
-    victims: Vec<&'a Arc<Machine>>,
+    candidates: Vec<&'a Arc<Machine>>,
     backoff: &CreationBackoff<'_>,
 ) -> Removal<'a> {
-    let round = backoff.begin(victims.iter().map(AsRef::as_ref), members.next_ordinal());
-    let ordinals = victims.iter().filter_map(|machine| members.ordinal(machine));
-    let unnumbered = victims.iter().filter(|machine| members.ordinal(machine).is_none());
+    let round = backoff.begin(candidates.iter().map(AsRef::as_ref), members.next_ordinal());
+    let ordinals = candidates.iter().filter_map(|machine| members.ordinal(machine));
+    let unnumbered = candidates.iter().filter(|machine| members.ordinal(machine).is_none());
     let present = |wanted: &str| members.snapshot.machines.iter().any(|machine| name(machine.as_ref()) == wanted);
     let ledger = members
         .ledger
         .retire(ordinals.chain(members.leaving.iter().copied()))
         .note(unnumbered.map(|machine| name(machine.as_ref()).to_owned()), present);
-    let machines = retired.iter().copied().take(BATCH).chain(victims).collect();
+    let machines = retired.iter().copied().take(BATCH).chain(candidates).collect();
     Removal { ledger, machines, round }
 }
 
 /// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus.
-pub(super) fn victims<'a>(
+pub(super) fn deletion_candidates<'a>(
     context: &Context<'_>,
     members: &Members<'a>,
     replicas: usize,
-    settings: &FleetSettings,
     backoff: &CreationBackoff<'_>,
 ) -> Vec<&'a Arc<Machine>> {
-    let set = members.snapshot.set.as_ref();
+    let (set, settings) = (members.snapshot.set.as_ref(), &members.snapshot.settings.fleet);
     let mut staying = members.staying.clone();
     sort(&mut staying, annotation(set, annotations::DELETION_ORDER), settings);
     let is_preserved =
         |machine: &Machine| kept_until(machine, settings.preserve_timeout).is_some_and(|until| until > context.now);
     let is_kept = |machine: &Machine| is_preserved(machine) || backoff.kept_until(machine).is_some();
     let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_kept(machine));
-    let (mut victims, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
+    let (mut candidates, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
     let surplus = others.len().saturating_sub(replicas);
-    victims.extend(others.into_iter().take(surplus));
-    victims.truncate(BATCH);
-    victims
+    candidates.extend(others.into_iter().take(surplus));
+    candidates.truncate(BATCH);
+    candidates
 }
 
 fn is_failed(machine: &Machine) -> bool {
@@ -79,12 +79,8 @@ pub(super) fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
 }
 
 /// When the next failed Machine is no longer kept.
-pub(super) fn next_expiry(
-    members: &Members<'_>,
-    now: Timestamp,
-    settings: &FleetSettings,
-    backoff: &CreationBackoff<'_>,
-) -> Option<Timestamp> {
+pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, backoff: &CreationBackoff<'_>) -> Option<Timestamp> {
+    let settings = &members.snapshot.settings.fleet;
     let failed = members.staying.iter().filter(|machine| is_failed(machine));
     let expiries = |machine: &&Arc<Machine>| {
         [kept_until(machine, settings.preserve_timeout), backoff.kept_until(machine)].into_iter().flatten()

@@ -46,7 +46,7 @@ impl MachinePart {
     /// class, from which its VM was created, its metadata as far as it still has what it was created with, and, in deletion, a
     /// shorter drain timeout of its own.
     pub(super) fn for_live(mut self, live: &Machine) -> Self {
-        let mut metadata = self.seen_like(live).metadata;
+        let mut metadata = self.extract_like(live).metadata;
         let is_own = |key: &String| self.metadata.annotations.contains_key(key);
         metadata.annotations = live.metadata.annotations.clone().unwrap_or_default();
         metadata.annotations.retain(|key, _| is_own(key));
@@ -86,7 +86,7 @@ impl ApplyConfiguration for MachinePart {
         Self { metadata, spec }
     }
 
-    fn seen_like(&self, live: &Machine) -> Self {
+    fn extract_like(&self, live: &Machine) -> Self {
         let mut seen = Self::extract(live);
         let wanted = &self.metadata;
         seen.metadata.labels.retain(|key, _| wanted.labels.contains_key(key));

@@ -147,7 +147,7 @@ impl<'a> Search<'a> {
 
     /// An orphan that nobody explains is kept until the record has had it for long.
     fn candidate(&self, list: &List<'_>, orphan: Orphan, unexplained: Option<&Unexplained>) -> Candidate {
-        let since = self.context.noted(&Note::Orphan(orphan.provider_id.as_str().into()));
+        let since = self.context.noted_since(&Note::Orphan(orphan.provider_id.as_str().into()));
         let since = since.filter(|since| *since >= self.context.connected_since);
         let seen = since.unwrap_or(self.context.now);
         let created = list.listed.get(&orphan.provider_id).and_then(|vm| vm.created);
@@ -194,7 +194,7 @@ impl<'a> Search<'a> {
             Outcome::Swept(results) if results.iter().any(is_of) => Some(*ended),
             _ => None,
         });
-        let since = self.context.noted(&Note::Kept(id.into())).max(answered);
+        let since = self.context.noted_since(&Note::Kept(id.into())).max(answered);
         since.is_some_and(|since| after(since, KEPT_FOR) > self.context.now)
     }
 
@@ -226,7 +226,7 @@ fn not_due(search: Search<'_>, findings: &Findings<'_>) -> Option<Verdict> {
 /// A Machine that has vanished without a deletion may have lost its object, and not its VM.
 fn machines_vanished(search: Search<'_>, _: &Findings<'_>) -> Option<Verdict> {
     let (vanished, now) = (search.snapshot.vanished, search.context.now);
-    let since = search.context.noted(&Note::Vanished(vanished)).unwrap_or(now);
+    let since = search.context.noted_since(&Note::Vanished(vanished)).unwrap_or(now);
     let until = after(since, search.settings.vanished_pause);
     (vanished > 0 && until > now).then(|| {
         let text = format!(

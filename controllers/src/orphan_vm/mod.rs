@@ -151,7 +151,7 @@ impl Controller for OrphanVmController {
     }
 
     /// VMs are looked for without the target cluster, too: their Nodes wait.
-    fn goes_on_without(&self, _: &MachineClass, cluster: Cluster, _: Timestamp) -> bool {
+    fn tolerates_unavailable(&self, _: &MachineClass, cluster: Cluster, _: Timestamp) -> bool {
         cluster == TARGET
     }
 

@@ -126,7 +126,8 @@ impl Search<'_> {
         let of_vms = all().map(|candidate| Note::Orphan(id(candidate)));
         let of_vms = of_vms.chain(confirmed.map(|candidate| Note::Reported(id(candidate))));
         let of_vms = of_vms.chain(findings.kept.iter().map(|candidate| Note::Kept(id(candidate))));
-        let is_outdated = |note: &Note| self.context.noted(note).is_some_and(|at| at < self.context.connected_since);
+        let is_outdated =
+            |note: &Note| self.context.noted_since(note).is_some_and(|at| at < self.context.connected_since);
         of_vms.filter(|note| !is_outdated(note)).chain(self.vanished()).collect()
     }
 
@@ -163,7 +164,7 @@ impl Search<'_> {
     /// Reports orphans that this list is the second to show. A list that began before a Machine went still shows its VM.
     fn report_orphans(&self, plan: &mut Plan, findings: &Findings<'_>) {
         let is_reported = |candidate: &Candidate| {
-            self.context.noted(&Note::Reported(candidate.orphan.provider_id.as_str().into())).is_some()
+            self.context.noted_since(&Note::Reported(candidate.orphan.provider_id.as_str().into())).is_some()
         };
         let is_new = |candidate: &&Candidate| candidate.is_confirmed(&findings.list) && !is_reported(candidate);
         let new: Vec<_> = findings.candidates.iter().filter(is_new).collect();
@@ -176,7 +177,8 @@ impl Search<'_> {
     /// Reports the VMs that a sweep has just left.
     fn report_kept(&self, plan: &mut Plan, findings: &Findings<'_>) {
         let orphans = findings.kept.iter().map(|candidate| &candidate.orphan);
-        let is_new = |orphan: &&Orphan| self.context.noted(&Note::Kept(orphan.provider_id.as_str().into())).is_none();
+        let is_new =
+            |orphan: &&Orphan| self.context.noted_since(&Note::Kept(orphan.provider_id.as_str().into())).is_none();
         let new: Vec<_> = orphans.filter(is_new).collect();
         if !new.is_empty() {
             let text = format!(
@@ -192,7 +194,7 @@ impl Search<'_> {
     /// Reports why no VM is deleted: once in an event, and for as long as it holds in a wait.
     fn report_blocked(&self, plan: &mut Plan, (reason, text): Problem) {
         let note = Note::Blocked(reason);
-        if self.context.noted(&note).is_none() {
+        if self.context.noted_since(&note).is_none() {
             let class = reference(self.snapshot.class.as_ref());
             plan.event(Event::warning(class, reasons::ORPHAN_VMS_KEPT, text.as_str()));
         }

@@ -163,7 +163,8 @@ impl Operator {
             Lookup::Unreadable(_) => return Some(Obstacle::of("its Lease cannot be read")),
         }
         let (holder, renewal, duration) = self.renewal()?;
-        let over = context.noted(&note(renewal)).unwrap_or(context.now).checked_add(duration).unwrap_or(Timestamp::MAX);
+        let over =
+            context.noted_since(&note(renewal)).unwrap_or(context.now).checked_add(duration).unwrap_or(Timestamp::MAX);
         let text = format!("its Lease is held by {holder}; it has to be scaled down first");
         (over > context.now).then_some(Obstacle { text, until: Some(over) })
     }

@@ -12,7 +12,7 @@ use nodewright_api::{
     machine_config::{ControllerConfigStatus, KubeletConfigStatus, MachineConfigPoolStatus},
 };
 use nodewright_runtime::{
-    apply_configuration::{ApplyConfiguration, Subresource},
+    apply_configuration::{ApplyConfiguration, STATUS},
     clip::clip,
     effect::{Effect, Never},
     object::{Cluster, Kind, is_deleting, name},
@@ -114,7 +114,7 @@ where
     K: Kind + PartialEq + HasStatus<Status: Serialize + PartialEq + Clone + Default + Send + Sync>,
 {
     type Of = K;
-    const SUBRESOURCE: Subresource = Subresource::Status;
+    const SUBRESOURCE: &'static str = STATUS;
 
     fn extract(live: &K) -> Self {
         Self { status: live.status().cloned().unwrap_or_default() }
@@ -186,7 +186,7 @@ where
     let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };
     let is_now = matches!(urgency, Urgency::Now);
     if let Urgency::MayPass(unhealthy) = urgency {
-        let since = context.noted(&unhealthy).unwrap_or(context.now);
+        let since = context.noted_since(&unhealthy).unwrap_or(context.now);
         let over = since.checked_add(PATIENCE).unwrap_or(context.now);
         if over > context.now {
             return StatusWrite::Unless(unhealthy, over);

@@ -8,7 +8,7 @@ use nodewright_api::Code;
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    leadership::{CheckedClock, tokio_clock},
+    leadership::{checked_clock, tokio_clock},
     manager::{Manager, Options},
     object::ObjectRef,
 };
@@ -65,7 +65,7 @@ pub(super) struct Plane {
 
 impl Plane {
     pub(super) fn start(server: ApiServer) -> Self {
-        let clock = CheckedClock::new(tokio_clock(NOW.parse().unwrap()));
+        let clock = checked_clock(tokio_clock(NOW.parse().unwrap()));
         let options = Options { seed: 1, clock, ..Options::new("nodewright", "test", CONTROL, server.client()) };
         let mut manager = Manager::new(options);
         let (provider, namespace) = (Provider::default(), || "default".to_owned());

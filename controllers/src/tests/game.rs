@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
-    apply_configuration::Subresource,
+    apply_configuration::STATUS,
     cache::{Store, Stores},
     controller::Controller,
     effect::{Never, Outcomes},
@@ -164,7 +164,7 @@ impl Game {
         let memory = self.memories.entry(name.to_owned()).or_default();
         let now = self.cluster.now();
         memory.notes = plan.notes.clone().after(std::mem::take(&mut memory.notes), now);
-        let is_status = |step: &Step<Never>| matches!(step, Step::Apply(apply) if apply.part == Subresource::Status);
+        let is_status = |step: &Step<Never>| matches!(step, Step::Apply(apply) if apply.subresource == STATUS);
         if plan.steps().any(|planned| is_status(&planned.step)) {
             memory.status_written = Some(now);
         }

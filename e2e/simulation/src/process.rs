@@ -11,8 +11,8 @@ use nodewright_controllers::{
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    events::EventTask,
-    leadership::{CheckedClock, Clock, Election, LeaseConfig},
+    events::Recorder,
+    leadership::{Clock, Election, LeaseConfig, checked_clock},
     manager::{Manager, Options},
 };
 use nodewright_testing::api_server::ApiServer;
@@ -113,10 +113,10 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     let Ok(wiring) = wire(&name, &around) else { return };
     let agent = |part: &str| HeaderValue::try_from(format!("{name}/0 ({part})")).ok();
     let (Some(events), Some(leases)) = (agent("events"), agent("leases")) else { return };
-    let (client, clock) = (around.server.client(), CheckedClock::new(around.clock.clone()));
+    let (client, clock) = (around.server.client(), checked_clock(around.clock.clone()));
     let wiring = Wiring { clock: clock.clone(), ..wiring };
     let (recorder, _sending) =
-        EventTask::start(client.clone(), "nodewright", events, wiring.metrics.clone(), clock.clone());
+        Recorder::start(client.clone(), "nodewright", events, wiring.metrics.clone(), clock.clone());
     let clients = BTreeMap::from([(CONTROL, client.clone()), (TARGET, client.clone())]);
     let options = Options::new(&name, "0", CONTROL, client.clone());
     let mut manager = Manager::new(Options {

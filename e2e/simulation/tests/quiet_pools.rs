@@ -17,7 +17,7 @@ use nodewright_controllers::{
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
-    leadership::{CheckedClock, Clock, tokio_clock},
+    leadership::{Clock, checked_clock, tokio_clock},
     manager::{Manager, Options},
 };
 use nodewright_testing::api_server::ApiServer;
@@ -81,7 +81,7 @@ fn seed(server: &ApiServer) {
 
 impl World {
     fn start() -> TestResult<Self> {
-        let clock = CheckedClock::new(tokio_clock("2026-01-01T00:00:00Z".parse()?));
+        let clock = checked_clock(tokio_clock("2026-01-01T00:00:00Z".parse()?));
         let wall = Arc::clone(&clock);
         let server = ApiServer::with_time(move || wall.wall());
         seed(&server);

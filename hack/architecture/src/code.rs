@@ -1,6 +1,6 @@
 //! Source text without what imports nothing.
 
-/// The code of a file with comments, strings and the modules and imports of tests blanked out.
+/// The code of a file with comments, strings and the modules and imports of tests blanked out. Each line keeps its number.
 pub fn product_code(text: &str) -> String {
     without_tests(&without_text(text))
 }
@@ -16,6 +16,7 @@ fn without_text(text: &str) -> String {
             rest = &rest[first.len_utf8()..];
         } else {
             code.push(' ');
+            code.extend(rest[..skipped].chars().filter(|skipped| *skipped == '\n'));
             rest = &rest[skipped..];
         }
     }
@@ -66,8 +67,9 @@ fn without_tests(code: &str) -> String {
     let mut rest = code;
     while let Some(at) = rest.find("#[cfg(test)]") {
         kept.push_str(&rest[..at]);
-        rest = &rest[at..];
-        rest = &rest[item_length(rest)..];
+        let (item, behind) = rest[at..].split_at(item_length(&rest[at..]));
+        kept.extend(item.chars().filter(|next| *next == '\n'));
+        rest = behind;
     }
     kept.push_str(rest);
     kept

@@ -5,6 +5,7 @@
 
 mod circles;
 mod code;
+mod functions;
 mod imports;
 mod manifest;
 mod table;
@@ -18,6 +19,7 @@ use std::{
 pub use self::{
     circles::circles,
     code::product_code,
+    functions::{Function, functions},
     imports::imports,
     manifest::{Manifest, linked},
     table::table,

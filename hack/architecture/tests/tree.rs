@@ -9,7 +9,7 @@ use std::{
 };
 
 use nodewright_architecture::{
-    Manifest, circles, is_test, linked, module_graph, module_of, product_code, rust_files, table,
+    Manifest, circles, functions, imports, is_test, linked, module_graph, module_of, product_code, rust_files, table,
 };
 
 /// Where the crates are that the product is made of: their files may not import one another in circles.
@@ -17,13 +17,21 @@ const PRODUCT: [&str; 4] = ["api", "runtime", "controllers", "webhooks"];
 /// Crates among them that only tests use.
 const LABORATORY: [&str; 2] = ["runtime/testing", "controllers/driver/contract"];
 
+/// How many lines a function of the product may have: it fits a screen.
+const MOST_LINES: usize = 60;
+/// How many parameters it may have, `self` aside.
+const MOST_PARAMETERS: usize = 5;
+/// How many types the runtime may show to its users.
+const MOST_TYPES: usize = 45;
+/// How many names of ours the smallest controller may need.
+const MOST_NAMES: usize = 14;
+
 /// What the runtime knows nothing of.
 const FOREIGN: [&str; 5] = ["machine", "provider", "control cluster", "target cluster", "kubelet"];
 
 /// What a plan must not read while it is made: it depends on the context and the snapshot alone.
 const LIVE: [&str; 5] = ["Atomic", "Mutex", "RwLock", "tokio", "dyn Driver"];
-/// The files of controllers that no plan is made in: they wire, make calls, render, or collect metrics. A snapshot may ask a driver
-/// for its properties; that of a class lets it validate a providerSpec, too, which is to become a call.
+/// The files of controllers that no plan is made in: they wire, make calls, render, or collect metrics.
 const NO_PLANS: [&str; 13] = [
     "controller_config/call.rs",
     "in_use/mod.rs",
@@ -42,6 +50,11 @@ const NO_PLANS: [&str; 13] = [
 
 /// What the manager contains of drivers: their contract, their protocol, and its own side of that.
 const OF_DRIVERS: [&str; 3] = ["nodewright-driver", "nodewright-driver-protocol", "nodewright-driver-remote"];
+
+/// What each folder of a controller has.
+const SHAPE: [&str; 4] = ["mod.rs", "snapshot.rs", "decision.rs", "plan.rs"];
+/// What a decision must not make: it returns values, of which the plan makes steps. The verb of a step that failed is a value.
+const STEPS: [&str; 7] = ["Plan", "Planned", "PartialPlan", "Step", "Event", "ScopedWatch", "StatusWrite"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -133,6 +146,62 @@ fn no_files_of_the_product_import_one_another_in_a_circle() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The files of the product, without tests and generated code.
+fn product_files() -> Vec<PathBuf> {
+    let is_product = |path: &str| PRODUCT.iter().any(|part| path.starts_with(part)) && !LABORATORY.contains(&path);
+    let crates = members().into_iter().map(|(path, _)| path).filter(|path| is_product(path));
+    let files = crates.flat_map(|path| {
+        let src = root().join(path).join("src");
+        let files = rust_files(&src).unwrap();
+        files.into_iter().filter(move |file| {
+            let module = module_of(&src, file);
+            !is_test(&module) && !module.iter().any(|name| name == "generated")
+        })
+    });
+    files.collect()
+}
+
+#[test]
+fn functions_fit_a_screen() {
+    let mut wrong = Vec::new();
+    for file in product_files() {
+        let all = functions(&product_code(&fs::read_to_string(&file).unwrap()));
+        let long = all.into_iter().filter(|it| it.lines > MOST_LINES || it.parameters > MOST_PARAMETERS);
+        wrong.extend(long.map(|it| {
+            format!("{}:{}: {} has {} lines, {} parameters", file.display(), it.line, it.name, it.lines, it.parameters)
+        }));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// All that the runtime declares `pub` can be reached from outside, or the lint `unreachable_pub` rejects it.
+#[test]
+fn the_runtime_shows_few_types() {
+    let mut types = BTreeSet::new();
+    let src = root().join("runtime/src");
+    for file in rust_files(&src).unwrap().into_iter().filter(|file| !is_test(&module_of(&src, file))) {
+        let code = product_code(&fs::read_to_string(&file).unwrap());
+        let words: Vec<_> = code.split_whitespace().collect();
+        for declared in words.windows(3) {
+            if declared[0] == "pub" && matches!(declared[1], "struct" | "enum" | "union" | "trait" | "type") {
+                types.insert(declared[2].split(|next: char| !next.is_alphanumeric()).next().unwrap().to_owned());
+            }
+        }
+        // A type of another crate under a name of ours is one more to learn.
+        let exports = code.split(';').map(str::trim_start).filter(|statement| statement.starts_with("pub use "));
+        types.extend(exports.filter_map(|export| export.rsplit_once(" as ")).map(|(_, name)| name.to_owned()));
+    }
+    assert!(types.len() <= MOST_TYPES, "{} public types: {types:?}", types.len());
+}
+
+#[test]
+fn the_smallest_controller_needs_few_names() {
+    let code = product_code(&read("runtime/examples/share.rs"));
+    let names: BTreeSet<_> =
+        imports(&code, &[]).into_iter().filter(|path| path[0].starts_with("nodewright_")).collect();
+    assert!((1..=MOST_NAMES).contains(&names.len()), "{} names: {names:?}", names.len());
+}
+
 #[test]
 fn the_runtime_speaks_of_kubernetes_alone() {
     let src = root().join("runtime/src");
@@ -150,11 +219,8 @@ fn the_runtime_speaks_of_kubernetes_alone() {
 
 #[test]
 fn plans_read_nothing_live() {
-    let src = root().join("controllers/src");
     let (mut wrong, mut live) = (Vec::new(), BTreeSet::new());
-    for file in rust_files(&src).unwrap().into_iter().filter(|file| !is_test(&module_of(&src, file))) {
-        let path = file.strip_prefix(&src).unwrap().display().to_string();
-        let code = product_code(&fs::read_to_string(&file).unwrap());
+    for (path, code) in controller_files() {
         for (number, line) in code.lines().enumerate() {
             let found: Vec<_> = LIVE.iter().filter(|word| line.contains(*word)).collect();
             if NO_PLANS.contains(&path.as_str()) {
@@ -166,5 +232,47 @@ fn plans_read_nothing_live() {
     }
     let unneeded = NO_PLANS.iter().filter(|path| !live.contains(**path));
     wrong.extend(unneeded.map(|path| format!("controllers/src/{path} needs no exception")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The files of the controllers that a plan may be made in, with their code without tests.
+fn controller_files() -> Vec<(String, String)> {
+    let src = root().join("controllers/src");
+    let files = rust_files(&src).unwrap().into_iter().filter(|file| !is_test(&module_of(&src, file)));
+    let named = |file: PathBuf| {
+        let path = file.strip_prefix(&src).unwrap().display().to_string();
+        (path, product_code(&fs::read_to_string(&file).unwrap()))
+    };
+    files.map(named).collect()
+}
+
+#[test]
+fn each_controller_has_a_folder_of_the_same_files() {
+    let files: BTreeMap<_, _> = controller_files().into_iter().collect();
+    let (mut wrong, mut controllers) = (Vec::new(), 0);
+    for (path, _) in files.iter().filter(|(_, code)| code.contains("\nimpl Controller for ")) {
+        controllers += 1;
+        let Some(folder) = path.strip_suffix("mod.rs").filter(|folder| folder.matches('/').count() == 1) else {
+            wrong.push(format!("controllers/src/{path}: a controller stands in the mod.rs of a folder of its own"));
+            continue;
+        };
+        let missing = SHAPE.iter().filter(|file| !files.contains_key(&format!("{folder}{file}")));
+        wrong.extend(missing.map(|file| format!("controllers/src/{folder}{file} is missing")));
+    }
+    assert!(controllers > 10, "only {controllers} controllers were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn decisions_are_values() {
+    let is_decision = |path: &str| path == "decision.rs" || path.ends_with("/decision.rs");
+    let mut wrong = Vec::new();
+    for (path, code) in controller_files().into_iter().filter(|(path, _)| is_decision(path)) {
+        for (number, line) in code.lines().enumerate() {
+            let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            let found = words.filter(|word| STEPS.contains(word));
+            wrong.extend(found.map(|word| format!("controllers/src/{path}:{}: {word}", number + 1)));
+        }
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

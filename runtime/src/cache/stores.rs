@@ -208,7 +208,7 @@ pub enum Lookup<K> {
     Pending,
     /// The API server failed to list it several times: its message.
     Failed(Arc<str>),
-    /// It does not exist: the API server has said so.
+    /// It does not exist, as the API server has answered.
     Missing,
     /// It exists and cannot be decoded.
     Unreadable(Arc<Unreadable>),

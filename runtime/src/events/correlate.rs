@@ -103,9 +103,8 @@ fn object_of(event: &Event) -> String {
 fn name_of(event: &Event) -> EventName {
     let regarding = &event.regarding;
     let object = object_of(event);
-    let id = nodewright_observability::trace::span_id(
-        &[&object, event.kind.as_str(), event.reason, &event.message].join("\0"),
-    );
+    let id =
+        nodewright_observability::trace::span_id(&[&object, event.type_(), event.reason, &event.message].join("\0"));
     let suffix = format!(".{id}");
     let mut name = regarding.name.clone().unwrap_or_default();
     let end = name.floor_char_boundary(NAME_LIMIT - suffix.len());

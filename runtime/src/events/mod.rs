@@ -8,13 +8,14 @@
 //!
 //! # Caveats
 //! - Events are hints: they are lost when the API server is away for long, or when the process is killed.
-//! - After the loss of leadership, drop the [`EventTask`] and do not drain it: events are writes too.
+//! - After the loss of leadership, drop the future of [`Recorder::start`] and do not await it: events are writes too.
 
 mod correlate;
 mod send;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use futures::future::{BoxFuture, FutureExt};
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::{sync::mpsc, time::timeout};
@@ -33,32 +34,13 @@ const QUEUE_LENGTH: usize = 1_000;
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Whether an event reports normal progress or a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum EventKind {
-    /// Progress.
-    Normal,
-    /// A problem, or something to check.
-    Warning,
-}
-
-impl EventKind {
-    /// The wire form.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Normal => "Normal",
-            Self::Warning => "Warning",
-        }
-    }
-}
-
 /// One report about one object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     /// The object. Its UID lets `kubectl describe` find the event.
     pub regarding: ObjectReference,
-    /// Progress or warning.
-    pub kind: EventKind,
+    /// Whether its type is `Warning`: something that needs attention. Otherwise it is `Normal`.
+    pub is_warning: bool,
     /// A constant in upper camel case that programs may match on.
     pub reason: &'static str,
     /// A sentence for people. Beyond 1,024 bytes the middle is left out.
@@ -70,15 +52,20 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event about normal progress.
+    /// An event of type `Normal`.
     pub fn normal(regarding: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { regarding, kind: EventKind::Normal, reason, message, cluster: None, is_logged: false }
+        Self { regarding, is_warning: false, reason, message, cluster: None, is_logged: false }
     }
 
-    /// An event about a problem.
+    /// An event of type `Warning`.
     pub fn warning(regarding: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { kind: EventKind::Warning, ..Self::normal(regarding, reason, message) }
+        Self { is_warning: true, ..Self::normal(regarding, reason, message) }
+    }
+
+    /// The type on the wire.
+    pub(crate) fn type_(&self) -> &'static str {
+        if self.is_warning { "Warning" } else { "Normal" }
     }
 
     /// The same event about an object of this cluster, which gets it if a recorder [serves](Recorder::serving) it.
@@ -124,6 +111,30 @@ impl Recorder {
         Self { source, queue: None, queues: BTreeMap::new(), metrics }
     }
 
+    /// A recorder for `component`, and the task that sends its events to the API server of `client`. The returned future drains
+    /// the queue for at most a second. Dropping it stops the task immediately.
+    pub fn start(
+        client: kube::Client,
+        component: &str,
+        user_agent: HeaderValue,
+        metrics: Arc<Metrics>,
+        clock: Arc<dyn Clock>,
+    ) -> (Self, BoxFuture<'static, ()>) {
+        let (queue, events) = mpsc::channel(QUEUE_LENGTH);
+        let recorder = Self::new(component, user_agent.clone(), metrics.clone());
+        let mut connection = Connection::new(client, user_agent, Leadership::unlimited(), 1, metrics.clone());
+        connection.timeout = REQUEST_TIMEOUT;
+        let (sender, stop) = (Sender::new(connection, metrics, clock), CancellationToken::new());
+        let task = AbortOnDropHandle::new(tokio::spawn(run(sender, events, stop.clone())));
+        let drain = async move {
+            stop.cancel();
+            if timeout(DRAIN_TIMEOUT, task).await.is_err() {
+                tracing::warn!("failed to send all events before the end, the rest is dropped");
+            }
+        };
+        (Self { queue: Some(queue), ..recorder }, drain.boxed())
+    }
+
     /// A recorder that sends nothing: for tests and dry runs.
     pub fn discarding() -> Self {
         Self::new("", HeaderValue::from_static(""), Arc::default())
@@ -160,41 +171,6 @@ impl Recorder {
         event.message = clip(event.message);
         if queue.try_send(Queued { event, source: self.source.clone() }).is_err() {
             self.metrics.event_dropped();
-        }
-    }
-}
-
-/// The task that sends events. Dropping it stops it immediately.
-#[derive(Debug)]
-pub struct EventTask {
-    task: AbortOnDropHandle<()>,
-    stop: CancellationToken,
-}
-
-impl EventTask {
-    /// Starts a task that sends to the API server of `client`. Returns it with a recorder for `component`.
-    pub fn start(
-        client: kube::Client,
-        component: &str,
-        user_agent: HeaderValue,
-        metrics: Arc<Metrics>,
-        clock: Arc<dyn Clock>,
-    ) -> (Recorder, Self) {
-        let (queue, events) = mpsc::channel(QUEUE_LENGTH);
-        let recorder = Recorder::new(component, user_agent.clone(), metrics.clone());
-        let mut connection = Connection::new(client, user_agent, Leadership::unlimited(), 1, metrics.clone());
-        connection.timeout = REQUEST_TIMEOUT;
-        let sender = Sender::new(connection, metrics, clock);
-        let stop = CancellationToken::new();
-        let task = AbortOnDropHandle::new(tokio::spawn(run(sender, events, stop.clone())));
-        (Recorder { queue: Some(queue), ..recorder }, Self { task, stop })
-    }
-
-    /// Sends the queued events, and gives up after a second.
-    pub async fn drain(self) {
-        self.stop.cancel();
-        if timeout(DRAIN_TIMEOUT, self.task).await.is_err() {
-            tracing::warn!("failed to send all events before the end, the rest is dropped");
         }
     }
 }

@@ -87,7 +87,7 @@ impl Sender {
         CoreEvent {
             metadata: ObjectMeta { name: Some(name), namespace: Some(namespace), ..ObjectMeta::default() },
             involved_object: event.regarding.clone(),
-            type_: Some(event.kind.as_str().to_owned()),
+            type_: Some(event.type_().to_owned()),
             reason: Some(event.reason.to_owned()),
             message: Some(event.message.clone()),
             count: Some(1),

@@ -15,20 +15,20 @@ const EVENTS: &str = "/api/v1/namespaces/shoot/events";
 struct Bench {
     server: ApiServer,
     recorder: Recorder,
-    task: EventTask,
+    drain: BoxFuture<'static, ()>,
     metrics: Arc<Metrics>,
 }
 
 fn bench() -> Bench {
     let (server, metrics) = (ApiServer::new(), Arc::new(Metrics::new()));
-    let (recorder, task) = start(&server, &metrics);
-    Bench { server, recorder, task, metrics }
+    let (recorder, drain) = start(&server, &metrics);
+    Bench { server, recorder, drain, metrics }
 }
 
-fn start(server: &ApiServer, metrics: &Arc<Metrics>) -> (Recorder, EventTask) {
+fn start(server: &ApiServer, metrics: &Arc<Metrics>) -> (Recorder, BoxFuture<'static, ()>) {
     let clock = tokio_clock("2026-11-20T10:00:00Z".parse().unwrap());
     let agent = HeaderValue::from_static("nodewright/0.1.0 (events)");
-    EventTask::start(server.client(), "nodewright", agent, metrics.clone(), clock)
+    Recorder::start(server.client(), "nodewright", agent, metrics.clone(), clock)
 }
 
 fn created(message: &str) -> Event {
@@ -98,7 +98,7 @@ async fn an_event_goes_to_the_cluster_of_its_object_and_to_the_log_if_it_asks_fo
 
 #[tokio::test(start_paused = true)]
 async fn an_event_is_created_and_repeated() {
-    let Bench { server, recorder, task: _task, .. } = bench();
+    let Bench { server, recorder, drain: _drain, .. } = bench();
     recorder.publish(created("VM is there"));
     sleep(Duration::from_mins(1)).await;
     recorder.named("machine", HeaderValue::from_static("nodewright/0.1.0 (machine)")).publish(created("VM is there"));
@@ -117,21 +117,21 @@ async fn an_event_is_created_and_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_goes_on_counting() {
-    let Bench { server, recorder, task, metrics } = bench();
+    let Bench { server, recorder, drain, metrics } = bench();
     recorder.publish(created("VM is there"));
     recorder.publish(created("VM is there"));
-    task.drain().await;
-    let (recorder, task) = start(&server, &metrics);
+    drain.await;
+    let (recorder, drain) = start(&server, &metrics);
     recorder.publish(created("VM is there"));
     recorder.publish(created("VM is there"));
-    task.drain().await;
+    drain.await;
     let [event] = &server.objects(EVENTS)[..] else { panic!() };
     assert_eq!(count(event), 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_was_deleted_is_created_again() {
-    let Bench { server, recorder, task: _task, .. } = bench();
+    let Bench { server, recorder, drain: _drain, .. } = bench();
     recorder.publish(created("VM is there"));
     sleep(Duration::from_secs(1)).await;
     let name = server.objects(EVENTS)[0]["metadata"]["name"].as_str().unwrap().to_owned();
@@ -146,7 +146,7 @@ async fn an_event_that_was_deleted_is_created_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_is_bridged_and_a_refusal_is_not_repeated() {
-    let Bench { server, recorder, task: _task, metrics } = bench();
+    let Bench { server, recorder, drain: _drain, metrics } = bench();
     server.fail_times(2, Match::verb("create"), Fault::Status(503));
     recorder.publish(created("one"));
     sleep(Duration::from_secs(10)).await;
@@ -166,7 +166,7 @@ async fn a_short_outage_is_bridged_and_a_refusal_is_not_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn publishing_never_waits_and_the_overflow_is_dropped() {
-    let Bench { server, recorder, task, metrics } = bench();
+    let Bench { server, recorder, drain, metrics } = bench();
     server.fail_always(Match::any(), Fault::Hang);
     for turn in 0..1_500 {
         recorder.publish(created(&turn.to_string()));
@@ -174,14 +174,14 @@ async fn publishing_never_waits_and_the_overflow_is_dropped() {
     let text = metrics.encode().unwrap();
     assert!(text.contains(r#"events_total{result="dropped"} 500"#), "{text}");
     let begun = tokio::time::Instant::now();
-    task.drain().await;
+    drain.await;
     assert!(begun.elapsed() <= DRAIN_TIMEOUT);
     recorder.publish(created("after the end"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_waits_when_leadership_ends_is_dropped() {
-    let Bench { server, recorder, task, .. } = bench();
+    let Bench { server, recorder, drain, .. } = bench();
     let leadership = Leadership::unlimited();
     let within = recorder.within(leadership.clone());
     server.fail_next(Match::verb("create"), Fault::Delay(Duration::from_secs(2)));
@@ -192,7 +192,7 @@ async fn what_waits_when_leadership_ends_is_dropped() {
     within.publish(created("three"));
     recorder.publish(created("four"));
     sleep(Duration::from_mins(1)).await;
-    task.drain().await;
+    drain.await;
     let messages: Vec<_> = server.objects(EVENTS).iter().map(|event| event["message"].clone()).collect();
     let is = |text: &str| messages.iter().any(|message| message == text);
     assert_eq!((is("one"), is("four"), messages.len()), (true, true, 2), "{messages:?}");
@@ -200,9 +200,9 @@ async fn what_waits_when_leadership_ends_is_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn of_a_long_message_beginning_and_end_are_kept() {
-    let Bench { server, recorder, task, .. } = bench();
+    let Bench { server, recorder, drain, .. } = bench();
     recorder.publish(created(&format!("failed to patch {}: the cause", "ä".repeat(3_000))));
-    task.drain().await;
+    drain.await;
     let [event] = &server.objects(EVENTS)[..] else { panic!() };
     let message = event["message"].as_str().unwrap();
     assert!(message.starts_with("failed to patch ä") && message.ends_with("ä: the cause"), "{message}");

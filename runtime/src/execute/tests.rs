@@ -44,7 +44,7 @@ struct PhaseStatus {
 
 impl ApplyConfiguration for Phase {
     type Of = Pod;
-    const SUBRESOURCE: Subresource = Subresource::Status;
+    const SUBRESOURCE: &'static str = STATUS;
     fn extract(live: &Pod) -> Self {
         Self { status: PhaseStatus { phase: live.status.as_ref().and_then(|status| status.phase.clone()) } }
     }

@@ -10,17 +10,17 @@ use crate::object::Cluster;
 
 /// A greater difference between this computer's clock and that of an API server is reported, and the earlier of both counts.
 pub const NOTICEABLE_SKEW: SignedDuration = SignedDuration::from_secs(30);
-/// With a greater difference what depends on time is held up noticeably.
+/// With a greater difference what depends on time is delayed noticeably.
 pub const LARGE_SKEW: SignedDuration = SignedDuration::from_mins(5);
 /// The header `Date` has whole seconds, rounded down.
 const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 
-/// The clock of a process whose objects have times of other clocks: `creationTimestamp` and `deletionTimestamp` are those of the
+/// A clock for a process whose objects have times of other clocks: `creationTimestamp` and `deletionTimestamp` are those of the
 /// API server.
 ///
 /// # Guarantees
 /// * While an API server's clock is more than [`NOTICEABLE_SKEW`] behind, [`Clock::wall`] is the time of that server, so that
-///   nothing times out before both clocks say so. While the server's clock is ahead, it is the time of this computer.
+///   nothing times out before it does by both clocks. While the server's clock is ahead, it is the time of this computer.
 /// * A step of this computer's clock is noticed at once: it is measured against the boot clock, not against the next answer.
 ///
 /// # Assumptions
@@ -29,12 +29,16 @@ const RESOLUTION: SignedDuration = SignedDuration::from_secs(1);
 /// # Caveats
 /// * The difference is a lower bound: an answer that takes long, and the whole seconds of the header, make it smaller.
 /// * Without an answer so far there is no difference.
-pub struct CheckedClock {
+pub fn checked_clock(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
+    Arc::new(CheckedClock { clock, answers: Mutex::default() })
+}
+
+struct CheckedClock {
     clock: Arc<dyn Clock>,
     answers: Mutex<BTreeMap<Cluster, Answer>>,
 }
 
-/// What an answer of an API server has told.
+/// The time in an answer of an API server.
 #[derive(Clone, Copy)]
 struct Answer {
     /// How far this computer's clock was ahead, at least; negative if it was behind.
@@ -52,34 +56,6 @@ impl Answer {
 }
 
 impl CheckedClock {
-    /// A clock that is yet to be compared.
-    pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, answers: Mutex::default() })
-    }
-
-    /// Records the time in an answer to a request that was sent at `sent`, in [`Clock::elapsed`] time.
-    pub(crate) fn answered(&self, cluster: Cluster, sent: Duration, date: Timestamp) {
-        let (Some(zero), now) = (self.zero(), self.clock.wall()) else { return };
-        let took = SignedDuration::try_from(self.clock.elapsed().saturating_sub(sent)).unwrap_or_default();
-        let latest = now.duration_since(date);
-        let earliest = latest.saturating_sub(took).saturating_sub(RESOLUTION);
-        let skew = earliest.max(SignedDuration::ZERO).saturating_add(latest.min(SignedDuration::ZERO));
-        self.answers.lock().insert(cluster, Answer { skew, zero });
-    }
-
-    /// How far this computer's clock is ahead of each API server's, at least; negative where it is behind.
-    pub fn skews(&self) -> Vec<(Cluster, SignedDuration)> {
-        let zero = self.zero();
-        self.answers.lock().iter().map(|(cluster, answer)| (*cluster, answer.skew_at(zero))).collect()
-    }
-
-    /// The greatest difference to the clock of an API server.
-    pub fn skew(&self) -> SignedDuration {
-        let zero = self.zero();
-        let answers = self.answers.lock();
-        answers.values().map(|answer| answer.skew_at(zero)).max_by_key(|skew| skew.abs()).unwrap_or_default()
-    }
-
     fn zero(&self) -> Option<Timestamp> {
         let elapsed = SignedDuration::try_from(self.clock.elapsed()).ok()?;
         self.clock.wall().checked_sub(elapsed).ok()
@@ -96,6 +72,26 @@ impl Clock for CheckedClock {
         let ahead = self.answers.lock().values().map(|answer| answer.skew_at(zero)).max();
         let ahead = ahead.filter(|skew| *skew > NOTICEABLE_SKEW);
         self.clock.wall().saturating_sub(ahead.unwrap_or_default()).unwrap_or(Timestamp::MIN)
+    }
+
+    fn skew(&self) -> SignedDuration {
+        let zero = self.zero();
+        let answers = self.answers.lock();
+        answers.values().map(|answer| answer.skew_at(zero)).max_by_key(|skew| skew.abs()).unwrap_or_default()
+    }
+
+    fn skews(&self) -> Vec<(Cluster, SignedDuration)> {
+        let zero = self.zero();
+        self.answers.lock().iter().map(|(cluster, answer)| (*cluster, answer.skew_at(zero))).collect()
+    }
+
+    fn answered(&self, cluster: Cluster, sent: Duration, date: Timestamp) {
+        let (Some(zero), now) = (self.zero(), self.clock.wall()) else { return };
+        let took = SignedDuration::try_from(self.clock.elapsed().saturating_sub(sent)).unwrap_or_default();
+        let latest = now.duration_since(date);
+        let earliest = latest.saturating_sub(took).saturating_sub(RESOLUTION);
+        let skew = earliest.max(SignedDuration::ZERO).saturating_add(latest.min(SignedDuration::ZERO));
+        self.answers.lock().insert(cluster, Answer { skew, zero });
     }
 }
 
@@ -142,11 +138,11 @@ mod tests {
     }
 
     #[test]
-    fn nothing_times_out_before_both_clocks_say_so() {
+    fn nothing_times_out_before_it_does_by_both_clocks() {
         // How far the clock is ahead, and what counts.
         for (ahead, expected) in [(0, 0), (30, 30), (31, 31), (32, 1), (3_600, 1), (-20, -20), (-3_600, -3_600)] {
             let hands = Arc::new(Hands::default());
-            let clock = CheckedClock::new(hands.clone());
+            let clock = checked_clock(hands.clone());
             hands.step(ahead);
             clock.answered(HOME, Duration::ZERO, noon(0));
             assert_eq!(clock.wall(), noon(expected), "{ahead} s ahead");
@@ -156,7 +152,7 @@ mod tests {
     #[test]
     fn a_step_of_the_clock_counts_before_the_next_answer() {
         let hands = Arc::new(Hands::default());
-        let clock = CheckedClock::new(hands.clone());
+        let clock = checked_clock(hands.clone());
         clock.answered(HOME, Duration::ZERO, noon(0));
         hands.pass(100);
         hands.step(3_600);
@@ -170,7 +166,7 @@ mod tests {
     #[test]
     fn an_answer_that_takes_long_proves_less() {
         let hands = Arc::new(Hands::default());
-        let clock = CheckedClock::new(hands.clone());
+        let clock = checked_clock(hands.clone());
         hands.pass(40);
         clock.answered(HOME, Duration::ZERO, noon(0));
         assert_eq!(clock.skew(), SignedDuration::ZERO, "the server may have answered at once");
@@ -181,7 +177,7 @@ mod tests {
     #[test]
     fn the_earliest_clock_counts() {
         let hands = Arc::new(Hands::default());
-        let clock = CheckedClock::new(hands.clone());
+        let clock = checked_clock(hands.clone());
         clock.answered(HOME, Duration::ZERO, noon(0));
         clock.answered(OTHER, Duration::ZERO, noon(-601));
         assert_eq!(clock.wall(), noon(-600));

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
+use crate::object::Cluster;
+
 /// The wall clock and the monotonic clock.
 pub trait Clock: Send + Sync + 'static {
     /// The time since a fixed moment in the past. It never goes back, even if the wall clock is stepped.
@@ -14,6 +16,20 @@ pub trait Clock: Send + Sync + 'static {
     fn wall(&self) -> Timestamp {
         Timestamp::now()
     }
+
+    /// How far the wall clock is ahead of that of the API server that differs most, at least; negative if it is behind. Only a
+    /// [`checked_clock`](super::checked_clock) knows this and what follows.
+    fn skew(&self) -> SignedDuration {
+        SignedDuration::ZERO
+    }
+
+    /// The same for the API server of each cluster.
+    fn skews(&self) -> Vec<(Cluster, SignedDuration)> {
+        vec![]
+    }
+
+    /// Records the time in an answer of an API server to a request that was sent at `sent`, in [`Clock::elapsed`] time.
+    fn answered(&self, _cluster: Cluster, _sent: Duration, _date: Timestamp) {}
 }
 
 /// Linux' `CLOCK_BOOTTIME`: it advances while the host is suspended and while the process is stopped.

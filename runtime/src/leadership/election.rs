@@ -20,10 +20,12 @@ use std::{
 use http::HeaderValue;
 use tokio::{sync::Mutex, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
+use tower::BoxError;
 
 use super::{
-    Clock, ElectionThread, Leadership, boot_clock,
+    Clock, Leadership, boot_clock,
     protocol::{Attempt, LeaseError, Protocol},
+    thread::ElectionThread,
 };
 use nodewright_observability::metrics::Metrics;
 
@@ -126,11 +128,21 @@ impl Election {
         Ok(Self { protocol, metrics, seed, renewal: Mutex::default(), thread: None })
     }
 
-    /// The same contender, which sends its requests on this thread, so that busy workers delay no renewal. Its client must have
-    /// been made there ([`ElectionThread::make`]), or the workers drive its connections.
-    #[must_use]
-    pub fn on(self, thread: ElectionThread) -> Self {
-        Self { thread: Some(thread), ..self }
+    /// Contenders that send their requests on a thread of their own, so that busy workers delay no renewal. The client is made on
+    /// that thread, which also drives its connections.
+    pub fn on_thread(
+        client: impl FnOnce() -> Result<kube::Client, BoxError>,
+        user_agent: &HeaderValue,
+        configs: impl IntoIterator<Item = LeaseConfig>,
+    ) -> Result<Vec<Self>, BoxError> {
+        let failed = |error| format!("failed to start a thread for leader election: {error}");
+        let thread = ElectionThread::start().map_err(failed)?;
+        let client = thread.make(client)?;
+        let on_thread = |config| {
+            let contender = Self::new(client.clone(), user_agent.clone(), config)?;
+            Ok(Self { thread: Some(thread.clone()), ..contender })
+        };
+        configs.into_iter().map(on_thread).collect()
     }
 
     /// Does the work on the thread of the contender, if it has one. Dropping the future ends the work.
@@ -202,7 +214,7 @@ impl Election {
         .await;
     }
 
-    /// Ends the leadership and releases the lease, so that another process may take it at once. Gives up after a second. Drop
+    /// Ends the leadership and releases the lease, so that another process may take it at once. Tries for a second. Drop
     /// the future of [`Election::acquire`] first.
     pub async fn release(&self) {
         let Some(mut renewal) = self.renewal.lock().await.take() else { return };
@@ -241,7 +253,7 @@ async fn contend(protocol: &Protocol, seed: u64) -> Leadership {
                 }
             }
             Ok(Attempt::Taken { holder }) if report.is_news(&holder) => {
-                tracing::info!(lease = config.name, holder, "waiting for lease");
+                tracing::info!(lease = config.name, holder, "waiting for leader election");
             }
             Ok(Attempt::Taken { .. }) => {}
             Err(error) => report.failure(config, &error),

@@ -32,10 +32,9 @@ use futures::future::{self, FutureExt};
 use tokio::sync::watch;
 
 pub use self::{
-    checked_clock::{CheckedClock, LARGE_SKEW, NOTICEABLE_SKEW},
+    checked_clock::{LARGE_SKEW, NOTICEABLE_SKEW, checked_clock},
     clock::{Clock, boot_clock, tokio_clock},
     election::{Election, LeaseConfig},
-    thread::ElectionThread,
 };
 
 /// How long [`Leadership::ended`] trusts a timer before it checks the clock again.

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //! * What runs here, the connections of its client included, waits for no task of the process' other runtime.
-//! * The thread ends when the last handle is dropped. It holds up no exit of the process.
+//! * The thread ends when the last handle is dropped. It delays no exit of the process.
 
 use std::{io, sync::Arc, thread};
 
@@ -14,14 +14,14 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// A handle of the thread. Cheap to clone.
 #[derive(Clone)]
-pub struct ElectionThread {
+pub(super) struct ElectionThread {
     runtime: Handle,
     _end: Arc<DropGuard>,
 }
 
 impl ElectionThread {
     /// Starts the thread.
-    pub fn start() -> io::Result<Self> {
+    pub(super) fn start() -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let (handle, end) = (runtime.handle().clone(), CancellationToken::new());
         let ended = end.clone();
@@ -34,7 +34,7 @@ impl ElectionThread {
     }
 
     /// Makes a client whose tasks run on the thread.
-    pub fn make<T>(&self, make: impl FnOnce() -> T) -> T {
+    pub(super) fn make<T>(&self, make: impl FnOnce() -> T) -> T {
         let _entered = self.runtime.enter();
         make()
     }

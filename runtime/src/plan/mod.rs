@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
 use crate::{
-    apply_configuration::{ApplyConfiguration, ReadBack, Subresource, read_back},
+    apply_configuration::{ApplyConfiguration, ReadBack, STATUS, read_back},
     effect::{Effect, Never, Outcomes},
     events::Event,
     object::{Cluster, Kind, ObjectRef, ResourceType, Target},
@@ -32,7 +32,7 @@ pub struct Context<'a, E: Effect, N: 'static = Never> {
     /// The time of the plan. A plan never reads a clock.
     pub now: Timestamp,
     /// How far the clock of this computer is ahead of an API server's, at least; negative if it is behind. `now` is the earlier of
-    /// both, see [`CheckedClock`](crate::leadership::CheckedClock).
+    /// both, see [`checked_clock`](crate::leadership::checked_clock).
     pub clock_skew: SignedDuration,
     /// Since when this process is the leader. When the clock is stepped, this time and all others here move along with `now`.
     pub leader_since: Timestamp,
@@ -47,7 +47,7 @@ pub struct Context<'a, E: Effect, N: 'static = Never> {
     pub outcomes: &'a Outcomes<E>,
     /// Requests that were refused for now, such as evictions that a disruption budget does not allow.
     pub refusals: &'a [Refusal],
-    /// What earlier plans have noted, each since when.
+    /// The notes of earlier plans, each since when.
     pub notes: &'a BTreeMap<N, Timestamp>,
     /// What the last plan waited for.
     pub waits: &'a [Waiting],
@@ -81,8 +81,8 @@ impl<'a, E: Effect, N: Ord + 'static> Context<'a, E, N> {
         Refusal::of(self.refusals, uid)
     }
 
-    /// Since when plans have noted this, one after the other.
-    pub fn noted(&self, note: &N) -> Option<Timestamp> {
+    /// Since when each plan has left this note.
+    pub fn noted_since(&self, note: &N) -> Option<Timestamp> {
         self.notes.get(note).copied()
     }
 
@@ -110,8 +110,8 @@ pub enum Step<E> {
     Edit {
         /// The object.
         at: Target,
-        /// The endpoint that takes the patch.
-        part: Subresource,
+        /// The subresource that takes the patch; empty for the object itself.
+        subresource: &'static str,
         /// The operations.
         patch: Patch,
     },
@@ -135,8 +135,8 @@ pub enum Step<E> {
 pub struct Apply {
     /// The object to write to.
     pub at: Target,
-    /// The endpoint to write through.
-    pub part: Subresource,
+    /// The subresource to write through; empty for the object itself.
+    pub subresource: &'static str,
     /// The fields to write.
     pub fragment: Value,
     pub(crate) read_back: ReadBack,
@@ -144,8 +144,9 @@ pub struct Apply {
 
 impl fmt::Debug for Apply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, part, fragment, .. } = self;
-        f.debug_struct("Apply").field("at", at).field("part", part).field("fragment", fragment).finish_non_exhaustive()
+        let Self { at, subresource, fragment, .. } = self;
+        let mut apply = f.debug_struct("Apply");
+        apply.field("at", at).field("subresource", subresource).field("fragment", fragment).finish_non_exhaustive()
     }
 }
 
@@ -161,11 +162,11 @@ impl<E> Step<E> {
     }
 
     fn apply_to<O: ApplyConfiguration>(at: Target, live: &O::Of, owned: &O) -> Option<Self> {
-        if *owned == owned.seen_like(live) {
+        if *owned == owned.extract_like(live) {
             return None;
         }
         let fragment = serde_json::to_value(owned).ok()?;
-        Some(Self::Apply(Apply { at, part: O::SUBRESOURCE, fragment, read_back: read_back(owned) }))
+        Some(Self::Apply(Apply { at, subresource: O::SUBRESOURCE, fragment, read_back: read_back(owned) }))
     }
 
     /// Creates `object` in `cluster`, under the name in its metadata.
@@ -179,7 +180,7 @@ impl<E> Step<E> {
 
     /// Changes shared fields of `live`; `None` when there is nothing to do.
     pub fn edit<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
-        Self::edit_part(cluster, live, Subresource::Main, patch)
+        Self::edit_at(cluster, live, "", patch)
     }
 
     /// Reads from the API server whether `live` still exists and is not being deleted. Do this before `live` adopts an object,
@@ -195,11 +196,11 @@ impl<E> Step<E> {
 
     /// Changes shared fields of the status of `live`; `None` when there is nothing to do.
     pub fn edit_status<K: Kind>(cluster: Cluster, live: &K, patch: Patch) -> Option<Self> {
-        Self::edit_part(cluster, live, Subresource::Status, patch)
+        Self::edit_at(cluster, live, STATUS, patch)
     }
 
-    fn edit_part<K: Kind>(cluster: Cluster, live: &K, part: Subresource, patch: Patch) -> Option<Self> {
-        (!patch.0.is_empty()).then(|| Self::Edit { at: Target::of(cluster, live), part, patch })
+    fn edit_at<K: Kind>(cluster: Cluster, live: &K, subresource: &'static str, patch: Patch) -> Option<Self> {
+        (!patch.0.is_empty()).then(|| Self::Edit { at: Target::of(cluster, live), subresource, patch })
     }
 
     /// The object that the step writes or reads; `None` for a call outside Kubernetes.
@@ -217,7 +218,7 @@ impl<E> Step<E> {
         }
     }
 
-    /// Whether the step at most changes an existing object: it creates and deletes nothing, and calls nobody.
+    /// Whether the step at most changes an existing object: it creates and deletes nothing, and makes no call.
     pub(crate) fn is_change(&self) -> bool {
         matches!(self, Self::Apply(_) | Self::Edit { .. } | Self::Confirm(_) | Self::ConfirmUnchanged(_))
     }
@@ -260,7 +261,7 @@ pub struct Waiting {
     pub reason: &'static str,
     /// Since when.
     pub since: Timestamp,
-    /// When it was last logged that the wait ends by itself, if it does.
+    /// The logged end of the wait, if it ends by itself.
     pub(crate) until: Option<Timestamp>,
 }
 
@@ -327,7 +328,8 @@ impl<E, N> Plan<E, N> {
 
     /// The plan without all steps but those that write the status of this object.
     pub(crate) fn status_alone(mut self, key: &ObjectRef) -> Self {
-        let is_own = |step: &Step<E>| matches!(step, Step::Apply(apply) if apply.part == Subresource::Status && apply.at.key() == key);
+        let is_own =
+            |step: &Step<E>| matches!(step, Step::Apply(apply) if apply.subresource == STATUS && apply.at.key() == key);
         for stage in &mut self.stages {
             stage.retain(|planned| is_own(&planned.step));
         }

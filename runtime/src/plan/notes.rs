@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-/// What a plan leaves for the next one of the same object, so that it learns how long something has been of which no object says
-/// since when. The runtime keeps for each note when it was first left, until a plan clears or replaces it.
+/// What a plan leaves for the next one of the same object: conditions that hold, but whose beginning no object records. The runtime keeps for each note when it was first left, until a plan clears or replaces it.
 ///
 /// # Caveats
 /// Notes are memory of this process. Another leader, or the same process after a restart, has none: use them for nothing whose

@@ -6,9 +6,7 @@ use serde_json::Value;
 
 use super::{Plan, Step};
 use crate::{
-    apply_configuration::Subresource,
     effect::Effect,
-    events::EventKind,
     object::{Cluster, Target},
 };
 
@@ -37,7 +35,7 @@ impl<E: Effect, N> Display for Plan<E, N> {
             writeln!(f, "wait {}: {}", wait.reason, wait.message)?;
         }
         for event in &self.events {
-            let warning = if event.kind == EventKind::Warning { "warning " } else { "" };
+            let warning = if event.is_warning { "warning " } else { "" };
             writeln!(f, "{warning}event {}: {}", event.reason, event.message)?;
         }
         for watch in &self.scoped_watches {
@@ -59,13 +57,13 @@ impl<E: Effect> Display for Step<E> {
             format!("{at}{}{version}", within(at.key().cluster))
         };
         match self {
-            Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.part), place(&apply.at), apply.fragment),
+            Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.subresource), place(&apply.at), apply.fragment),
             Self::Create { key, resource, body } => {
                 write!(f, "create {} {key}{} {}", resource.kind, within(key.cluster), gist(body))
             }
-            Self::Edit { at, part, patch } => {
+            Self::Edit { at, subresource, patch } => {
                 let operations = serde_json::to_string(patch).map_err(|_| fmt::Error)?;
-                write!(f, "edit {}{} {operations}", of(*part), place(at))
+                write!(f, "edit {}{} {operations}", of(subresource), place(at))
             }
             Self::Confirm(at) => write!(f, "confirm that {} is not being deleted", place(at)),
             Self::ConfirmUnchanged(at) => {
@@ -80,8 +78,8 @@ impl<E: Effect> Display for Step<E> {
     }
 }
 
-fn of(part: Subresource) -> &'static str {
-    if part == Subresource::Status { "status of " } else { "" }
+fn of(subresource: &str) -> String {
+    if subresource.is_empty() { String::new() } else { format!("{subresource} of ") }
 }
 
 /// The body of a new object without the fields that the line shows elsewhere.
@@ -115,17 +113,17 @@ mod tests {
         assert_eq!(plan.to_string(), "nothing to do\n");
         plan.then("it is missing", Step::create(AWAY, &fresh));
         plan.then("it takes over", Step::confirm(HOME, &live));
-        plan.beside("it is judged", Step::confirm_unchanged(HOME, &live));
+        plan.beside("it is compared", Step::confirm_unchanged(HOME, &live));
         plan.then("it is too much", Step::Delete(Target::of(HOME, &live).if_unchanged()));
         plan.beside("so is this", Step::Evict(Target::of(HOME, &live)));
-        plan.wait("Patience", "for its end").wake_at("2026-06-01T12:00:00Z".parse().unwrap());
+        plan.wait("GracePeriod", "it ends at noon").wake_at("2026-06-01T12:00:00Z".parse().unwrap());
         let lines = [
             r#"1 create ConfigMap b {"data":{"key":"value"},"metadata":{}} | it is missing"#,
             "2 confirm that ConfigMap default/a is not being deleted | it takes over",
-            "  confirm that ConfigMap default/a still has version 10 | it is judged",
+            "  confirm that ConfigMap default/a still has version 10 | it is compared",
             "3 delete ConfigMap default/a at version 10 | it is too much",
             "  evict ConfigMap default/a | so is this",
-            "wait Patience: for its end",
+            "wait GracePeriod: it ends at noon",
             "wake 2026-06-01T12:00:00Z",
         ];
         assert_eq!(plan.to_string(), lines.join("\n") + "\n");

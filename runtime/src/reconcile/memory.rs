@@ -89,9 +89,9 @@ impl<E: Effect, N: Clone + Ord> Memory<E, N> {
     fn shift(&mut self, by: SignedDuration) {
         self.outcomes.shift(by);
         let refused = self.refusals.iter_mut().flat_map(|refusal| [&mut refusal.since, &mut refusal.at]);
-        let noted = self.notes.values_mut();
+        let notes = self.notes.values_mut();
         let waiting = self.waits.iter_mut().map(|waiting| &mut waiting.since);
-        for at in refused.chain(noted).chain(waiting).chain(&mut self.status_written) {
+        for at in refused.chain(notes).chain(waiting).chain(&mut self.status_written) {
             *at = at.saturating_add(by).unwrap_or(*at);
         }
     }
@@ -143,7 +143,7 @@ impl<E: Effect, N: Clone + Ord> Memory<E, N> {
         news
     }
 
-    /// Keeps, clears or replaces the notes, as a new plan says.
+    /// Keeps, clears or replaces the notes, as a new plan demands.
     pub(super) fn note(&mut self, notes: &Notes<N>, now: Timestamp) {
         if *notes != Notes::Keep {
             self.notes = notes.clone().after(std::mem::take(&mut self.notes), now);

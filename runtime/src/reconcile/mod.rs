@@ -24,10 +24,10 @@ use crate::{
     controller::Controller,
     effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
-    events::{Event, EventKind, Recorder},
+    events::{Event, Recorder},
     execute::{Barrier, Executor, RequestContext},
     fair::{FairSemaphore, Flow, Permit},
-    leadership::{CheckedClock, Clock},
+    leadership::Clock,
     object::{Cluster, ObjectRef, controller, uid},
     plan::{Context, Failure, FailureClass, Plan, Step, Wait, reference},
     queue::{Priority, Queue, ReconcileResult, RequeueHandle},
@@ -62,7 +62,7 @@ pub(crate) struct Shared {
     pub(crate) recorder: Recorder,
     pub(crate) spans: Spans,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) clock: Arc<CheckedClock>,
+    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
     /// Since when this process may write, in monotonic time.
@@ -77,7 +77,7 @@ pub(crate) struct Shared {
 /// * A run sees every write of earlier runs for the object. The object waits until the caches show them.
 /// * A run sees only caches that were listed after this process gained leadership.
 /// * The outcome of an unanswered write is read before the next plan. If another cluster does not answer that either, the object
-///   is planned for its status alone, which may tell it.
+///   is planned for its status alone, which may report that.
 /// * A panic in one plan is caught, counted and backed off. Other objects continue.
 /// * Each cluster has a limit of plans that write to it at once, and another one of plans that evict. Owners take turns.
 ///
@@ -176,11 +176,11 @@ impl<C: Controller> Reconciler<C> {
     fn prepare(self: &Arc<Self>, key: &ObjectRef) -> Work<C::Effect, C::Note> {
         if let Some(memory) = self.memories.get(key) {
             let mut memory = memory.lock();
-            self.go_on_without(key, &mut memory);
+            self.drop_tolerated(key, &mut memory);
             if !memory.unsure.is_empty() {
-                let tells = self.tells_now(key, &memory);
+                let reports = self.reports_outage(key, &memory);
                 drop(memory);
-                return if tells { self.decided(key, true) } else { Work::FindOut };
+                return if reports { self.decided(key, true) } else { Work::FindOut };
             }
             if !self.is_fresh(key, &mut memory) {
                 self.shared.metrics.stale_skipped(C::NAME);
@@ -200,8 +200,8 @@ impl<C: Controller> Reconciler<C> {
         })
     }
 
-    /// Whether the object's status may tell that another cluster does not answer. In every other attempt that cluster is asked.
-    fn tells_now(&self, key: &ObjectRef, memory: &Memory<C::Effect, C::Note>) -> bool {
+    /// Whether the object's status may report that another cluster does not answer. In every other attempt that cluster is asked.
+    fn reports_outage(&self, key: &ObjectRef, memory: &Memory<C::Effect, C::Note>) -> bool {
         let of_home = memory.barriers.iter().filter(|barrier| barrier.key.cluster == key.cluster);
         let shows = |Barrier { resource, key: written, until }: &Barrier| {
             self.wait(key, &self.shared.stores.showing(resource, written, until, &memory.scoped_watches), until)
@@ -211,14 +211,14 @@ impl<C: Controller> Reconciler<C> {
             && of_home.into_iter().all(shows)
     }
 
-    /// Drops the barriers that the object no longer waits for, see [`Controller::goes_on_without`].
-    fn go_on_without(&self, key: &ObjectRef, memory: &mut Memory<C::Effect, C::Note>) {
+    /// Drops the barriers that the object no longer waits for, see [`Controller::tolerates_unavailable`].
+    fn drop_tolerated(&self, key: &ObjectRef, memory: &mut Memory<C::Effect, C::Note>) {
         if memory.unsure.is_empty() && memory.barriers.is_empty() {
             return;
         }
         let Some(live) = self.shared.stores.of::<C::Primary>(key.cluster).get(key) else { return };
         let now = memory.now(self.shared.clock.as_ref());
-        let waits_for = |cluster: Cluster| !self.controller.goes_on_without(&live, cluster, now);
+        let waits_for = |cluster: Cluster| !self.controller.tolerates_unavailable(&live, cluster, now);
         memory.unsure.retain(|unsure| waits_for(unsure.key.cluster));
         memory.barriers.retain(|barrier| waits_for(barrier.key.cluster));
     }
@@ -236,7 +236,7 @@ impl<C: Controller> Reconciler<C> {
                 }
                 Err(error) => {
                     tracing::warn!(controller = C::NAME, object = %key, unsure = %one.key, %error,
-                        "cannot learn what became of a write; trying again");
+                        "failed to read the outcome of a write, retrying");
                     let retry_after = error.retry_after;
                     memory.lock().failure = Some(one.failure(error));
                     return ReconcileResult::Failed { retry_after, wake: None };
@@ -420,14 +420,13 @@ impl<C: Controller> Reconciler<C> {
         match failed {
             Some(failure) => {
                 self.report(key, &failure);
-                // A warning is about what the plan has seen. Other events say that its steps succeeded.
-                let warnings =
-                    plan.events.into_iter().filter(|event| event.kind == EventKind::Warning && !failure.is_passing());
+                // A warning is about the snapshot. Other events report that the steps succeeded.
+                let warnings = plan.events.into_iter().filter(|event| event.is_warning && !failure.is_passing());
                 warnings.for_each(|event| self.shared.recorder.publish(event));
                 ReconcileResult::Failed { retry_after: failure.retry_after, wake: self.instant(plan.wake) }
             }
             None if unsure => ReconcileResult::Failed { retry_after: None, wake: self.instant(plan.wake) },
-            // The events would say more than was done.
+            // The events would report steps that were left out.
             None if is_cut_short => ReconcileResult::Again,
             None => self.conclude(plan, pause, refused),
         }
@@ -483,7 +482,7 @@ impl<C: Controller> Reconciler<C> {
         match failure.class {
             // Normal with several writers: the next run sees the other writer's change.
             FailureClass::Conflict | FailureClass::AlreadyExists if self.queue.failures(key) < CONFLICTS => {
-                tracing::debug!(%failure, "somebody else was faster");
+                tracing::debug!(%failure, "another writer was faster");
             }
             FailureClass::Invalid | FailureClass::Forbidden => {
                 tracing::warn!(%failure, "a step was refused");

@@ -1,6 +1,6 @@
 //! Whether an API server answers, since when without a gap, and when it was set back to an earlier state.
 //!
-//! A plan must not judge missing reports while nothing can be reported. A kube-apiserver sends the bookmarks of an idle kind
+//! A plan must not evaluate missing reports while nothing can be reported. A kube-apiserver sends the bookmarks of an idle kind
 //! after 60 or 120 s or never, and continues to send them while its etcd is away. So only an event or a successful answer counts
 //! as contact. After 30 s without either, a watch probes the server.
 //!

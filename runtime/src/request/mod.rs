@@ -23,18 +23,13 @@ pub use self::error::{FailureClass, RequestError};
 use self::error::{classify_transport, read_refusal};
 use crate::{
     fair::{FairSemaphore, Flow},
-    leadership::{CheckedClock, Clock, Leadership},
+    leadership::{Clock, Leadership},
     object::Cluster,
 };
 use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
 /// Limit of an answer, in bytes. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
-
-/// A client (see [`client`]) for the cluster of `KUBECONFIG`, `~/.kube/config` or the pod, for a process without elections.
-pub async fn default_client() -> Result<kube::Client, kube::Error> {
-    client(kube::Config::infer().await.map_err(kube::Error::InferConfig)?, &Leadership::default())
-}
 
 /// kube's client without tracing, proxies and retries, because a write whose answer was lost must be read, not repeated. It
 /// sends no queued request once this leadership has expired ([`Leadership::connector`]).
@@ -85,7 +80,7 @@ pub struct Connection {
     /// Shared with all connections that were made from this one.
     pub(crate) contact: Arc<Contact>,
     /// The clock to compare with the times of answers, and the cluster that answers.
-    clock: Option<(Cluster, Arc<CheckedClock>)>,
+    clock: Option<(Cluster, Arc<dyn Clock>)>,
 }
 
 impl fmt::Debug for Connection {
@@ -154,7 +149,7 @@ impl Connection {
 
     /// The same connection. It compares this clock with the time of each answer of the cluster's API server.
     #[must_use]
-    pub fn comparing(&self, cluster: Cluster, clock: &Arc<CheckedClock>) -> Self {
+    pub fn comparing(&self, cluster: Cluster, clock: &Arc<dyn Clock>) -> Self {
         Self { clock: Some((cluster, clock.clone())), ..self.clone() }
     }
 
@@ -254,7 +249,7 @@ mod tests {
     use serde_json::json;
 
     use super::{error::MAX_MESSAGE, *};
-    use crate::leadership::tokio_clock;
+    use crate::leadership::{checked_clock, tokio_clock};
     use nodewright_testing::api_server::{ApiServer, Fault, Match};
 
     const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -311,14 +306,14 @@ mod tests {
         elected.end();
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 1));
         connection.send(Call::get(MAPS)).await.unwrap();
-        assert_eq!(server.requests().len(), 2, "whoever may not write may read");
+        assert_eq!(server.requests().len(), 2, "reads need no leadership");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_each_answer_is_compared_with_the_clock() {
         const HOME: Cluster = Cluster::new("home");
         let [wall, server] = ["2026-06-01T13:00:00Z", "2026-06-01T12:00:00Z"].map(|at| at.parse().unwrap());
-        let clock = CheckedClock::new(tokio_clock(wall));
+        let clock = checked_clock(tokio_clock(wall));
         let server = ApiServer::with_time(move || server);
         let connection = connection(&server, Leadership::unlimited()).comparing(HOME, &clock);
         assert!(clock.skews().is_empty());
@@ -342,7 +337,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_without_an_answer_is_given_up_when_leadership_ends() {
+    async fn a_write_without_an_answer_is_abandoned_when_leadership_ends() {
         let server = ApiServer::new();
         let clock = tokio_clock(jiff::Timestamp::UNIX_EPOCH);
         let connection = connection(&server, Leadership::until(clock, Duration::from_secs(10)));

@@ -151,7 +151,7 @@ fn item<K: Kind>(raw: &RawValue) -> Item<K> {
     Err(Box::new(Undecodable { version: parse_version(&metadata.resource_version), object, why }))
 }
 
-/// The metadata of an undecodable object: the mistake is usually elsewhere.
+/// The metadata of an undecodable object: the error is usually elsewhere.
 fn whole_metadata(raw: &RawValue) -> Option<ObjectMeta> {
     let read = || without_managed_fields::from_str::<Envelope>(raw.get()).ok();
     let metadata = catch_unwind(AssertUnwindSafe(read)).ok()??.metadata;

@@ -122,7 +122,7 @@ pub(crate) struct Watch<K> {
     pub(crate) deliver: Deliver<K>,
     pub(crate) watching: Watching,
     /// How long to wait between the first list and the watch, for an object that may need only the list.
-    pub(crate) patience: Duration,
+    pub(crate) delay: Duration,
     /// For watches that need a permit. Such a watch lists each minute until it has one.
     pub(crate) permits: Option<Arc<Semaphore>>,
     pub(crate) projection: Projection<K>,
@@ -184,7 +184,7 @@ enum Next {
     Follow,
 }
 
-struct Progress {
+struct WatchState {
     next: Next,
     /// In a row, without receiving anything in between.
     failures: u32,
@@ -198,12 +198,12 @@ impl<K: Kind> Watch<K> {
     }
 
     async fn run_forever(&self) {
-        let mut at = Progress { next: Next::List, failures: 0, permit: None };
+        let mut at = WatchState { next: Next::List, failures: 0, permit: None };
         loop {
             if let Err(error) = self.go_on(&mut at).await {
                 self.watching.metrics.watch_restarted(self.store.cluster(), &self.resource);
                 self.watching.metrics.watch_healthy(self.store.cluster(), &self.resource, false);
-                tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(), %error, "the watch broke; it begins again");
+                tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(), %error, "watch failed, relisting");
                 if error.needs_list() {
                     at.next = Next::List;
                 }
@@ -216,7 +216,7 @@ impl<K: Kind> Watch<K> {
         }
     }
 
-    async fn go_on(&self, at: &mut Progress) -> Result<(), Broken> {
+    async fn go_on(&self, at: &mut WatchState) -> Result<(), Broken> {
         if self.is_of_former_history() {
             at.next = Next::List;
         }
@@ -228,7 +228,7 @@ impl<K: Kind> Watch<K> {
                 Box::pin(self.list()).await?;
                 at.failures = 0;
                 if is_first {
-                    sleep(self.patience).await;
+                    sleep(self.delay).await;
                 }
                 if !self.has_permit(at) {
                     let _ = timeout(RELIST, self.store.relist_wanted()).await;
@@ -246,7 +246,7 @@ impl<K: Kind> Watch<K> {
         Ok(())
     }
 
-    fn has_permit(&self, at: &mut Progress) -> bool {
+    fn has_permit(&self, at: &mut WatchState) -> bool {
         let Some(permits) = &self.permits else { return true };
         at.permit = at.permit.take().or_else(|| permits.clone().try_acquire_owned().ok());
         at.permit.is_some()
@@ -348,17 +348,17 @@ impl<K: Kind> Watch<K> {
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
                     tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(), %error,
-                        "a silent API server was asked whether it is there");
+                        "failed to probe a silent API server");
                 }
                 Err(_) => {
                     tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(),
-                        "a silent API server did not answer within {ANSWER_WITHIN:?}");
+                        "a silent API server did not answer a probe within {ANSWER_WITHIN:?}");
                 }
             }
         }
     }
 
-    async fn follow(&self, at: &mut Progress) -> Result<Next, Broken> {
+    async fn follow(&self, at: &mut WatchState) -> Result<Next, Broken> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}{}",
             self.resource.collection(self.store.namespace()),

@@ -61,7 +61,7 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
         selector: "".into(),
         deliver,
         watching,
-        patience: Duration::ZERO,
+        delay: Duration::ZERO,
         permits: None,
         projection,
     };

@@ -9,7 +9,7 @@ use nodewright_runtime::{
     cache::Stores,
     controller::{Controller, Watches},
     effect::Never,
-    leadership::{CheckedClock, tokio_clock},
+    leadership::{checked_clock, tokio_clock},
     manager::{Ended, Manager, Options},
     object::{Cluster, ObjectRef, label, name, namespace},
     plan::{Context, Plan, Step},
@@ -67,7 +67,7 @@ impl Controller for Mirror {
         Some((wanted, cluster, copy))
     }
 
-    fn goes_on_without(&self, wanted: &ConfigMap, cluster: Cluster, _: Timestamp) -> bool {
+    fn tolerates_unavailable(&self, wanted: &ConfigMap, cluster: Cluster, _: Timestamp) -> bool {
         label(wanted, "without").is_some_and(|without| without == cluster.to_string())
     }
 
@@ -117,7 +117,7 @@ impl Mirrors {
         let mut manager = Manager::new(Options {
             clients: [(HOME, control.client()), (NEAR, near.client()), (FAR, far.client())].into(),
             requests_at_once: 8,
-            clock: CheckedClock::new(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
+            clock: checked_clock(tokio_clock("2026-06-01T12:00:00Z".parse().unwrap())),
             seed: 1,
             ..Options::new("test", "1", HOME, control.client())
         });

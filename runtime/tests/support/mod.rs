@@ -13,11 +13,12 @@ use std::{
     time::Duration,
 };
 
+use futures::future::BoxFuture;
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::Stores,
-    events::EventTask,
-    leadership::{CheckedClock, Clock, Election, LeaseConfig, tokio_clock},
+    events::Recorder,
+    leadership::{Clock, Election, LeaseConfig, checked_clock, tokio_clock},
     manager::{Ended, Manager, Options},
     object::Cluster,
     request::Connection,
@@ -42,7 +43,7 @@ pub(crate) struct Running {
     pub(crate) stores: Stores,
     /// For requests outside of plans.
     pub(crate) connection: Connection,
-    _events: EventTask,
+    _events: BoxFuture<'static, ()>,
     pub(crate) manager: JoinHandle<Result<(), Ended>>,
 }
 
@@ -54,13 +55,13 @@ impl Running {
     pub(crate) fn start_with_seed(server: ApiServer, elections: Vec<Election>, seed: u64) -> Self {
         let (clock, metrics) = (clock(), Arc::new(Metrics::new()));
         let agent = "test/1 (events)".parse().unwrap();
-        let (recorder, events) = EventTask::start(server.client(), "test", agent, metrics.clone(), clock.clone());
+        let (recorder, events) = Recorder::start(server.client(), "test", agent, metrics.clone(), clock.clone());
         let mut manager = Manager::new(Options {
             recorder,
             metrics: metrics.clone(),
             requests_at_once: 8,
             effects_at_once: 20_000,
-            clock: CheckedClock::new(clock),
+            clock: checked_clock(clock),
             seed,
             ..Options::new("test", "1", HOME, server.client())
         });

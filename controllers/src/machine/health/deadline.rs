@@ -1,4 +1,4 @@
-//! When a Machine is given up.
+//! When an unhealthy Machine fails.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
@@ -8,7 +8,7 @@ use nodewright_runtime::object::annotation;
 use super::node::{is_reported_since, unhealthy_conditions};
 use crate::{
     machine::{
-        decision::{REPORTS_WITHIN, Scope},
+        scope::{REPORTS_WITHIN, Scope},
         snapshot::Owner,
         status::{StatusDraft, VM_NOT_FOUND, announced_deadline},
     },
@@ -36,13 +36,13 @@ enum Cause {
     VmGone,
 }
 
-/// Where a Machine stands. Its replacement is ordered by what all Machines of its deployment can see ([`budget`]): what its
+/// What the status of an unhealthy Machine says of its deadline. Its replacement is ordered by what all Machines of its deployment can see ([`budget`]): what its
 /// status names, or, if that names nothing, the end of its health timeout.
 ///
 /// [`budget`]: crate::machine::budget
-pub(super) enum Progress {
+pub(super) enum Announcement {
     /// The status names another time, or none.
-    Unannounced,
+    Missing,
     Until(Timestamp),
     Over,
 }
@@ -70,16 +70,16 @@ impl Deadline {
         Self { at, cause: if at > timeout { Cause::ReportAwaited } else { Cause::Timeout } }
     }
 
-    pub(super) fn progress(self, scope: &Scope<'_>, since: Timestamp) -> Progress {
+    pub(super) fn announcement(self, scope: &Scope<'_>, since: Timestamp) -> Announcement {
         let now = scope.now();
         let timeout = || scope.settings.health_deadline(scope.machine, since).filter(|at| *at <= now);
-        let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Progress::Unannounced };
+        let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Announcement::Missing };
         if self.at.max(known) <= now {
-            Progress::Over
+            Announcement::Over
         } else if known.duration_since(self.at).abs() <= SAME_TIME || is_anothers(scope, known) {
-            Progress::Until(self.at.max(known))
+            Announcement::Until(self.at.max(known))
         } else {
-            Progress::Unannounced
+            Announcement::Missing
         }
     }
 
@@ -94,11 +94,11 @@ impl Deadline {
     pub(super) fn text(self, why: &str) -> String {
         let (at, outdated) = (self.at, "that was reported before this manager led, or while an API server was away");
         match self.cause {
-            Cause::Timeout => format!("{why}; it is given up at {at:.0}"),
+            Cause::Timeout => format!("{why}; it fails at {at:.0}"),
             Cause::ReportAwaited => {
-                format!("{why}; {outdated}: without a new report it is given up at {at:.0}")
+                format!("{why}; {outdated}: without a new report it fails at {at:.0}")
             }
-            Cause::VmGone => format!("{why}; the provider knows no VM of it any more: it is given up at {at:.0}"),
+            Cause::VmGone => format!("{why}; the provider knows no VM of it any more: it fails at {at:.0}"),
         }
     }
 }

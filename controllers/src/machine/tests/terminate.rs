@@ -115,7 +115,7 @@ fn a_drain_that_is_forced_says_so_once() {
     let pods = ["a", "b", "c", "d", "e"].map(pod);
     let mut overdue = scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&pods);
     let plan = overdue.plan();
-    assert_eq!((plan.events[0].reason, plan.events[0].kind, plan.events.len()), ("DrainForced", EventKind::Warning, 1));
+    assert_eq!((plan.events[0].reason, plan.events[0].is_warning, plan.events.len()), ("DrainForced", true, 1));
     let message = "the drain timeout is over: deleting without grace, whatever disruption budgets say, 5 pods: default/a, \
                    default/b, default/c, and 2 more";
     assert_eq!(plan.events[0].message, message);

@@ -107,11 +107,11 @@ fn a_machine_says_that_the_target_cluster_has_not_listed_its_nodes() {
 }
 
 #[test]
-fn a_deletion_goes_on_without_the_target_cluster_if_it_is_forced_or_its_drain_is_given_up() {
+fn a_deletion_tolerates_unavailable_the_target_cluster_if_it_is_forced_or_its_drain_is_given_up() {
     let (settings, driver) = (Arc::default(), Arc::new(Uncalled));
     let controller = MachineController { namespace: "default".into(), settings, driver };
     let goes_on = |machine: MachineBuilder, cluster, after: i64| {
-        controller.goes_on_without(&machine.build(), cluster, at(NOW) + SignedDuration::from_secs(after))
+        controller.tolerates_unavailable(&machine.build(), cluster, at(NOW) + SignedDuration::from_secs(after))
     };
     assert!(goes_on(forced(), TARGET, 0) && !goes_on(forced(), CONTROL, 0));
     assert!(!goes_on(linked("Running").label("force-deletion", "true"), TARGET, 0));

@@ -12,7 +12,7 @@ use kube::{
 };
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
-    apply_configuration::Subresource,
+    apply_configuration::STATUS,
     cache::{Store, Stores, Unreadable},
     effect::{Never, Outcomes},
     object::{Kind, ObjectRef, ResourceType},
@@ -240,7 +240,7 @@ impl Cluster {
             self.runtime
                 .block_on(self.send(&planned.step, "machine-deployment"))
                 .unwrap_or_else(|error| panic!("{planned:?}: {error}"));
-            if matches!(&planned.step, Step::Apply(apply) if apply.part == Subresource::Status) {
+            if matches!(&planned.step, Step::Apply(apply) if apply.subresource == STATUS) {
                 self.status_written = Some(self.now());
             }
         }
@@ -266,15 +266,15 @@ impl Cluster {
                 body["kind"] = (&*at.resource().kind).into();
                 body["metadata"]["name"] = (&*at.key().name).into();
                 body["metadata"]["uid"] = at.uid().into();
-                let is_set = &*at.resource().kind == "MachineSet" && apply.part == Subresource::Main;
+                let is_set = &*at.resource().kind == "MachineSet" && apply.subresource.is_empty();
                 assert!(!is_set || at.version().is_some(), "a write of a set is pinned");
                 if let Some(version) = at.version() {
                     body["metadata"]["resourceVersion"] = version.to_string().into();
                 }
                 let (api, name, body) = (self.api(at.resource()), &at.key().name, Patch::Apply(body));
-                match apply.part {
-                    Subresource::Main => api.patch(name, &force, &body).await.map(drop),
-                    Subresource::Status => api.patch_status(name, &force, &body).await.map(drop),
+                match apply.subresource {
+                    "" => api.patch(name, &force, &body).await.map(drop),
+                    _ => api.patch_status(name, &force, &body).await.map(drop),
                 }
             }
             Step::Edit { at, patch, .. } => {
@@ -452,7 +452,10 @@ fn is_ready(machine: &Value) -> bool {
 
 pub(crate) fn kinds(plan: &Plan) -> Vec<String> {
     let word = |step: &Step<Never>| match step {
-        Step::Apply(apply) => format!("apply {}{}", apply.at.resource().kind, apply.part.suffix()),
+        Step::Apply(apply) => {
+            let subresource = if apply.subresource.is_empty() { "" } else { "/status" };
+            format!("apply {}{subresource}", apply.at.resource().kind)
+        }
         Step::Create { key, .. } => format!("create {}", key.name),
         Step::Edit { at, .. } => format!("edit {}", at.resource().kind),
         Step::Confirm(at) => format!("confirm {}", at.resource().kind),

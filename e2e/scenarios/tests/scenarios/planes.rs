@@ -52,7 +52,7 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
     // The manager is then ready, and the API server calls its webhooks.
     env.manager().await?.start_again().await?;
     let pid = env.manager().await?.pid();
-    goes_on_without_target(&env).await?;
+    tolerates_unavailable_target(&env).await?;
     delete_by_force(&env, forced).await?;
     is_well(&env).await?;
     let waits = "machines wait: failed to reach the API server of the target cluster";
@@ -81,7 +81,7 @@ async fn a_manager_that_starts_while_the_target_cluster_is_away_does_what_it_can
 }
 
 /// Deployments and sets are created, scaled and removed, statuses written, and objects admitted.
-async fn goes_on_without_target(env: &Environment) -> TestResult {
+async fn tolerates_unavailable_target(env: &Environment) -> TestResult {
     let wrong = env.pool("wrong", 1).spec("selector", json!({"matchLabels": {"pool": "another"}}));
     let said = env.apply_refused(&wrong).await?;
     ensure(said.contains("spec.template.metadata.labels: Invalid value"), || format!("it was not reviewed: {said}"))?;

@@ -1,0 +1,50 @@
+//! What `spec.paused` does. A paused deployment replaces no Machine; it can still be scaled.
+//!
+//! | | while it is paused |
+//! |---|---|
+//! | sets of former templates | keep their share; all sets are scaled in proportion |
+//! | first set of the deployment | is not created |
+//! | `spec.rollbackTo` | waits |
+//! | surplus revisions | are deleted although the rollout is not complete |
+//! | condition `Progressing` | `Unknown` with the reason `DeploymentPaused`; its deadline stops |
+//! | condition `Reconciling` | only while Machines are missing, unavailable or too many |
+//!
+//! The same as in Kubernetes' Deployments and machine-controller-manager.
+
+use nodewright_api::{MachineDeployment, reasons::machine_deployment as reasons};
+
+/// Whether Machines of former templates may be replaced, and a first set created.
+pub(super) fn permits_rollout(deployment: &MachineDeployment) -> bool {
+    !deployment.spec.paused
+}
+
+/// Whether `spec.rollbackTo` is done now.
+pub(super) fn permits_rollback(deployment: &MachineDeployment) -> bool {
+    !deployment.spec.paused
+}
+
+/// Whether surplus revisions are deleted.
+pub(super) fn permits_cleanup(deployment: &MachineDeployment, is_complete: bool) -> bool {
+    is_complete || deployment.spec.paused
+}
+
+/// What `Progressing` says of a paused deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announcement {
+    /// That it is paused.
+    Due,
+    /// What it says already.
+    Stays,
+}
+
+/// `reason`: the one that the condition has now. `None` if the deployment is not paused.
+pub(super) fn announcement(deployment: &MachineDeployment, reason: Option<&str>) -> Option<Announcement> {
+    let stays = [Some(reasons::PAUSED), Some(reasons::PROGRESS_DEADLINE_EXCEEDED)].contains(&reason);
+    deployment.spec.paused.then_some(if stays { Announcement::Stays } else { Announcement::Due })
+}
+
+/// Whether a paused deployment with these numbers of Machines has nothing left to scale. `None` if it is not paused.
+pub(super) fn is_settled(deployment: &MachineDeployment, replicas: i32, available: i32) -> Option<bool> {
+    let desired = deployment.spec.replicas.max(0);
+    deployment.spec.paused.then_some(replicas == desired && available == desired)
+}
