@@ -67,9 +67,10 @@ pub struct Arguments {
 /// Serves the driver until SIGTERM, SIGINT, or the end of the standard input if the arguments say so.
 pub async fn run(arguments: Arguments, driver: Arc<dyn Driver>, provider: Provider) -> ExitCode {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().init();
-    let stop = CancellationToken::new();
+    let orphaned = CancellationToken::new();
+    let stop = orphaned.child_token();
     if arguments.stop_with_stdin {
-        cancel_with_stdin(stop.clone());
+        cancel_with_stdin(orphaned.clone());
     }
     let served = async {
         cancel_on_signal(stop.clone())?;
@@ -77,7 +78,12 @@ pub async fn run(arguments: Arguments, driver: Arc<dyn Driver>, provider: Provid
         tracing::info!(provider = driver.name(), socket = %arguments.socket.display(), "serving");
         serve(driver, provider, socket, stop).await
     };
-    match served.await {
+    let served = served.await;
+    if orphaned.is_cancelled() {
+        // A manager that was killed has left the folder of the socket. It is empty now, or not the manager's.
+        let _ = arguments.socket.parent().map(std::fs::remove_dir);
+    }
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!("{error}");
