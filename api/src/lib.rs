@@ -13,7 +13,7 @@
 //! * Names: [`annotations`], [`labels`], [`taints`], [`finalizers`], [`conditions`], [`reasons`], [`operations`], [`codes`].
 //! * Values: [`GoDuration`], [`HealthTimeouts`], [`RawJson`], [`int_or_percent`], [`selector`], [`ClassIdentity`].
 //! * Rules: [`defaults`], and [`validation`] with its [`field`] errors.
-//! * Definitions: [`crd`], and [`served`], which says what an API server has of them.
+//! * Definitions: [`crd`], and [`served`], which lists what an API server has of them.
 //!
 //! The crate does no I/O and reads no clock.
 //!

@@ -73,7 +73,7 @@ const STATUS_WAITS: SignedDuration = SignedDuration::from_secs(5);
 
 /// The status, if it has waited for other writes of the set for too long; else these.
 fn status_between(context: &Context<'_>, snapshot: &Snapshot, mut writes: Plan) -> Plan {
-    let since = context.noted(&Note::StatusDeferred).unwrap_or(context.now);
+    let since = context.noted_since(&Note::StatusDeferred).unwrap_or(context.now);
     if since.saturating_add(STATUS_WAITS).is_ok_and(|due| due <= context.now)
         && let StatusWrite::Now(status) = write(context, snapshot)
     {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_renewed_for_years_is_made_again() {
+    fn a_long_expired_certificate_is_replaced() {
         let now = start() + AUTHORITY_LIFE * 3;
         let renewed = made().renewed(&hosts(), now).unwrap().unwrap();
         assert!(renewed.server_facts().is_valid_at(now));
