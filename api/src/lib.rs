@@ -12,6 +12,7 @@
 //! * Kinds: [`Machine`], [`MachineSet`], [`MachineDeployment`], [`MachineClass`], and their [`common`] types.
 //! * Names: [`annotations`], [`labels`], [`taints`], [`finalizers`], [`conditions`], [`reasons`], [`operations`], [`codes`].
 //! * Values: [`GoDuration`], [`HealthTimeouts`], [`RawJson`], [`int_or_percent`], [`selector`], [`ClassIdentity`].
+//! * Facts that controllers store in objects and read again: [`stored`].
 //! * Rules: [`defaults`], and [`validation`] with its [`field`] errors.
 //! * Definitions: [`crd`], and [`served`], which lists what an API server has of them.
 //!
@@ -27,7 +28,6 @@
 #![allow(clippy::duplicated_attributes)]
 
 pub mod annotations;
-mod class_identity;
 pub mod codes;
 pub mod common;
 pub mod conditions;
@@ -52,11 +52,11 @@ pub mod reasons;
 mod schema;
 pub mod selector;
 pub mod served;
+pub mod stored;
 pub mod taints;
 pub mod validation;
 mod wire;
 
-pub use class_identity::{ClassIdentity, identity_value};
 pub use codes::Code;
 pub use common::{
     ClassRef, ConditionStatus, LastOperation, MachineSummary, NodeTemplate, NodeTemplateSpec, OperationState,
@@ -72,6 +72,7 @@ pub use machine_deployment::{
 };
 pub use machine_set::{MachineSet, MachineSetCondition, MachineSetSpec, MachineSetStatus};
 pub use raw_json::RawJson;
+pub use stored::{ClassIdentity, identity_value};
 
 /// The API group.
 pub const GROUP: &str = "machine.sapcloud.io";

@@ -3,7 +3,7 @@
 use crate::common::{ClassRef, LastOperation, NodeTemplate};
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
-use crate::{GoDuration, annotations, labels, lenient};
+use crate::{GoDuration, annotations, labels, lenient, stored};
 use garde::Validate;
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -228,10 +228,7 @@ impl Machine {
 
     /// The deletion priority. Machines with a smaller one are deleted earlier.
     pub fn priority(&self) -> i64 {
-        self.annotations()
-            .get(annotations::MACHINE_PRIORITY)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(annotations::MACHINE_PRIORITY_DEFAULT)
+        stored::MACHINE_PRIORITY.of(self).unwrap_or(annotations::MACHINE_PRIORITY_DEFAULT)
     }
 
     /// Whether the label [`labels::FORCE_DELETION`] skips the drain and forces the deletion.

@@ -4,7 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use nodewright_driver::Driver;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
-use nodewright_runtime::{leadership::Clock, manager::Manager};
+use nodewright_runtime::{
+    controller::Controller,
+    effect::{Effect, Never},
+    leadership::Clock,
+    manager::Manager,
+};
 use parking_lot::Mutex;
 
 use crate::{
@@ -67,14 +72,41 @@ pub enum WiringError {
     NoControlCluster,
 }
 
+/// What controllers are added to: a manager, or what a test puts around one.
+pub trait AddControllers {
+    /// The manager, for its caches and connections.
+    fn manager(&self) -> &Manager;
+    /// See [`Manager::add_with`].
+    fn add_with<C: Controller, F>(&mut self, controller: C, perform: impl Fn(C::Effect) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = <C::Effect as Effect>::Outcome> + Send + 'static;
+    /// See [`Manager::add`].
+    fn add(&mut self, controller: impl Controller<Effect = Never>) {
+        self.add_with(controller, |effect| async move { match effect {} });
+    }
+}
+
+impl AddControllers for Manager {
+    fn manager(&self) -> &Manager {
+        self
+    }
+
+    fn add_with<C: Controller, F>(&mut self, controller: C, perform: impl Fn(C::Effect) -> F + Send + Sync + 'static)
+    where
+        F: Future<Output = <C::Effect as Effect>::Outcome> + Send + 'static,
+    {
+        Self::add_with(self, controller, perform);
+    }
+}
+
 impl Wiring {
     /// Adds a controller by its name, with the metrics and helpers that belong to it.
-    pub fn add(&self, manager: &mut Manager, name: &str) -> Result<(), WiringError> {
+    pub fn add(&self, manager: &mut impl AddControllers, name: &str) -> Result<(), WiringError> {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.set.clone());
         match name {
             "machine-deployment" => self.add_machine_deployment(manager),
             "machine-set" => {
-                machine_set::register_metrics(&self.metrics, manager.stores(), self.clock.clone());
+                machine_set::register_metrics(&self.metrics, manager.manager().stores(), self.clock.clone());
                 manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() });
             }
             "machine" => self.add_machine(manager)?,
@@ -87,7 +119,7 @@ impl Wiring {
         Ok(())
     }
 
-    fn add_machine_deployment(&self, manager: &mut Manager) {
+    fn add_machine_deployment(&self, manager: &mut impl AddControllers) {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
         manager.add(MachineDeploymentController { namespace, full_schema, fleet: self.fleet.clone() });
         if self.settings.has_target {
@@ -96,14 +128,14 @@ impl Wiring {
         }
     }
 
-    fn add_machine(&self, manager: &mut Manager) -> Result<(), WiringError> {
-        let control = manager.connection(CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
-        let target = manager.connection(TARGET, "machine");
+    fn add_machine(&self, manager: &mut impl AddControllers) -> Result<(), WiringError> {
+        let control = manager.manager().connection(CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
+        let target = manager.manager().connection(TARGET, "machine");
         let lookups = control.clone();
         let orphans = Arc::new(orphan_vm::Caller {
             driver: self.driver.clone(),
             control: control.clone(),
-            metrics: OrphanMetrics::register(&self.metrics, manager.stores(), self.driver.as_ref()),
+            metrics: OrphanMetrics::register(&self.metrics, manager.manager().stores(), self.driver.as_ref()),
         });
         let driver = self.driver.clone();
         let caller = Arc::new(Caller {
@@ -118,9 +150,9 @@ impl Wiring {
         let orphan_vms =
             OrphanVmController::new(&self.namespace, self.orphan_vms.clone(), driver.clone(), self.settings.has_target);
         manager.add_with(orphan_vms, move |call| orphans.clone().perform(call));
-        let brakes = BrakeCollector { stores: manager.stores(), settings: self.settings.brake };
+        let brakes = BrakeCollector { stores: manager.manager().stores(), settings: self.settings.brake };
         self.metrics.register(|registry| registry.register_collector(Box::new(brakes)));
-        let frozen = FrozenCollector { stores: manager.stores(), has_target: self.settings.has_target };
+        let frozen = FrozenCollector { stores: manager.manager().stores(), has_target: self.settings.has_target };
         self.metrics.register(|registry| registry.register_collector(Box::new(frozen)));
         let (namespace, settings) = (self.namespace.clone(), Arc::new(self.settings.clone()));
         manager.add_with(MachineController { namespace, settings, driver }, move |call| caller.clone().perform(call));
@@ -131,9 +163,9 @@ impl Wiring {
         Ok(())
     }
 
-    fn add_machine_class(&self, manager: &mut Manager) {
+    fn add_machine_class(&self, manager: &mut impl AddControllers) {
         let refused = Refused::default();
-        let invalid = InvalidClasses { stores: manager.stores(), refused: refused.clone() };
+        let invalid = InvalidClasses { stores: manager.manager().stores(), refused: refused.clone() };
         self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
         let driver = self.driver.clone();
@@ -143,19 +175,19 @@ impl Wiring {
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() });
     }
 
-    fn add_controller_config(&self, manager: &mut Manager) {
+    fn add_controller_config(&self, manager: &mut impl AddControllers) {
         let generator = Arc::new(Generator::default());
         let templates = self.machine_config_templates.clone();
         manager.add_with(ControllerConfigController { templates }, move |call| generator.clone().perform(call));
     }
 
-    fn add_kubelet_config(&self, manager: &mut Manager) {
+    fn add_kubelet_config(&self, manager: &mut impl AddControllers) {
         let extensions = self.machine_config.extensions.clone();
         manager.add_with(KubeletConfigController { extensions }, kubelet_config::perform);
     }
 
-    fn add_machine_config_pool(&self, manager: &mut Manager) {
-        let (stores, renderer) = (manager.stores(), Renderer::default());
+    fn add_machine_config_pool(&self, manager: &mut impl AddControllers) {
+        let (stores, renderer) = (manager.manager().stores(), Renderer::default());
         self.metrics.register(|registry| {
             renderer.register(registry);
             registry.register_collector(Box::new(DegradedPools { stores }));

@@ -1,10 +1,10 @@
 //! Rules of annotations that people set.
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::field::{FieldError, FieldPath};
-use crate::{GoDuration, HealthTimeouts, MachineSpec, annotations, conditions::node};
+use crate::stored::{EFFECTIVE_CREATION_TIMEOUT, HEALTH_TIMEOUTS, MACHINE_PRIORITY, Malformed, removals};
+use crate::{GoDuration, MachineSpec, annotations, conditions::node};
 
 /// The prefix of our keys.
 const OWN: &str = "nodewright.dev/";
@@ -16,7 +16,7 @@ pub(super) fn path(key: &str) -> FieldPath {
 pub(super) fn health_timeouts_error(object: &impl ResourceExt) -> Option<FieldError> {
     let key = annotations::HEALTH_TIMEOUTS;
     let text = object.annotations().get(key)?;
-    let error = text.parse::<HealthTimeouts>().err()?;
+    let error = HEALTH_TIMEOUTS.read(object)?.err()?;
     Some(FieldError::invalid(path(key), text.as_str(), error.to_string()))
 }
 
@@ -36,7 +36,7 @@ pub(super) fn warnings(object: &impl ResourceExt) -> Vec<String> {
 fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
     let key = annotations::EFFECTIVE_CREATION_TIMEOUT;
     let value = object.annotations().get(key)?;
-    match value.parse::<GoDuration>() {
+    match EFFECTIVE_CREATION_TIMEOUT.read(object)? {
         Err(error) => Some(format!("{}: {value:?} has no effect: it {error}", path(key))),
         Ok(timeout) if timeout <= GoDuration::ZERO => {
             Some(format!("{}: {value:?} has no effect: it must be greater than 0s", path(key)))
@@ -48,7 +48,7 @@ fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
 /// Warns about an [`annotations::MACHINE_PRIORITY`] that is no integer.
 pub(super) fn priority_warning(object: &impl ResourceExt) -> Option<String> {
     let key = annotations::MACHINE_PRIORITY;
-    let value = object.annotations().get(key).filter(|value| value.parse::<i64>().is_err())?;
+    let value = object.annotations().get(key).filter(|_| MACHINE_PRIORITY.of(object).is_none())?;
     let default = annotations::MACHINE_PRIORITY_DEFAULT;
     Some(format!("{}: {value:?} has no effect: it is no integer; the priority is {default}", path(key)))
 }
@@ -56,13 +56,13 @@ pub(super) fn priority_warning(object: &impl ResourceExt) -> Option<String> {
 /// Warns about entries of [`annotations::TRIGGER_DELETION`] whose time cannot be read.
 pub(super) fn trigger_deletion_warnings(object: &impl ResourceExt) -> Vec<String> {
     let key = annotations::TRIGGER_DELETION;
-    let entries = object.annotations().get(key).into_iter().flat_map(|list| list.split(',').map(str::trim));
-    let is_wrong = |entry: &&str| entry.split_once('~').is_some_and(|(_, time)| time.parse::<Timestamp>().is_err());
-    let warning = |entry| {
+    let entries = object.annotations().get(key).into_iter().flat_map(|list| removals(list));
+    let warning = |error: Malformed| {
+        let entry = error.text();
         let (path, example) = (path(key), "machine~2006-01-02T15:04:05Z");
         format!("{path}: {entry:?} has no effect: its time must be RFC 3339, as in {example}")
     };
-    entries.filter(is_wrong).take(super::MOST_ERRORS).map(warning).collect()
+    entries.filter_map(Result::err).take(super::MOST_ERRORS).map(warning).collect()
 }
 
 /// Warns about keys with our prefix that mean nothing: they are misspelled.
@@ -78,7 +78,7 @@ fn unknown_warnings(object: &impl ResourceExt) -> impl Iterator<Item = String> {
 /// Warns about [`annotations::HEALTH_TIMEOUTS`] of Node conditions that make no machine of this spec unhealthy.
 pub(super) fn health_timeouts_warning(object: &impl ResourceExt, spec: &MachineSpec) -> Option<String> {
     let key = annotations::HEALTH_TIMEOUTS;
-    let timeouts = object.annotations().get(key)?.parse::<HealthTimeouts>().ok()?;
+    let timeouts = HEALTH_TIMEOUTS.of(object)?;
     let listed = spec.node_conditions.as_deref().map(|list| list.split(',').map(str::trim).collect::<Vec<_>>());
     let counts: &[&str] = listed.as_deref().unwrap_or(&node::DEFAULT_UNHEALTHY);
     let unlisted = timeouts.conditions().filter(|name| *name != node::READY && !counts.contains(name));

@@ -21,6 +21,7 @@
 
 mod call;
 mod certificates;
+mod decision;
 mod folder;
 mod memory;
 mod plan;

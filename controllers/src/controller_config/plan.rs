@@ -2,12 +2,9 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jiff::SignedDuration;
 use nodewright_api::{
-    field,
     finalizers::CONTROLLER_CONFIG as FINALIZER,
     machine_config::{CONTROLLER_CONFIG, MachineConfig},
-    validation::Validate,
 };
 use nodewright_render::templates::Generated as Made;
 use nodewright_runtime::{
@@ -17,7 +14,8 @@ use nodewright_runtime::{
 };
 
 use super::{
-    call::{Generate, Outcome, revision},
+    call::Generate,
+    decision::{Decision, Look, decide},
     memory::{Context, Plan},
     snapshot::Snapshot,
     status::{self, State},
@@ -28,105 +26,71 @@ use crate::shared::{
     machine_config::{CachedConfig, LARGEST, Operator},
 };
 
-/// How old what was read of the folder may be.
-const PERIOD: SignedDuration = SignedDuration::from_secs(10);
-
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::idle();
     plan.scoped_watch(Operator::watch());
-    if name(snapshot.object.as_ref()) != CONTROLLER_CONFIG
-        || snapshot.operator.blocks(context, |renewal| renewal, &mut plan)
-    {
+    let object = snapshot.object.as_ref();
+    if name(object) != CONTROLLER_CONFIG || snapshot.operator.blocks(context, |renewal| renewal, &mut plan) {
         return plan;
     }
-    if is_deleting(snapshot.object.as_ref()) {
-        finalize(context, snapshot, &mut plan);
-        return plan;
-    }
-    let errors = snapshot.object.validate();
-    if !errors.is_empty() {
-        // No webhook has reviewed it. What was made of it before stays.
-        status::of(context, snapshot, &State::Failing(field::summary(&errors))).add_to(&mut plan);
-        return plan;
-    }
-    let Some(folder) = &snapshot.templates else {
-        status::of(
-            context,
-            snapshot,
-            &State::Done("there are no templates: --machine-config-templates is not set".into()),
-        )
-        .add_to(&mut plan);
-        return plan;
-    };
-    let call = Generate { folder: folder.clone(), object: snapshot.object.clone() };
-    let outcome = outcome(context, call, &mut plan);
-    match outcome.map(|outcome| outcome.result.as_ref()) {
-        None => drop(plan.wait("TemplatesUnread", "the templates have yet to be read and rendered")),
-        Some(Ok(made)) => generate(context, snapshot, made, &mut plan),
-        Some(Err(text)) => {
-            status::of(context, snapshot, &State::Failing(text.clone())).add_to(&mut plan);
+    match decide(context, snapshot) {
+        Decision::RemoveFinalizer => {
+            let remove = finalizer::remove(&object.metadata, FINALIZER);
+            plan.then("no pool selects what was generated", Step::edit(TARGET, object, remove));
+        }
+        Decision::AwaitPools(text) => {
+            plan.wait("InUse", text.clone());
+            status::of(context, snapshot, &State::Failing(text)).add_to(&mut plan);
+        }
+        Decision::Fail(text) => status::of(context, snapshot, &State::Failing(text)).add_to(&mut plan),
+        Decision::NoTemplates => {
+            let text = "there are no templates: --machine-config-templates is not set";
+            status::of(context, snapshot, &State::Done(text.into())).add_to(&mut plan);
+        }
+        Decision::Generate(look, made) => {
+            match look {
+                Look::At(due) => drop(plan.wake_at(due)),
+                Look::Now(call) => drop(plan.then("read and render the templates", Step::Call(call))),
+                Look::Running => {}
+            }
+            match made {
+                None => drop(plan.wait("TemplatesUnread", "the templates have yet to be read and rendered")),
+                Some(Ok(made)) => generate(context, snapshot, made, &mut plan),
+                Some(Err(text)) => status::of(context, snapshot, &State::Failing(text.clone())).add_to(&mut plan),
+            }
         }
     }
     plan
 }
 
-/// What the templates make of the object as it is, if that is known. Looks into the folder again if that was long ago.
-fn outcome<'a>(context: &Context<'a>, call: Generate, plan: &mut Plan) -> Option<&'a Outcome> {
-    let known = context.outcomes.get(&call);
-    let last = known.and_then(|known| known.last.as_ref());
-    let last = last.filter(|(_, outcome)| outcome.revision == revision(&call.object));
-    let due = last.map_or(context.now, |(ended, _)| ended.checked_add(PERIOD).unwrap_or(context.now));
-    if due > context.now {
-        plan.wake_at(due);
-    } else if !context.outcomes.is_running(&call) {
-        plan.then("what do the templates make of it?", Step::Call(call));
-    }
-    last.map(|(_, outcome)| outcome)
-}
-
-/// Lets the object go once no pool selects what was generated: its garbage collection would take that along.
-fn finalize(context: &Context<'_>, snapshot: &Snapshot, plan: &mut Plan) {
-    let Some(needed) = &snapshot.needed else {
-        let remove = finalizer::remove(&snapshot.object.metadata, FINALIZER);
-        plan.then("no pool selects what was generated", Step::edit(TARGET, snapshot.object.as_ref(), remove));
-        return;
-    };
-    let text = format!(
-        "it is being deleted, and stays because {needed}, which would go with it. If that was a mistake: save its spec, remove the \
-         finalizer {FINALIZER}, and create it again at once"
-    );
-    plan.wait("InUse", text.clone());
-    status::of(context, snapshot, &State::Failing(text)).add_to(plan);
-}
-
 fn generate(context: &Context<'_>, snapshot: &Snapshot, made: &[Made], plan: &mut Plan) {
-    let (mut writes, mut problems) = (vec![], vec![]);
+    let (mut writes, mut errors) = (vec![], vec![]);
     for each in made {
         match write(snapshot, each) {
             Ok(planned) => writes.extend(planned),
-            Err(text) => problems.push(text),
+            Err(text) => errors.push(text),
         }
     }
-    let stale = if problems.is_empty() { stale(snapshot, made) } else { vec![] };
-    let told = state_before(context, snapshot, &problems, writes.len() + stale.len());
-    let told = told.map(|state| status::of(context, snapshot, &state).plan().stages).unwrap_or_default();
-    let is_told = !told.is_empty();
+    let stale = if errors.is_empty() { stale(snapshot, made) } else { vec![] };
+    let early = state_before(context, snapshot, &errors, writes.len() + stale.len());
+    let early = early.map(|state| status::of(context, snapshot, &state).plan().stages).unwrap_or_default();
+    let is_reported = !early.is_empty();
     let add = finalizer::add(&snapshot.object.metadata, FINALIZER);
     plan.then("what is generated stays while a pool selects it", Step::edit(TARGET, snapshot.object.as_ref(), add));
-    plan.stages.extend(told);
+    plan.stages.extend(early);
     plan.stage(writes);
     plan.stage(stale);
     // After what it speaks of, and not in one plan with another one.
-    if !is_told && problems.is_empty() {
+    if !is_reported && errors.is_empty() {
         plan.stages.extend(status::of(context, snapshot, &State::Done(String::new())).plan().stages);
     }
 }
 
 /// What the status has to say before something is written: whatever becomes of the writes, no pool may take a part of them for
 /// all. A pool waits anyway if the status is not of the present generation, or does not say that the work is done.
-fn state_before(context: &Context<'_>, snapshot: &Snapshot, problems: &[String], writes: usize) -> Option<State> {
-    if !problems.is_empty() {
-        return Some(State::Failing(problems.join("; ")));
+fn state_before(context: &Context<'_>, snapshot: &Snapshot, errors: &[String], writes: usize) -> Option<State> {
+    if !errors.is_empty() {
+        return Some(State::Failing(errors.join("; ")));
     }
     if writes == 0 {
         return None;

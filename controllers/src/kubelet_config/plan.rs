@@ -1,5 +1,6 @@
 //! The plan of a KubeletConfig.
 
+use nodewright_api::stored::is_operator_finalizer;
 use nodewright_render::kubelet;
 use nodewright_runtime::{
     finalizers as finalizer,
@@ -64,7 +65,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
 /// A finalizer of machine-config-operator, which has the name of a MachineConfig: one that only it would remove.
 fn foreign_finalizer(snapshot: &Snapshot) -> Option<&str> {
     let mut finalizers = snapshot.object.metadata.finalizers.iter().flatten();
-    finalizers.find(|it| it.starts_with("99-") && it.contains("-generated-kubelet")).map(String::as_str)
+    finalizers.find(|it| is_operator_finalizer(it)).map(String::as_str)
 }
 
 /// The call that makes the content of a MachineConfig, or that drops what was made: it is of no use any more, and may be large.

@@ -7,17 +7,17 @@ use std::{
     time::Duration,
 };
 
-use nodewright_api::{Code, MachineSet, annotations};
+use nodewright_api::{Code, MachineSet, stored::LEDGER};
 use nodewright_driver::{DriverError, Instance, MachineRequest};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     effect::{Effect, Group},
-    object::{annotation, is_deleting, uid},
+    object::{is_deleting, uid},
 };
 
 use super::settings::CallLimits;
 use crate::shared::class_secrets::USER_DATA;
-use crate::shared::ledger::{Ledger, Ordinal};
+use crate::shared::ledger::Ordinal;
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,7 +49,7 @@ pub struct Origin {
 impl Origin {
     /// Whether this is the set that the Machine was made for, it stays, and its ledger has not retired the ordinal.
     pub fn has_future(&self, set: &MachineSet) -> bool {
-        let ledger = annotation(set, annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
+        let ledger = LEDGER.of(set);
         uid(set) == self.uid && !is_deleting(set) && ledger.is_some_and(|ledger| !ledger.is_retired(self.ordinal))
     }
 }

@@ -10,7 +10,10 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, conditions, reasons};
+use nodewright_api::{
+    Machine, conditions, reasons,
+    stored::{AdoptedVm, JoinedNode, NodeProgress, ProvenVm},
+};
 use nodewright_driver::{DriverError, Instance};
 use nodewright_runtime::{
     cache::{Store, Stores},
@@ -22,7 +25,7 @@ use crate::shared::{
     indexes::{NODE_BY_INSTANCE, instance_id},
     membership,
     node::Node,
-    ownership::{JOINED, NODE_AWAITED, PROVISIONED, UNVERIFIED, node_name, noted_id, noted_node, vm_id},
+    ownership::{node_name, noted_id, noted_node, proven_vm, vm_id},
 };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,8 +50,8 @@ impl Vm {
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     pub vm: Vm,
-    pub rivals: Vec<String>,
-    /// Of a Machine that is being deleted: one of the rivals, which stays and keeps the VM.
+    pub conflicting: Vec<String>,
+    /// Of a Machine that is being deleted: one of the conflicting, which stays and keeps the VM.
     pub keeper: Option<String>,
     /// The names of several Nodes with the VM's id, of which none has the name that the driver gave.
     pub duplicate_nodes: Vec<String>,
@@ -58,11 +61,11 @@ pub struct Claim {
 
 impl Claim {
     pub(super) fn is_settled(&self) -> bool {
-        self.vm == Vm::Proven && self.rivals.is_empty()
+        self.vm == Vm::Proven && self.conflicting.is_empty()
     }
 
     pub(super) fn is_ambiguous(&self) -> bool {
-        !self.rivals.is_empty() || !self.duplicate_nodes.is_empty()
+        !self.conflicting.is_empty() || !self.duplicate_nodes.is_empty()
     }
 }
 
@@ -71,7 +74,7 @@ pub(super) struct Found {
     pub(super) claim: Claim,
     pub(super) node: Option<Arc<Node>>,
     /// A Node with the expected name that belongs to another VM.
-    pub(super) stranger: Option<Arc<Node>>,
+    pub(super) foreign_node: Option<Arc<Node>>,
 }
 
 pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machine) -> Found {
@@ -79,10 +82,10 @@ pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machi
     let same = vm_id(machine).and_then(by_id).unwrap_or_default();
     let by_name = node_name(machine).and_then(|node| nodes?.by_name("", node));
     let found = choose(machine, same, by_name);
-    let rivals = rivals(stores, machine);
-    let keeper = keeper(machine, &rivals);
-    let rivals = rivals.iter().map(|other| name(other.as_ref()).to_owned()).collect();
-    let claim = Claim { vm: Vm::of(machine), rivals, keeper, ..found.claim };
+    let conflicting = conflicting_machines(stores, machine);
+    let keeper = keeper(machine, &conflicting);
+    let conflicting = conflicting.iter().map(|other| name(other.as_ref()).to_owned()).collect();
+    let claim = Claim { vm: Vm::of(machine), conflicting, keeper, ..found.claim };
     if claim.is_settled() {
         return Found { claim, ..found };
     }
@@ -91,27 +94,26 @@ pub(super) fn find(stores: &Stores, nodes: Option<&Store<Node>>, machine: &Machi
 
 /// Whether the driver itself has proven the VM that the status notes.
 pub(super) fn is_verified(machine: &Machine) -> bool {
-    let noted = machine.condition(conditions::machine::INSTANCE_PROVISIONED);
-    noted_id(machine).is_some() && noted.is_some_and(|noted| noted.reason.as_deref() == Some(PROVISIONED))
+    proven_vm(machine).is_some_and(|vm| vm.is_verified)
 }
 
 /// A Machine that is being deleted does not wait for others that are: two of them would wait for each other for ever.
-fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
-    let mut rivals = membership::rivals(stores, machine);
-    rivals.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
-    rivals.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-    rivals
+fn conflicting_machines(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
+    let mut conflicting = membership::conflicting_machines(stores, machine);
+    conflicting.retain(|other| !(is_deleting(machine) && is_deleting(other.as_ref())));
+    conflicting.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+    conflicting
 }
 
 /// The Machine with which a VM stays when another one is deleted of which the driver has also said that it has this VM: the first of
 /// which it was said. Only the controller writes the status, so nobody chooses that time. A Machine that merely names the VM, or that
 /// was trusted because the driver cannot tell, keeps nothing: the VM might be left without an owner.
-fn keeper(machine: &Machine, rivals: &[Arc<Machine>]) -> Option<String> {
+fn keeper(machine: &Machine, conflicting: &[Arc<Machine>]) -> Option<String> {
     let proven =
         |machine: &Machine| (true_since(machine, conditions::machine::INSTANCE_PROVISIONED), uid(machine).to_owned());
     let may_keep = |other: &&Arc<Machine>| is_verified(other) && proven(other) < proven(machine);
     let shares = is_deleting(machine) && is_verified(machine);
-    let keeper = rivals.iter().filter(|_| shares).filter(may_keep).min_by_key(|other| proven(other))?;
+    let keeper = conflicting.iter().filter(|_| shares).filter(may_keep).min_by_key(|other| proven(other))?;
     Some(name(keeper.as_ref()).to_owned())
 }
 
@@ -136,7 +138,7 @@ fn choose(machine: &Machine, same: Vec<Arc<Node>>, by_name: Option<Arc<Node>>) -
         (None, Some(node)) if node.provider_id().is_none() => {
             Found { node: Some(node).filter(is_named), ..Found::default() }
         }
-        (node, stranger) => Found { node, stranger, ..Found::default() },
+        (node, foreign_node) => Found { node, foreign_node, ..Found::default() },
     }
 }
 
@@ -161,14 +163,11 @@ impl StatusDraft<'_> {
         let found = instance.map(|instance| instance.provider_id.as_str());
         // An id that differs only in its beginning is noted as the Machine writes it.
         let id = found.filter(|found| instance_id(found) != instance_id(claimed)).unwrap_or(claimed);
-        let reason = if instance.is_some() { PROVISIONED } else { UNVERIFIED };
-        let draft = self.condition(conditions::machine::INSTANCE_PROVISIONED, true, reason, id);
+        let draft = self.fact(ProvenVm { id, is_verified: instance.is_some() }.text());
         let owner = instance.and_then(|instance| instance.owner_uid.as_deref());
         let draft = match owner {
             // One that is made for another Machine comes here only if it may be adopted.
-            Some(owner) if owner != uid(machine) => {
-                draft.condition(conditions::machine::VM_ADOPTED, true, reasons::machine::VM_ADOPTED, owner)
-            }
+            Some(owner) if owner != uid(machine) => draft.fact(AdoptedVm { uid: owner }.text()),
             Some(_) => draft.without(conditions::machine::VM_ADOPTED),
             None => draft,
         };
@@ -185,10 +184,9 @@ impl StatusDraft<'_> {
 
     fn node_named(self, node: &str) -> Self {
         let kind = conditions::machine::NODE_JOINED;
-        match self.machine.condition(kind).filter(|known| known.status == "True") {
-            Some(_) => self.condition(kind, true, JOINED, node),
-            None => self.condition(kind, false, NODE_AWAITED, node),
-        }
+        let has_joined = self.machine.condition(kind).is_some_and(|known| known.status == "True");
+        let progress = if has_joined { NodeProgress::Joined } else { NodeProgress::Awaited };
+        self.fact(JoinedNode { name: node, progress }.text())
     }
 }
 
@@ -199,11 +197,11 @@ pub(super) fn joined_as(machine: &Machine, node: &Node) -> String {
 
 pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str, String)> {
     let id = vm_id(machine)?;
-    if !claim.rivals.is_empty() {
+    if !claim.conflicting.is_empty() {
         let text = format!(
             "VM {id} is named by other Machines, too: {}; nothing is done to it or its Node until one Machine is left: \
              delete those whose VM it is not",
-            claim.rivals.join(", ")
+            claim.conflicting.join(", ")
         );
         return Some((reasons::machine::PROVIDER_ID_NOT_UNIQUE, text));
     }
@@ -287,7 +285,7 @@ mod tests {
         let torn = choose(&with_names(Some("n"), None), vec![own("bbb"), own("aaa")], None);
         assert_eq!(torn.claim.duplicate_nodes, ["aaa", "bbb"]);
         let stale = choose(&with_names(Some("n"), None), vec![], Some(other("n")));
-        assert_eq!(stale.stranger.map(|node| name(node.as_ref()).to_owned()).as_deref(), Some("n"));
+        assert_eq!(stale.foreign_node.map(|node| name(node.as_ref()).to_owned()).as_deref(), Some("n"));
     }
 
     #[test]
@@ -299,10 +297,10 @@ mod tests {
         };
         let going =
             |machine: MachineBuilder| machine.with("/metadata/deletionTimestamp", "2026-06-01T11:59:00Z").build();
-        let ours = |minute| going(proven("ours", minute, PROVISIONED));
-        let first = proven("first", 10, PROVISIONED).build();
-        let later = proven("later", 30, PROVISIONED).build();
-        let trusted = proven("trusted", 10, UNVERIFIED).build();
+        let ours = |minute| going(proven("ours", minute, "Provisioned"));
+        let first = proven("first", 10, "Provisioned").build();
+        let later = proven("later", 30, "Provisioned").build();
+        let trusted = proven("trusted", 10, "Unverified").build();
         let names_it = machine("names-it").with("/spec/providerID", ID).build();
         let table = [
             (ours(20), vec![first.clone()], Some("first")),
@@ -311,13 +309,13 @@ mod tests {
             (ours(20), vec![trusted], None),
             (ours(20), vec![names_it], None),
             (ours(20), vec![], None),
-            (going(proven("ours", 20, UNVERIFIED)), vec![first.clone()], None),
-            (proven("ours", 20, PROVISIONED).build(), vec![first], None),
+            (going(proven("ours", 20, "Unverified")), vec![first.clone()], None),
+            (proven("ours", 20, "Provisioned").build(), vec![first], None),
         ];
-        for (machine, rivals, expected) in table {
-            let case = format!("{machine:?} {rivals:?}");
-            let rivals: Vec<_> = rivals.into_iter().map(Arc::new).collect();
-            assert_eq!(keeper(&machine, &rivals).as_deref(), expected, "{case}");
+        for (machine, conflicting, expected) in table {
+            let case = format!("{machine:?} {conflicting:?}");
+            let conflicting: Vec<_> = conflicting.into_iter().map(Arc::new).collect();
+            assert_eq!(keeper(&machine, &conflicting).as_deref(), expected, "{case}");
         }
     }
 

@@ -13,16 +13,17 @@ mod calls;
 mod claim;
 mod decision;
 mod health;
-mod kept;
 mod memory;
 mod namesakes;
 mod node_sync;
 mod others;
 mod ownership;
+mod partial_plan;
 mod plan;
 mod proof;
 mod provider;
 mod provision;
+mod scope;
 mod settings;
 mod snapshot;
 mod status;
@@ -38,7 +39,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use nodewright_api::{Machine, MachineClass, MachineSet, annotations};
+use nodewright_api::{Machine, MachineClass, MachineSet, annotations, stored::LEDGER};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
@@ -58,9 +59,9 @@ use self::{
         DELETING_NODES, HEALTHY_BY_CLASS, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, UNHEALTHY_BY_CLASS,
         WAITING_BY_SET,
     },
-    decision::Scope,
     memory::{Context, Note, Plan},
     provider::CALLING,
+    scope::Scope,
     snapshot::{Snapshot, is_forced, needs_class},
 };
 use crate::shared::{
@@ -69,8 +70,7 @@ use crate::shared::{
     indexes::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, object_key,
     },
-    ledger::Ledger,
-    membership::rivals,
+    membership::conflicting_machines,
     node::Node,
     ownership::node_name,
     wake_all,
@@ -112,7 +112,7 @@ impl Controller for MachineController {
             .wakes(move |change, stores, wake| {
                 budget::wake_next(change, stores, &settings, wake);
                 // Machines that name the same VM wait for each other.
-                change.sides().for_each(|machine| wake_all(rivals(stores, machine), wake));
+                change.sides().for_each(|machine| wake_all(conflicting_machines(stores, machine), wake));
             });
         on.kind::<MachineSet>(CONTROL, &self.namespace)
             .index(SET_BY_UID)
@@ -148,7 +148,7 @@ impl Controller for MachineController {
     }
 
     fn tolerates_unavailable(&self, machine: &Machine, cluster: Cluster, now: Timestamp) -> bool {
-        cluster == TARGET && (is_forced(machine) || terminate::is_given_up(&self.settings, machine, now))
+        cluster == TARGET && (is_forced(machine) || terminate::is_abandoned(&self.settings, machine, now))
     }
 
     /// A deletion does not wait for the target cluster for ever, and all others say that they do.
@@ -192,7 +192,8 @@ fn machines_of_set(change: &Change<MachineSet>, stores: &Stores, wake: &mut dyn 
         waiting.extend(machines.by(LEAVING_BY_SET, uid(set.as_ref())));
     }
     // Machines that have yet to get their VM also wait for a valid ledger.
-    let had_invalid = ledger(&change.old).is_some_and(|ledger| ledger.parse::<Ledger>().is_err());
+    let is_invalid = |set: &Arc<MachineSet>| matches!(LEDGER.read(set.as_ref()), Some(Err(_)));
+    let had_invalid = change.old.as_ref().is_some_and(is_invalid);
     if change.old.is_none() || had_invalid && ledger(&change.old) != ledger(&change.new) {
         waiting.extend(machines.owned_by(uid(set.as_ref())));
     }

@@ -9,12 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::api::core::v1::NodeCondition;
-use nodewright_api::{Machine, NodeTemplate, Taint, annotations, finalizers, labels};
+use nodewright_api::{
+    Machine, Taint, annotations, finalizers, labels,
+    stored::{APPLIED_NODE_TEMPLATE, AppliedKeys, LAST_APPLIED, LastApplied},
+};
 use nodewright_runtime::{
     annotations::set_label,
     object::{annotation, has_finalizer, is_deleting, name},
 };
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::shared::{node::Node, ownership::noted_node, patch};
@@ -23,51 +25,6 @@ use crate::shared::{node::Node, ownership::noted_node, patch};
 pub(super) const LONGEST_LABEL: usize = 63;
 
 type Map = BTreeMap<String, String>;
-
-/// machine-controller-manager's annotation.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct Applied {
-    metadata: AppliedMeta,
-    spec: AppliedSpec,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct AppliedMeta {
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: Map,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    labels: Map,
-    /// Go always writes this.
-    #[serde(rename = "creationTimestamp", skip_serializing)]
-    _created: Option<Value>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-struct AppliedSpec {
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    taints: Vec<Taint>,
-}
-
-impl Applied {
-    fn of(template: &NodeTemplate) -> Self {
-        Self {
-            metadata: AppliedMeta {
-                annotations: template.metadata.annotations.clone().unwrap_or_default(),
-                labels: template.metadata.labels.clone().unwrap_or_default(),
-                _created: None,
-            },
-            spec: AppliedSpec { taints: template.spec.taints.clone().unwrap_or_default() },
-        }
-    }
-
-    /// The Node's annotation: only to see whether it has to be written.
-    fn said(node: &Node) -> Option<Self> {
-        serde_json::from_str(annotation(node, annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS)?).ok()
-    }
-}
 
 /// Patches, empty when Node and Machine are in step.
 pub(super) struct NodeSync {
@@ -97,27 +54,26 @@ fn node_patch(machine: &Machine, node: &Node) -> Patch {
     if !is_deleting(node) && !has_finalizer(node, finalizers::NODE) {
         operations.extend(nodewright_runtime::finalizers::add(&node.metadata, finalizers::NODE).0);
     }
-    let wanted = Applied::of(&machine.spec.node_template);
-    let said = Applied::said(node);
-    let before = AppliedKeys::recorded(machine).unwrap_or_default();
+    let template = &machine.spec.node_template;
+    let before = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
 
-    let mut wanted_labels = wanted.metadata.labels.clone();
+    let mut wanted_labels = template.metadata.labels.clone().unwrap_or_default();
     if name(machine).len() <= LONGEST_LABEL {
         wanted_labels.insert(labels::MACHINE_NAME.to_owned(), name(machine).to_owned());
     }
     operations.extend(merge("labels", node.metadata.labels.as_ref(), &before.labels, &wanted_labels));
 
-    let mut wanted_annotations = wanted.metadata.annotations.clone();
-    if wanted != Applied::default() || said.is_some() {
-        let text = serde_json::to_string(&wanted).unwrap_or_default();
-        let known = said.as_ref() == Some(&wanted);
-        let standing = annotation(node, annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS).map(str::to_owned);
-        let text = if known { standing.unwrap_or(text) } else { text };
-        wanted_annotations.insert(annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS.to_owned(), text);
+    let mut wanted_annotations = template.metadata.annotations.clone().unwrap_or_default();
+    let (wanted, last) = (LastApplied::new(template), LAST_APPLIED.of(node));
+    if wanted != LastApplied::default() || last.is_some() {
+        // Another program may have written the same in another form.
+        let standing = annotation(node, LAST_APPLIED.key).filter(|_| last.as_ref() == Some(&wanted));
+        let text = standing.map_or_else(|| wanted.to_string(), str::to_owned);
+        wanted_annotations.insert(LAST_APPLIED.key.to_owned(), text);
     }
     let live = node.metadata.annotations.as_ref();
     operations.extend(merge("annotations", live, &before.annotations, &wanted_annotations));
-    operations.extend(taints(node, &before, &wanted.spec.taints));
+    operations.extend(taints(node, &before, template.spec.taints.as_deref().unwrap_or_default()));
     Patch(operations)
 }
 
@@ -188,62 +144,16 @@ pub(super) fn cordon(node: &Node) -> Option<Patch> {
     (!cordoned).then(|| Patch([vec![patch::set(&["spec", "unschedulable"], true.into())], mark().0].concat()))
 }
 
-/// The keys of labels and annotations, and the taints as `key:effect`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub(super) struct AppliedKeys {
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) annotations: BTreeSet<String>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub(super) labels: BTreeSet<String>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    taints: BTreeSet<String>,
-}
-
-impl AppliedKeys {
-    pub(super) fn of(template: &NodeTemplate) -> Self {
-        Self {
-            annotations: template.metadata.annotations.iter().flatten().map(|(key, _)| key.clone()).collect(),
-            labels: template.metadata.labels.iter().flatten().map(|(key, _)| key.clone()).collect(),
-            taints: template.spec.taints.iter().flatten().map(entry).collect(),
-        }
-    }
-
-    /// The record; `None` for a Machine that was taken over and has none yet.
-    pub(super) fn recorded(machine: &Machine) -> Option<Self> {
-        serde_json::from_str(annotation(machine, annotations::APPLIED_NODE_TEMPLATE)?).ok()
-    }
-
-    pub(super) fn to_text(&self) -> Option<String> {
-        (*self != Self::default()).then(|| serde_json::to_string(self).ok()).flatten()
-    }
-
-    pub(super) fn has_taint(&self, taint: &Taint) -> bool {
-        self.taints.contains(&entry(taint))
-    }
-
-    fn and(mut self, other: Self) -> Self {
-        self.annotations.extend(other.annotations);
-        self.labels.extend(other.labels);
-        self.taints.extend(other.taints);
-        self
-    }
-}
-
-fn entry(taint: &Taint) -> String {
-    format!("{}:{}", taint.key, taint.effect)
-}
-
 pub(super) fn is_covered(machine: &Machine) -> bool {
-    let known = AppliedKeys::recorded(machine).unwrap_or_default();
-    let wanted = AppliedKeys::of(&machine.spec.node_template);
+    let known = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
+    let wanted = AppliedKeys::new(&machine.spec.node_template);
     known.clone().and(wanted) == known
 }
 
 /// Brings the record up to date: it only grows before the Node is in step, and shrinks then.
 pub(super) fn record(machine: &Machine, is_in_step: bool) -> Option<Patch> {
-    let known = AppliedKeys::recorded(machine).unwrap_or_default();
-    let wanted = AppliedKeys::of(&machine.spec.node_template);
+    let known = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
+    let wanted = AppliedKeys::new(&machine.spec.node_template);
     let next = if is_in_step { wanted } else { known.clone().and(wanted) };
     if next == known {
         return None;
@@ -459,7 +369,7 @@ mod tests {
         for garbled in ["{", r#"{"labels":"a"}"#, r#"{"metadata":{"labels":{"a":"1"}}}"#] {
             let template = json!({"metadata": {"labels": {"b": "1"}}});
             let garbled = templated(template.clone()).annotation(annotations::APPLIED_NODE_TEMPLATE, garbled).build();
-            assert_eq!(AppliedKeys::recorded(&garbled), None);
+            assert_eq!(APPLIED_NODE_TEMPLATE.of(&garbled), None);
             assert_eq!(text(&after(&garbled, false, &template)), Some(r#"{"labels":["b"]}"#));
         }
     }

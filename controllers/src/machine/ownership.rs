@@ -15,21 +15,18 @@ use nodewright_driver::{DriverError, Instance};
 use super::{
     calls::{Outcome, Verb},
     claim::{NotOwned, is_verified},
-    decision::Stage,
-    provider::{Answer, LASTING, Provider, creation_pause},
+    provider::{Answer, Inquiry, LASTING, Provider, creation_pause},
 };
 use crate::shared::{indexes::instance_id, ownership::noted_id};
 
-/// The wait for the names of other Machines.
-const LOOKING: &str = "LookingForMachines";
 /// How many Machines a message names.
 const NAMED: usize = 3;
 
 pub(super) enum Ownership {
     /// It is the Machine's, or may become it.
     Own,
-    /// That has to be found out first.
-    Open(Stage),
+    /// That is not known yet.
+    Open(Inquiry),
     /// It is another Machine's, and stays as it is.
     Foreign(NotOwned),
     /// That cannot be found out; the API server is asked again then.
@@ -48,13 +45,11 @@ pub(super) fn ownership(provider: &Provider<'_>, answer: &Answer<'_>, instance: 
 /// Whether another Machine has the name, as the API server has said after the answer of this order.
 pub(super) fn namesakes(provider: &Provider<'_>, after: u64, what: &str) -> Ownership {
     let scope = &provider.scope;
-    let ask = || Ownership::Open(provider.ask("has another machine this name, and the VM?", Verb::Namesakes));
     if provider.any_running(&[Verb::Namesakes]) {
-        let text = "the API server is asked whether another machine has the name";
-        return Ownership::Open(Stage::waiting(LOOKING, text));
+        return Ownership::Open(Inquiry::Await);
     }
     let Some(answer) = provider.newest(&[Verb::Namesakes]).filter(|answer| answer.known.order > after) else {
-        return ask();
+        return Ownership::Open(Inquiry::Ask);
     };
     match answer.outcome {
         Outcome::Namesakes(others) if others.is_empty() => Ownership::Own,
@@ -64,12 +59,12 @@ pub(super) fn namesakes(provider: &Provider<'_>, after: u64, what: &str) -> Owne
                 Code::PermissionDenied => scope.settings.medium_retry.min(LASTING),
                 _ => creation_pause(error, answer.known.failures, scope.settings),
             };
-            let Some(due) = scope.pause_end(answer.ended, pause) else { return ask() };
+            let Some(due) = scope.pause_end(answer.ended, pause) else { return Ownership::Open(Inquiry::Ask) };
             let message = format!("{what}; whether another machine has that name is not known: {}", error.message);
             let error = DriverError::new(error.code, message);
             Ownership::Unknown(NotOwned { reason: reasons::VM_OWNER_UNKNOWN, error }, due)
         }
-        _ => ask(),
+        _ => Ownership::Open(Inquiry::Ask),
     }
 }
 

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! caches ── snapshot ─► Scope ─┬─ proof ─────► whose VM is it?            ─┐
-//!                              ├─ provision ─► what does its VM lack?      ├─ Stage ─► Plan
-//!                              ├─ health ────► is it given up, and when?   │
+//!                              ├─ provision ─► what does its VM lack?      ├─ parts ─► Plan
+//!                              ├─ health ────► does it fail, and when?     │
 //!                              └─ terminate ─► what is left to delete?    ─┘
 //! ```
 
-use nodewright_api::{MachinePhase, conditions, finalizers};
+use jiff::Timestamp;
+use nodewright_api::{annotations, conditions, finalizers, reasons};
 use nodewright_runtime::{
     finalizers as finalizer,
     object::{has_finalizer, is_deleting},
@@ -16,21 +17,22 @@ use nodewright_runtime::{
 
 use super::{
     claim,
-    decision::{Scope, Stage, WORTH_TELLING},
+    decision::{self, Decision},
     health,
-    kept::kept,
-    memory::Plan,
+    memory::{Note, Plan},
+    partial_plan::PartialPlan,
     proof::{vm_proven, vm_settled},
     provision,
+    scope::{Scope, WORTH_REPORTING},
     snapshot::Owner,
     terminate::{self, LISTING_NODES, NODES_UNLISTED},
     trace, waiting,
 };
-use crate::shared::{CONTROL, class_secrets, ownership::vm_id};
+use crate::shared::{CONTROL, class_secrets, preservation::preserve_expiry};
 
 pub(super) fn plan(scope: &Scope<'_>) -> Plan {
     let mut plan = if let Some(message) = scope.snapshot.secret_pending() {
-        Stage::waiting(class_secrets::PENDING, message).plan
+        PartialPlan::waiting(class_secrets::PENDING, message).plan
     } else {
         let is_deleting = is_deleting(scope.machine);
         let stage = run(scope, if is_deleting { &TERMINATION[..] } else { &MAINTENANCE });
@@ -40,11 +42,12 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan {
     waiting::told(scope, plan)
 }
 
-type Decision = fn(&Scope<'_>) -> Stage;
+/// What one question adds to the plan, and whether the next one follows.
+type Question = fn(&Scope<'_>) -> PartialPlan;
 
-const MAINTENANCE: [Decision; 5] = [nodes_listed, finalizer_added, claim_reported, vm_proven, maintained];
+const MAINTENANCE: [Question; 5] = [nodes_listed, finalizer_added, claim_reported, vm_proven, maintained];
 
-const TERMINATION: [Decision; 14] = [
+const TERMINATION: [Question; 14] = [
     terminate::has_finalizer,
     terminate::begun,
     terminate::failure_reported,
@@ -61,10 +64,10 @@ const TERMINATION: [Decision; 14] = [
     terminate::finished,
 ];
 
-fn run(scope: &Scope<'_>, decisions: &[Decision]) -> Stage {
-    let mut all = Stage::over();
-    for decide in decisions {
-        all = all.and(decide(scope));
+fn run(scope: &Scope<'_>, questions: &[Question]) -> PartialPlan {
+    let mut all = PartialPlan::over();
+    for question in questions {
+        all = all.and(question(scope));
         if !all.is_over {
             break;
         }
@@ -73,56 +76,73 @@ fn run(scope: &Scope<'_>, decisions: &[Decision]) -> Stage {
 }
 
 /// Until then nobody knows which Node is the Machine's.
-fn nodes_listed(scope: &Scope<'_>) -> Stage {
+fn nodes_listed(scope: &Scope<'_>) -> PartialPlan {
     if scope.snapshot.nodes_listed || !scope.settings.has_target {
-        return Stage::over();
+        return PartialPlan::over();
     }
     // It is on its way: thousands of Machines would say so at each start.
-    if let Some(due) = scope.pause_end(scope.context.leader_since, WORTH_TELLING) {
-        return Stage::default().waking_at(due);
+    if let Some(due) = scope.pause_end(scope.context.leader_since, WORTH_REPORTING) {
+        return PartialPlan::default().waking_at(due);
     }
-    Stage::waiting(LISTING_NODES, NODES_UNLISTED)
+    PartialPlan::waiting(LISTING_NODES, NODES_UNLISTED)
 }
 
-fn finalizer_added(scope: &Scope<'_>) -> Stage {
+fn finalizer_added(scope: &Scope<'_>) -> PartialPlan {
     let machine = scope.machine;
     if has_finalizer(machine, finalizers::MACHINE_CONTROLLER_MANAGER) {
-        return Stage::over();
+        return PartialPlan::over();
     }
     let add = finalizer::add(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-    Stage::step("the machine has to outlive its VM", Step::edit(CONTROL, machine, add))
+    PartialPlan::step("the machine has to outlive its VM", Step::edit(CONTROL, machine, add))
 }
 
-fn claim_reported(scope: &Scope<'_>) -> Stage {
+fn claim_reported(scope: &Scope<'_>) -> PartialPlan {
     let (machine, kind) = (scope.machine, conditions::machine::CONFIGURATION_VALID);
     let stage = match claim::problem(machine, &scope.snapshot.claim) {
         Some((reason, message)) => {
             let step = scope.status().condition(kind, false, reason, message.as_str()).step();
             let event = scope.warning(reason, message.as_str());
-            Stage::reporting("the machine's claim is not in order", step, event).and_wait(reason, message)
+            PartialPlan::reporting("the machine's claim is not in order", step, event).and_wait(reason, message)
         }
         None if claim::names_problem(machine) => {
-            Stage::step("the machine's claim is in order again", scope.status().without(kind).step())
+            PartialPlan::step("the machine's claim is in order again", scope.status().without(kind).step())
         }
-        None => Stage::over(),
+        None => PartialPlan::over(),
     };
     stage.over_if_idle()
 }
 
-fn maintained(scope: &Scope<'_>) -> Stage {
-    let phase = scope.machine.phase();
-    let is_healthy = || health::has_healthy_node(scope);
-    if *phase == MachinePhase::Failed && !is_healthy() {
-        let text = match scope.snapshot.owner {
-            Owner::None => "a machine in phase Failed that has no machine set stays until somebody deletes it",
-            _ => "the machine set deletes and replaces a machine in phase Failed",
-        };
-        return kept(scope).unwrap_or_else(|| Stage::waiting("Failed", text));
+fn maintained(scope: &Scope<'_>) -> PartialPlan {
+    match decision::decide(scope) {
+        Decision::Preserve(until) => preserved(scope, until),
+        Decision::AwaitReplacement => {
+            PartialPlan::waiting("Failed", "the machine set deletes and replaces a machine in phase Failed")
+        }
+        Decision::AwaitUser => {
+            let text = "a machine in phase Failed that has no machine set stays until somebody deletes it";
+            PartialPlan::waiting("Failed", text)
+        }
+        Decision::CreateVm => provision::create(scope),
+        Decision::InitializeVm => provision::initialize(scope),
+        Decision::CheckHealth => health::checked(scope),
+        Decision::Nothing => PartialPlan::over(),
     }
-    match vm_id(scope.machine) {
-        None => provision::create(scope),
-        Some(_) if provision::is_unprovisioned(phase) && !is_healthy() => provision::initialize(scope),
-        Some(_) if scope.settings.has_target => health::judged(scope),
-        Some(_) => Stage::over(),
-    }
+}
+
+/// The wait of a failed Machine that is kept for diagnosis, with one event: meanwhile its set neither deletes nor replaces it.
+fn preserved(scope: &Scope<'_>, until: Timestamp) -> PartialPlan {
+    let source = match preserve_expiry(scope.machine) {
+        Some(_) => "status.currentStatus.preserveExpiryTime".to_owned(),
+        None => format!("annotation {}", annotations::PRESERVE),
+    };
+    let reason = reasons::machine::PRESERVED;
+    let end = match scope.snapshot.owner {
+        Owner::None => "; it has no set, so that it stays until somebody deletes it",
+        _ => ", and replaced then",
+    };
+    let text = format!("the failed machine is kept for diagnosis until {until:.0} ({source}){end}");
+    let shown = scope.machine.condition(conditions::machine::WAITING).and_then(|shown| shown.reason.as_deref());
+    let is_reported = shown == Some(reason) || scope.context.noted_since(&Note::Preserved).is_some();
+    let part = PartialPlan::waiting_until(until, reason, text.as_str()).noting(Note::Preserved);
+    if is_reported { part } else { part.event(scope.normal(reason, text)) }
 }

@@ -14,7 +14,8 @@ use nodewright_runtime::{
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
     claim::is_verified,
-    decision::{Scope, Stage, WORTH_TELLING},
+    partial_plan::PartialPlan,
+    scope::{Scope, WORTH_REPORTING},
     settings::Settings,
     snapshot::{Owner, Snapshot},
     trace,
@@ -27,7 +28,7 @@ pub(super) const PASSING: Duration = Duration::from_mins(1);
 pub(super) const LASTING: Duration = Duration::from_mins(10);
 
 /// The longest pause that a driver may ask for after a failure for lack of capacity.
-const LONGEST_TOLD: Duration = Duration::from_hours(1);
+const LONGEST_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 pub(super) const PAUSE_OVER: &str = "the pause after a failed call is over";
 
@@ -50,9 +51,16 @@ pub(super) struct Answer<'a> {
 
 impl Answer<'_> {
     /// Whether this process has written the status since the answer came.
-    pub(super) fn is_told(&self, scope: &Scope<'_>) -> bool {
+    pub(super) fn is_reported(&self, scope: &Scope<'_>) -> bool {
         scope.context.status_written.is_some_and(|written| written >= self.ended)
     }
+}
+
+/// Whether another Machine has the name, is a question to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Inquiry {
+    Ask,
+    Await,
 }
 
 pub(super) enum VmStatus<'a> {
@@ -114,7 +122,7 @@ impl<'a> Provider<'a> {
         verbs.iter().any(|verb| self.scope.context.outcomes.is_running(&self.call(*verb)))
     }
 
-    /// What to say while one of these calls has no answer yet: the message of the wait [`CALLING`].
+    /// The message of the wait [`CALLING`] while one of these calls has no answer yet.
     pub(super) fn awaited(&self, verbs: &[Verb]) -> Option<String> {
         let known = verbs.iter().filter_map(|verb| self.known(*verb)).find(|known| known.running)?;
         Some(if known.queued {
@@ -122,7 +130,7 @@ impl<'a> Provider<'a> {
              provider asks for fewer"
                 .to_owned()
         } else {
-            // Not since when: two managers would tell two times. The condition has that of its transition.
+            // Not since when: two managers would name two times. The condition has that of its transition.
             format!("the provider has not answered a call yet; it has {:?} for it", self.request.deadline)
         })
     }
@@ -161,14 +169,21 @@ impl<'a> Provider<'a> {
         self.scope.pause_end(answer.ended, pause).filter(|_| !is_corrected)
     }
 
-    pub(super) fn ask(&self, why: &'static str, verb: Verb) -> Stage {
-        // A call that takes long is a wait, which the next plan tells.
-        let later = self.scope.now().checked_add(WORTH_TELLING).ok();
-        Stage::step(why, Step::Call(self.call(verb))).waking_at(later)
+    pub(super) fn ask(&self, why: &'static str, verb: Verb) -> PartialPlan {
+        // A call that takes long is a wait, which the next plan reports.
+        let later = self.scope.now().checked_add(WORTH_REPORTING).ok();
+        PartialPlan::step(why, Step::Call(self.call(verb))).waking_at(later)
     }
 
-    pub(super) fn ask_owner(&self) -> Stage {
-        self.ask("the provider has not said yet whose VM it is", Verb::Status)
+    /// Finds out whether another Machine has the name.
+    pub(super) fn inquire(&self, inquiry: Inquiry) -> PartialPlan {
+        match inquiry {
+            Inquiry::Ask => self.ask("ask whether another machine has this name, and the VM", Verb::Namesakes),
+            Inquiry::Await => PartialPlan::waiting(
+                "LookingForMachines",
+                "the API server is asked whether another machine has the name",
+            ),
+        }
     }
 }
 
@@ -177,8 +192,8 @@ impl<'a> Provider<'a> {
 pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
     match error.code {
         Code::ResourceExhausted => {
-            let told = error.exhausted.as_ref().and_then(|exhausted| exhausted.retry_after);
-            told.map_or(settings.exhausted_retry, |told| told.min(LONGEST_TOLD)).max(settings.short_retry)
+            let asked = error.exhausted.as_ref().and_then(|exhausted| exhausted.retry_after);
+            asked.map_or(settings.exhausted_retry, |asked| asked.min(LONGEST_RETRY_AFTER)).max(settings.short_retry)
         }
         _ if error.is_passing() => grown(settings.short_retry, failures, PASSING),
         _ => grown(settings.medium_retry, failures, LASTING),

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{GoDuration, Machine, annotations};
-use nodewright_runtime::object::annotation;
+use nodewright_api::{GoDuration, Machine, stored::EFFECTIVE_CREATION_TIMEOUT};
 
 use super::budget::brake::BrakeSettings;
 use crate::shared::fleet::FleetSettings;
@@ -92,9 +91,7 @@ impl CallLimits {
 
 impl Settings {
     pub(super) fn creation_timeout_of(&self, machine: &Machine) -> Duration {
-        let effective = annotation(machine, annotations::EFFECTIVE_CREATION_TIMEOUT);
-        let effective =
-            effective.and_then(|text| text.parse::<GoDuration>().ok()).filter(|own| *own > GoDuration::ZERO);
+        let effective = EFFECTIVE_CREATION_TIMEOUT.of(machine).filter(|own| *own > GoDuration::ZERO);
         let own = effective.as_ref().or(machine.spec.creation_timeout.as_ref());
         own.map_or(self.creation_timeout, |own| own.to_std())
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nodewright_api::{
     ClassIdentity, Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels,
-    reasons::unreadable as reasons,
+    reasons::unreadable as reasons, stored::LEDGER,
 };
 use nodewright_driver::Class;
 use nodewright_runtime::{
@@ -49,7 +49,7 @@ pub struct Snapshot {
     /// The Node that a watch of its name shows, if the cache has none.
     pub unseen_node: Lookup<Node>,
     /// A Node with the name of its Node that belongs to another VM.
-    pub stranger: Option<Arc<Node>>,
+    pub foreign_node: Option<Arc<Node>>,
     pub unreadable_node: Option<String>,
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
@@ -81,7 +81,7 @@ impl Snapshot {
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes_listed = stores.is_listed::<Node>(TARGET);
         let nodes = Some(stores.of::<Node>(TARGET)).filter(|_| nodes_listed);
-        let Found { claim, node, stranger } = claim::find(stores, nodes.as_deref(), &machine);
+        let Found { claim, node, foreign_node } = claim::find(stores, nodes.as_deref(), &machine);
         let needs_node = is_deleting(machine.as_ref()) || is_in_doubt(&machine);
         let unseen_node = if needs_node && node.is_none() {
             if nodes_listed { unseen_node(stores, &machine) } else { Lookup::Missing }
@@ -116,7 +116,7 @@ impl Snapshot {
             node,
             nodes_listed,
             unseen_node,
-            stranger,
+            foreign_node,
             unreadable_node,
             pool,
             owner,
@@ -139,7 +139,7 @@ impl Snapshot {
     /// The set's ledger and the Machine's ordinal in it; `None` when there is no ledger or it does not know the Machine.
     pub(super) fn ledger_entry(&self) -> Option<(Ledger, Ordinal)> {
         let Owner::Set(set) = &self.owner else { return None };
-        let ledger: Ledger = annotation(set.as_ref(), annotations::LEDGER)?.parse().ok()?;
+        let ledger = LEDGER.of(set.as_ref())?;
         let machine = self.machine.as_ref();
         let ordinal = ledger.ordinal(name(set.as_ref()), name(machine), annotation(machine, annotations::INDEX))?;
         Some((ledger, ordinal))
@@ -153,7 +153,7 @@ impl Snapshot {
             Owner::None | Owner::Gone => return None,
         };
         let key = annotations::LEDGER;
-        let error = annotation(set, key)?.parse::<Ledger>().err()?;
+        let error = LEDGER.read(set)?.err()?;
         Some((reasons::LEDGER, format!("MachineSet {}, annotation {key}: {error}; restore the annotation", name(set))))
     }
 

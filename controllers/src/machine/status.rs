@@ -5,7 +5,10 @@ use k8s_openapi::{
     api::core::v1::{NodeAddress, NodeCondition},
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use nodewright_api::{Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions};
+use nodewright_api::{
+    Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions,
+    stored::{ConditionText, HealthDeadline},
+};
 use nodewright_driver::Instance;
 use nodewright_runtime::{clip::clip, plan::Step};
 
@@ -130,6 +133,11 @@ impl<'a> StatusDraft<'a> {
         self
     }
 
+    /// A condition with a fact that later plans read.
+    pub(super) fn fact(self, fact: ConditionText) -> Self {
+        self.condition(fact.kind, fact.status, fact.reason, fact.message)
+    }
+
     pub(super) fn not_held(self) -> Self {
         self.without(conditions::machine::REMEDIATION_ALLOWED)
     }
@@ -152,9 +160,9 @@ impl<'a> StatusDraft<'a> {
 impl StatusDraft<'_> {
     /// The write, unless only texts have changed and this process has told its own already. Another manager without leader election
     /// gets answers of its own from the provider, with other texts, and the two would overwrite each other without end.
-    pub(super) fn step_unless_told(self, is_told: bool) -> Option<Step<Call>> {
+    pub(super) fn step_unless_reported(self, is_reported: bool) -> Option<Step<Call>> {
         let known = self.machine.status.as_ref().map(headlines);
-        self.clone().step().filter(|_| !is_told || known != Some(headlines(&self.status)))
+        self.clone().step().filter(|_| !is_reported || known != Some(headlines(&self.status)))
     }
 }
 
@@ -184,12 +192,9 @@ pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
 }
 
-/// Reason of the condition `HealthTimeout`: the provider knows no VM any more.
-pub(super) const VM_NOT_FOUND: &str = "VMNotFound";
-
 /// When the Machine is given up, as its condition `HealthTimeout` says.
 pub(super) fn announced_deadline(machine: &Machine) -> Option<Timestamp> {
-    machine.condition(conditions::machine::HEALTH_TIMEOUT)?.message.as_deref()?.parse().ok()
+    Some(HealthDeadline::of(machine.condition(conditions::machine::HEALTH_TIMEOUT)?)?.at)
 }
 
 fn is_own(condition: &NodeCondition) -> bool {

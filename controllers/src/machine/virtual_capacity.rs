@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use json_patch::{Patch, PatchOperation};
 use nodewright_api::{
-    MachineClass, annotations,
+    MachineClass,
     extended_resource::{is_extended, whole},
+    stored::{VIRTUAL_CAPACITY, VirtualCapacity},
 };
-use nodewright_runtime::{annotations::set, object::annotation};
+use nodewright_runtime::annotations::set;
 
 use crate::shared::{node::Node, patch};
 
@@ -24,21 +25,21 @@ pub(super) struct CapacitySync {
 pub(super) fn sync(class: Option<&MachineClass>, node: &Node) -> CapacitySync {
     // A kubelet reports a capacity first.
     let (Some(class), Some(live)) = (class, &node.status.capacity) else { return CapacitySync::default() };
-    let recorded = annotation(node, annotations::LAST_APPLIED_VIRTUAL_CAPACITY);
-    let before: BTreeMap<String, String> =
-        recorded.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+    let recorded = VIRTUAL_CAPACITY.read(node);
+    let is_present = recorded.is_some();
+    let VirtualCapacity(before) = recorded.and_then(Result::ok).unwrap_or_default();
     let wanted = class.node_template.iter().flat_map(|template| &template.virtual_capacity);
     let wanted: BTreeMap<_, _> = wanted
         .filter(|(name, quantity)| is_extended(name) && whole(&quantity.0).is_some())
         .map(|(name, quantity)| (name.clone(), quantity.0.clone()))
         .collect();
     let status = capacity(live, &before, &wanted);
-    let is_recorded = before == wanted && (recorded.is_some() != wanted.is_empty());
+    let is_recorded = before == wanted && (is_present != wanted.is_empty());
     if !status.is_empty() || is_recorded {
         return CapacitySync { status: Patch(status), node: Patch::default() };
     }
-    let text = (!wanted.is_empty()).then(|| serde_json::to_string(&wanted).unwrap_or_default());
-    let node = set(&node.metadata, annotations::LAST_APPLIED_VIRTUAL_CAPACITY, text.as_deref());
+    let text = (!wanted.is_empty()).then(|| VirtualCapacity(wanted).to_string());
+    let node = set(&node.metadata, VIRTUAL_CAPACITY.key, text.as_deref());
     CapacitySync { status: Patch::default(), node }
 }
 

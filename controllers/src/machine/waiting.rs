@@ -6,9 +6,9 @@ use nodewright_api::{Machine, conditions};
 use nodewright_runtime::{clip::clip, object::ObjectRef, plan::Wait};
 
 use super::{
-    decision::{Scope, WORTH_TELLING},
     memory::Plan,
     provider::CALLING,
+    scope::{Scope, WORTH_REPORTING},
 };
 use crate::shared::CONTROL;
 
@@ -55,7 +55,7 @@ fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan) -> (Option<&'a Wait>, Option<Ti
     let known = scope.machine.condition(conditions::machine::WAITING).and_then(|known| known.reason.as_deref());
     let mut next = None;
     for wait in plan.waits.iter().filter(|wait| !is_told(scope.machine, wait)) {
-        match scope.pause_end(since(scope, wait), WORTH_TELLING).filter(|_| known != Some(wait.reason)) {
+        match scope.pause_end(since(scope, wait), WORTH_REPORTING).filter(|_| known != Some(wait.reason)) {
             None => return (Some(wait), None),
             Some(due) => next = next.into_iter().chain([due]).min(),
         }

@@ -18,6 +18,7 @@
 //! A reference into another namespace than the watched one counts as not found.
 
 mod call;
+mod decision;
 mod plan;
 mod snapshot;
 mod status;

@@ -1,5 +1,6 @@
 //! Removes the finalizer from Secrets that no class refers to. The class itself adds it.
 
+mod decision;
 mod plan;
 mod snapshot;
 

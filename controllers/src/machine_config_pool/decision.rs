@@ -20,7 +20,6 @@ use nodewright_runtime::{
     clip::clip_list,
     object::{ResourceType, annotation, child_of, controller_uid, is_deleting, name, uid},
     offload::off_worker,
-    plan::Step,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +29,7 @@ use super::{
     rendering::{Rendering, Scope},
     snapshot::{Snapshot, noted_target},
 };
-use crate::shared::machine_config::{CachedConfig, LARGEST, VERSION, target_ref};
+use crate::shared::machine_config::{CachedConfig, LARGEST, VERSION};
 
 /// For how long a rendered MachineConfig has to be wanted to become the target: meanwhile other changes may come, which belong
 /// together.
@@ -51,14 +50,14 @@ const LONGEST_NAME: usize = 128;
 pub(super) enum Decision<'a> {
     /// The target is what is wanted.
     Keep(&'a str),
-    /// This is wanted, and has to be made.
-    Create(&'a str, Box<Step<Render>>),
+    /// This is wanted, and is made: the object.
+    Create(&'a str, Box<Value>),
     /// This is wanted, and is made at this time, if it is wanted until then.
     Settle(&'a str, Timestamp),
     /// It exists, and belongs to nobody.
     Adopt(&'a CachedConfig),
     /// It becomes the target at this time, if it is wanted until then.
-    Ripen(&'a str, Timestamp),
+    Pending(&'a str, Timestamp),
     /// It becomes the target now.
     Target(&'a str),
     /// The target stays, for a reason that users can act on.
@@ -69,13 +68,14 @@ pub(super) enum Decision<'a> {
     Render(Option<&'a Render>, Option<Timestamp>),
 }
 
-type Held<'a, T> = Result<T, Decision<'a>>;
+/// A value, or what is decided without it.
+type OrDecided<'a, T> = Result<T, Decision<'a>>;
 
 pub(super) fn decide<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> Decision<'a> {
-    decide_or_hold(context, scope).unwrap_or_else(|held| held)
+    decide_early(context, scope).unwrap_or_else(|decided| decided)
 }
 
-fn decide_or_hold<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> Held<'a, Decision<'a>> {
+fn decide_early<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> OrDecided<'a, Decision<'a>> {
     let snapshot = scope.snapshot;
     let target = snapshot.target_name.as_deref().unwrap_or_default();
     let errors = snapshot.pool.validate();
@@ -118,7 +118,7 @@ fn decide_or_hold<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> Held<'a, D
         return Ok(Decision::Adopt(existing));
     }
     let due = wanted_for(context, name(existing.as_ref()), QUIET);
-    Ok(if due > context.now { Decision::Ripen(wanted, due) } else { Decision::Target(wanted) })
+    Ok(if due > context.now { Decision::Pending(wanted, due) } else { Decision::Target(wanted) })
 }
 
 fn selects_nothing<'a>() -> Decision<'a> {
@@ -135,7 +135,7 @@ fn unread(name: &str) -> String {
 }
 
 /// Whether the object of the wanted name is what its name says, if it exists. Returns its content where that had to be read.
-fn verify<'a>(scope: &Scope<'_>) -> Held<'a, Option<RenderedSpec>> {
+fn verify<'a>(scope: &Scope<'_>) -> OrDecided<'a, Option<RenderedSpec>> {
     let snapshot = scope.snapshot;
     let Some(existing) = scope.existing else { return Ok(None) };
     let config = name(existing.as_ref());
@@ -164,7 +164,7 @@ fn verify<'a>(scope: &Scope<'_>) -> Held<'a, Option<RenderedSpec>> {
 }
 
 /// The whole object, unless it is missing.
-fn read<'a, 'b>(whole: &'b Lookup<MachineConfig>, config: &str) -> Held<'a, Option<&'b MachineConfig>> {
+fn read<'a, 'b>(whole: &'b Lookup<MachineConfig>, config: &str) -> OrDecided<'a, Option<&'b MachineConfig>> {
     match whole {
         Lookup::Found(object) => Ok(Some(object)),
         Lookup::Missing => Ok(None),
@@ -188,7 +188,7 @@ fn compare<'a>(
     wanted: &str,
     new: &RenderedSpec,
     provenance: Option<&Provenance>,
-) -> Held<'a, Comparison> {
+) -> OrDecided<'a, Comparison> {
     let snapshot = scope.snapshot;
     let Some(target) = snapshot.target_name.as_deref() else { return Ok(Comparison::Reachable) };
     let whole = read(scope.target(), target)?;
@@ -271,7 +271,7 @@ fn largest(snapshot: &Snapshot) -> String {
     sizes.iter().take(EXAMPLES).map(|(size, name)| format!("{name} ({size})")).collect::<Vec<_>>().join(", ")
 }
 
-fn create<'a>(scope: &Scope<'_>, wanted: &'a str, spec: &RenderedSpec) -> Held<'a, Decision<'a>> {
+fn create<'a>(scope: &Scope<'_>, wanted: &'a str, spec: &RenderedSpec) -> OrDecided<'a, Decision<'a>> {
     let resource = ResourceType::of::<MachineConfig>();
     let mut metadata = child_of(scope.snapshot.pool.as_ref(), "", wanted);
     for owner in metadata.owner_references.iter_mut().flatten() {
@@ -283,10 +283,10 @@ fn create<'a>(scope: &Scope<'_>, wanted: &'a str, spec: &RenderedSpec) -> Held<'
     }
     metadata.annotations = Some(annotations.into_iter().collect());
     // Not by the type, which leaves out what is empty: that would be another content.
-    let body = json!({
+    let object = json!({
         "apiVersion": resource.api_version(), "kind": resource.kind, "metadata": metadata, "spec": spec,
     });
-    let size = serde_json::to_string(&body).map_or(usize::MAX, |text| text.len());
+    let size = serde_json::to_string(&object).map_or(usize::MAX, |text| text.len());
     if size > LARGEST {
         let largest = largest(scope.snapshot);
         let text = format!(
@@ -294,7 +294,7 @@ fn create<'a>(scope: &Scope<'_>, wanted: &'a str, spec: &RenderedSpec) -> Held<'
         );
         return Err(Decision::Hold(reasons::TOO_LARGE, text));
     }
-    Ok(Decision::Create(wanted, Box::new(Step::Create { key: target_ref(wanted), resource, body })))
+    Ok(Decision::Create(wanted, Box::new(object)))
 }
 
 /// When something will have been wanted for so long: until then other changes may come. The age of the object does not tell: it may be of an earlier change, and be wanted for a

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::annotations::{RENDER_INPUTS, UNUSED_SINCE};
+use nodewright_api::{
+    annotations::{RENDER_INPUTS, UNUSED_SINCE},
+    stored::{self, Seconds},
+};
 use nodewright_runtime::{
     annotations,
     object::{Target, annotation, is_deleting, name},
@@ -58,14 +61,13 @@ pub(super) fn unmark(config: &CachedConfig) -> Option<Planned<Render>> {
 }
 
 fn mark(config: &CachedConfig, now: Timestamp) -> Option<Planned<Render>> {
-    // Whole seconds, as times of Kubernetes have.
-    let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let step = Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, Some(&now.to_string())))?;
+    let step =
+        Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, Some(&Seconds(now).to_string())))?;
     Some(Planned { why: "no pool and no node names it".into(), step })
 }
 
 /// Since when it has been unused, as noted. A note that is wrong, or of the future, does not count.
 fn unused_since(config: &CachedConfig, now: Timestamp) -> Option<Timestamp> {
-    let since: Timestamp = annotation(config, UNUSED_SINCE)?.parse().ok()?;
+    let Seconds(since) = stored::UNUSED_SINCE.of(config)?;
     (since <= now).then_some(since)
 }

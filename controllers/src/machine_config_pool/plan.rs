@@ -3,14 +3,14 @@
 use jiff::Timestamp;
 use nodewright_api::{
     annotations::RENDER_INPUTS,
-    machine_config::{MachineConfigPool, PoolConfiguration},
+    machine_config::{MachineConfig, MachineConfigPool, PoolConfiguration},
     reasons::machine_config_pool as reasons,
 };
 use nodewright_runtime::{
     annotations,
     apply_configuration::ApplyConfiguration,
     events::Event,
-    object::{annotation, is_deleting, name},
+    object::{ResourceType, annotation, is_deleting, name},
     plan::{Notes, Planned, Step, reference},
 };
 use serde::Serialize;
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    machine_config::{CachedConfig, Operator},
+    machine_config::{CachedConfig, Operator, target_ref},
     patch::{same_version, set},
 };
 
@@ -101,7 +101,7 @@ fn wait(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan) {
             let text = format!("{name} is made at {until}, if nothing else is selected until then");
             plan.wait_until(*until, SETTLING, text);
         }
-        Decision::Ripen(name, until) => {
+        Decision::Pending(name, until) => {
             let text = format!("{name} becomes the target at {until}, if nothing else is selected until then");
             plan.wait_until(*until, QUIET_PERIOD, text);
         }
@@ -116,7 +116,7 @@ impl Decision<'_> {
             Self::Keep(name)
             | Self::Create(name, _)
             | Self::Settle(name, _)
-            | Self::Ripen(name, _)
+            | Self::Pending(name, _)
             | Self::Target(name) => Some(name),
             Self::Adopt(config) => Some(name(*config)),
             Self::Hold(..) | Self::Wait(_) | Self::Render(..) => None,
@@ -129,11 +129,13 @@ impl Decision<'_> {
 fn prepare(decision: &Decision<'_>, scope: &Scope<'_>) -> Vec<Planned<Render>> {
     let mut steps = vec![];
     match decision {
-        Decision::Create(_, step) => {
-            steps.push(Planned { why: "it is what the pool selects".into(), step: (**step).clone() });
+        Decision::Create(wanted, object) => {
+            let (key, resource) = (target_ref(wanted), ResourceType::of::<MachineConfig>());
+            let step = Step::Create { key, resource, body: (**object).clone() };
+            steps.push(Planned { why: "it is what the pool selects".into(), step });
         }
         Decision::Adopt(config) => steps.extend(adopt(config, &scope.snapshot.pool)),
-        Decision::Keep(wanted) | Decision::Ripen(wanted, _) | Decision::Target(wanted) => {
+        Decision::Keep(wanted) | Decision::Pending(wanted, _) | Decision::Target(wanted) => {
             let existing = scope.existing.iter().filter(|existing| name(existing.as_ref()) == *wanted);
             for existing in existing {
                 steps.extend(garbage::unmark(existing));

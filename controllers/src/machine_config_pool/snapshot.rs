@@ -16,6 +16,7 @@ use nodewright_api::{
         CONTROLLER_CONFIG, ControllerConfig, GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool,
     },
     selector,
+    stored::PoolTarget,
 };
 use nodewright_runtime::{
     cache::{Lookup, Stores},
@@ -142,7 +143,7 @@ fn target_name(pool: &MachineConfigPool) -> Option<String> {
 pub(super) fn noted_target(pool: &MachineConfigPool) -> Option<&str> {
     let mut conditions = pool.status.iter().flat_map(|status| &status.conditions);
     let noted = conditions.find(|it| it.condition_type == RENDERED)?;
-    Some(noted.message.as_str()).filter(|target| !target.is_empty())
+    Some(PoolTarget::of(&noted.message)?.name)
 }
 
 /// The rendered MachineConfigs that the pool controls, the newest first.

@@ -4,8 +4,9 @@
 use jiff::SignedDuration;
 use nodewright_api::{
     ConditionStatus,
-    conditions::machine_config_pool::{DEGRADED, PARTS, RENDER_DEGRADED, RENDERED},
+    conditions::machine_config_pool::{DEGRADED, PARTS, RENDER_DEGRADED},
     reasons::machine_config_pool as reasons,
+    stored::PoolTarget,
 };
 
 use super::{
@@ -57,8 +58,9 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
     }
     // The note of the target does not wait.
     if let Some(target) = snapshot.target_name.as_deref().filter(|_| snapshot.has_target()) {
-        let note = (ConditionStatus::True, reasons::RENDERED, target.to_owned());
-        conditions::set(&mut wanted.conditions, context.now, RENDERED, note);
+        let note = PoolTarget { name: target }.text();
+        let finding = (ConditionStatus::True, note.reason, note.message);
+        conditions::set(&mut wanted.conditions, context.now, note.kind, finding);
     }
     let part = wanted
         .conditions

@@ -10,10 +10,11 @@ use nodewright_api::{
     int_or_percent::ABOVE_ALL,
     reasons::{events, machine_deployment as reasons, unreadable},
     selector,
+    stored::LEDGER,
     validation::Validate,
 };
 use nodewright_runtime::{
-    object::{Kind, annotation, controller_uid, has_finalizer, is_deleting, name, uid},
+    object::{Kind, controller_uid, has_finalizer, is_deleting, name, uid},
     plan::{Failure, FailureClass, StepVerb},
 };
 
@@ -24,11 +25,10 @@ use super::{
     sets::{new_set, next_revision},
     sizes::{RolloutMode, Target, may_create, targets},
     snapshot::{Scope, SetView, Snapshot},
-    stalls,
+    stalls::{self, Obstacle},
 };
 use crate::shared::{
     freeze,
-    ledger::Ledger,
     membership::{ORPHAN_FINALIZER, matches},
     template,
 };
@@ -53,21 +53,6 @@ pub(super) enum Decision<'a> {
     Prepare(Preparation<'a>),
     /// What the API server refuses is repeated after everything else.
     Change(Change<'a>, Vec<Preparation<'a>>),
-}
-
-/// Why nothing is done without help.
-#[derive(Clone, Debug)]
-pub(super) struct Obstacle {
-    pub(super) reason: &'static str,
-    /// The reason of the event.
-    pub(super) event: &'static str,
-    pub(super) text: String,
-}
-
-impl Obstacle {
-    pub(super) fn new(reason: &'static str, text: String) -> Self {
-        Self { reason, event: reason, text }
-    }
 }
 
 /// What comes before the sizes of the sets.
@@ -167,7 +152,7 @@ fn unreadable_set(snapshot: &Snapshot) -> Option<Obstacle> {
 /// Why a set whose ledger cannot be read is not deleted: without the ledger a retired name could be used again.
 fn invalid_ledger(snapshot: &Snapshot) -> Option<Obstacle> {
     let error = |view: &SetView| {
-        let error = annotation(view.set.as_ref(), annotations::LEDGER)?.parse::<Ledger>().err()?;
+        let error = LEDGER.read(view.set.as_ref())?.err()?;
         Some(format!(
             "machine set {} cannot go: annotation {}: {error}; restore the annotation, or delete the \
             machines of the set and remove the annotation",
@@ -257,7 +242,7 @@ fn roll_out<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let mut mode = RolloutMode::of(scope.snapshot);
     let young = young(scope, mode);
     mode.settles = young.as_ref().is_some_and(|(_, until)| *until > scope.context.now);
-    let stalled = stalls::stalled(scope).map(|(reason, text)| Obstacle::new(reason, text));
+    let stalled = stalls::stalled(scope);
     Rollout { young, stalled, targets: targets(scope, mode), creation: creation(scope, mode) }
 }
 

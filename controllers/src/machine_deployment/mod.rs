@@ -57,7 +57,7 @@ use crate::shared::{
     CONTROL,
     fleet::{FleetSettings, PlanSettings},
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
-    membership::{rivals, would_adopt},
+    membership::{conflicting_machines, would_adopt},
     ownership::noted_id,
     schema::FullSchema,
     wake_all, wake_namespace,
@@ -97,8 +97,8 @@ impl Controller for MachineDeploymentController {
             .wakes(|change, stores, wake| {
                 if matters(change) {
                     // When a machine is gone, another one that names the same VM may become adoptable.
-                    let rivals = change.sides().flat_map(|machine| rivals(stores, machine));
-                    let orphans = rivals.filter(|rival| controller_uid(rival.as_ref()).is_none());
+                    let conflicting = change.sides().flat_map(|machine| conflicting_machines(stores, machine));
+                    let orphans = conflicting.filter(|other| controller_uid(other.as_ref()).is_none());
                     let concerned = change.sides().cloned().chain(orphans);
                     let sets = concerned.flat_map(|machine| sets_of(stores, &machine));
                     sets.for_each(|set| wake_all(owners(stores, &set), wake));

@@ -11,9 +11,7 @@
 //!
 //! The same as in Kubernetes' Deployments and machine-controller-manager.
 
-use nodewright_api::{ConditionStatus::Unknown, MachineDeployment, reasons::machine_deployment as reasons};
-
-use super::status::Finding;
+use nodewright_api::{MachineDeployment, reasons::machine_deployment as reasons};
 
 /// Whether Machines of former templates may be replaced, and a first set created.
 pub(super) fn permits_rollout(deployment: &MachineDeployment) -> bool {
@@ -30,12 +28,19 @@ pub(super) fn permits_cleanup(deployment: &MachineDeployment, is_complete: bool)
     is_complete || deployment.spec.paused
 }
 
-/// What `Progressing` says of a paused deployment whose condition has this reason now: `Some(None)` if that stays. `None` if the
-/// deployment is not paused.
-pub(super) fn progress(deployment: &MachineDeployment, reason: Option<&str>) -> Option<Option<Finding>> {
+/// What `Progressing` says of a paused deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Announcement {
+    /// That it is paused.
+    Due,
+    /// What it says already.
+    Stays,
+}
+
+/// `reason`: the one that the condition has now. `None` if the deployment is not paused.
+pub(super) fn announcement(deployment: &MachineDeployment, reason: Option<&str>) -> Option<Announcement> {
     let stays = [Some(reasons::PAUSED), Some(reasons::PROGRESS_DEADLINE_EXCEEDED)].contains(&reason);
-    let paused = || (Unknown, reasons::PAUSED, "Deployment is paused".to_owned());
-    deployment.spec.paused.then(|| (!stays).then(paused))
+    deployment.spec.paused.then_some(if stays { Announcement::Stays } else { Announcement::Due })
 }
 
 /// Whether a paused deployment with these numbers of Machines has nothing left to scale. `None` if it is not paused.

@@ -19,14 +19,14 @@ use nodewright_runtime::{
 
 use super::{
     blockers::given_up_at,
-    decision::{Change, Creation, Decision, Obstacle, Preparation, Rollout, decide, without_strayed},
+    decision::{Change, Creation, Decision, Preparation, Rollout, decide, without_strayed},
     memory::{Context, Plan},
     pause,
     rollout::Goal,
     sets::{RevisionPart, SetPart, next_revision},
     sizes::Target,
     snapshot::{Scope, SetView, Snapshot},
-    stalls,
+    stalls::{self, Obstacle},
     status::{ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation, status, write},
 };
 use crate::shared::{CONTROL, freeze, membership::release, template};

@@ -14,7 +14,11 @@ use std::{
 
 use jiff::Timestamp;
 use json_patch::Patch;
-use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels, reasons::events};
+use nodewright_api::{
+    Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels,
+    reasons::events,
+    stored::{SCALER_CHANGE, removals},
+};
 use nodewright_runtime::{
     annotations as annotations_of,
     effect::Never,
@@ -60,26 +64,21 @@ pub(super) fn marks<'a>(now: Timestamp, snapshot: &'a Snapshot) -> Marks<'a> {
     let since = changed.map_or_else(|| format!("{now:.0}"), str::to_owned);
     let machines: HashMap<&str, &Arc<Machine>> =
         snapshot.machines().map(|machine| (name(machine.as_ref()), machine)).collect();
-    let entries: Vec<(&Arc<Machine>, String)> =
-        list.split(',').filter_map(|entry| read(&machines, entry.trim(), &since)).collect();
-    let marks = entries.iter().map(|(machine, time)| (*machine, mark(machine, time)));
-    let kept: Vec<_> = entries.iter().map(|(machine, time)| format!("{}~{time}", name(machine.as_ref()))).collect();
+    let has_since = !matches!(SCALER_CHANGE.read(deployment), Some(Err(_)));
+    let entries = removals(list).flatten().filter(|entry| entry.time.is_some() || has_since);
+    let entries: Vec<_> = entries.filter_map(|entry| Some((staying(&machines, entry.machine)?, entry))).collect();
+    let marks = entries.iter().map(|(machine, entry)| (*machine, mark(machine, entry.time.unwrap_or(&since))));
+    let kept: Vec<_> = entries.iter().map(|(_, entry)| entry.text(&since)).collect();
     let kept = (!kept.is_empty()).then(|| kept.join(","));
     let list = annotations_of::set(&deployment.metadata, annotations::TRIGGER_DELETION, kept.as_deref());
     Marks { machines: marks.filter(|(_, patch)| !patch.0.is_empty()).collect(), list }
 }
 
-/// Parses an entry `machine~time`, or a name alone. `None` unless the Machine exists and is not yet being deleted.
-fn read<'a>(
-    machines: &HashMap<&str, &'a Arc<Machine>>,
-    entry: &str,
-    since: &str,
-) -> Option<(&'a Arc<Machine>, String)> {
-    let (wanted, time) = entry.split_once('~').unwrap_or((entry, since));
-    time.parse::<jiff::Timestamp>().ok()?;
+/// The Machine of this name, unless it is leaving already.
+fn staying<'a>(machines: &HashMap<&str, &'a Arc<Machine>>, wanted: &str) -> Option<&'a Arc<Machine>> {
     let machine = *machines.get(wanted)?;
     let leaving = machine.is_deleting() || matches!(machine.phase(), MachinePhase::Failed | MachinePhase::Terminating);
-    (!leaving).then(|| (machine, time.to_owned()))
+    (!leaving).then_some(machine)
 }
 
 fn mark(machine: &Machine, time: &str) -> Patch {

@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use nodewright_api::{MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels};
+use nodewright_api::{
+    MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels,
+    stored::{REVISION, SizedFor},
+};
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
@@ -121,10 +124,10 @@ impl SetPart {
     /// Makes the set the newest revision. Its former revision goes into its history.
     fn advance(&mut self, revision: i64) {
         let all = &mut self.metadata.annotations;
-        let before = all.get(annotations::REVISION).cloned();
-        if before.as_deref().is_some_and(|text| text.parse::<i64>().map_or(true, |before| before >= revision)) {
+        if REVISION.within(all).is_some_and(|before| before.map_or(true, |before| before >= revision)) {
             return;
         }
+        let before = all.get(REVISION.key).cloned();
         all.insert(annotations::REVISION.to_owned(), revision.to_string());
         if let Some(before) = before {
             let history = all.entry(annotations::REVISION_HISTORY.to_owned()).or_default();
@@ -148,8 +151,8 @@ impl SetPart {
     /// Notes the generation of the deployment that its size follows from.
     pub(super) fn sized_for(&mut self, deployment: &MachineDeployment) {
         let generation = deployment.metadata.generation.unwrap_or_default();
-        let text = format!("{}/{generation}", uid(deployment));
-        self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), text);
+        let sized = SizedFor { uid: uid(deployment).to_owned(), generation };
+        self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), sized.to_string());
     }
 
     pub(super) fn adopted_by(self, deployment: &MachineDeployment) -> Self {

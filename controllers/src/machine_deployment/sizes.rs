@@ -1,6 +1,9 @@
 //! How many replicas each set of a deployment gets now.
 
-use nodewright_api::{StrategyType, annotations};
+use nodewright_api::{
+    StrategyType,
+    stored::{DESIRED_REPLICAS, MAX_REPLICAS},
+};
 use nodewright_runtime::object::uid;
 
 use super::{
@@ -120,7 +123,7 @@ impl<'a> SetSizes<'a> {
     }
 
     fn noted(&self, at: usize) -> Option<i64> {
-        self.views[at].noted(annotations::DESIRED_REPLICAS)
+        DESIRED_REPLICAS.of(self.views[at].set.as_ref())
     }
 
     /// Scaling, without replacing anything. Of several active sets the newest grows. In a rollout those of former templates shrink
@@ -157,7 +160,7 @@ impl<'a> SetSizes<'a> {
             return replicas;
         }
         let share = |&at: &usize| {
-            let ceiling_before = self.views[at].noted(annotations::MAX_REPLICAS);
+            let ceiling_before = MAX_REPLICAS.of(self.views[at].set.as_ref());
             Share { replicas: self.sizes[at].replicas, ceiling_before }
         };
         let shares: Vec<Share> = active.iter().map(share).collect();

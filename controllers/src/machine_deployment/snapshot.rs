@@ -3,10 +3,13 @@
 use std::{borrow::Cow, sync::Arc};
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachineDeployment, MachineSet, annotations, labels};
+use nodewright_api::{
+    Machine, MachineDeployment, MachineSet, labels,
+    stored::{REVISION, SIZED_FOR},
+};
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{ObjectRef, annotation, is_deleting, label, name, uid},
+    object::{ObjectRef, is_deleting, label, name, uid},
 };
 
 use super::{
@@ -125,8 +128,8 @@ impl Snapshot {
 
     /// The generation of this deployment for which a set was sized.
     fn sized_for(&self, view: &SetView) -> Option<i64> {
-        let (of, generation) = annotation(view.set.as_ref(), annotations::SIZED_FOR)?.rsplit_once('/')?;
-        generation.parse::<i64>().ok().filter(|_| of == uid(self.deployment.as_ref()))
+        let sized = SIZED_FOR.of(view.set.as_ref())?;
+        (sized.uid == uid(self.deployment.as_ref())).then_some(sized.generation)
     }
 
     pub(super) fn staying(&self) -> impl DoubleEndedIterator<Item = &SetView> {
@@ -184,13 +187,8 @@ impl SetView {
         (waits && !self.orphans.is_empty()).then(|| count(self.orphans.iter()))
     }
 
-    /// The number in one of the annotations that scaling writes to a set.
-    pub(super) fn noted(&self, key: &str) -> Option<i64> {
-        annotation(self.set.as_ref(), key)?.parse().ok()
-    }
-
     pub(super) fn revision(&self) -> i64 {
-        self.noted(annotations::REVISION).unwrap_or_default()
+        REVISION.of(self.set.as_ref()).unwrap_or_default()
     }
 }
 

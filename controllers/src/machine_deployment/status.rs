@@ -22,10 +22,10 @@ use nodewright_runtime::{
 
 use super::{
     blockers::blocker,
-    decision::Obstacle,
     memory::{Note, StatusWrite},
-    pause,
+    pause::{self, Announcement},
     snapshot::Scope,
+    stalls::Obstacle,
 };
 use crate::shared::availability::is_ready;
 use crate::shared::status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status};
@@ -114,7 +114,7 @@ fn is_preserved_failed(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Failed && expiry.is_some()
 }
 
-pub(super) type Finding = (nodewright_api::ConditionStatus, &'static str, String);
+type Finding = (nodewright_api::ConditionStatus, &'static str, String);
 
 struct Draft<'a> {
     scope: &'a Scope<'a>,
@@ -191,8 +191,10 @@ impl Draft<'_> {
         if let Some(failure) = refused_creation(self.scope.context.failure) {
             return Some((False, reasons::MACHINE_SET_CREATE_ERROR, failure.to_string()));
         }
-        if let Some(finding) = pause::progress(self.scope.deployment, reason) {
-            return finding;
+        match pause::announcement(self.scope.deployment, reason) {
+            Some(Announcement::Stays) => return None,
+            Some(Announcement::Due) => return Some((Unknown, reasons::PAUSED, "Deployment is paused".to_owned())),
+            None => {}
         }
         if let Some(created) = &self.input.created {
             return Some((True, reasons::NEW_MACHINE_SET_CREATED, format!("Created new machine set {created:?}")));

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachineSet, annotations, finalizers, selector};
+use nodewright_api::{Machine, MachineSet, finalizers, selector, stored::LEDGER};
 use nodewright_runtime::{
-    object::{annotation, has_finalizer, is_deleting, name, uid},
+    object::{has_finalizer, is_deleting, name, uid},
     plan::{Failure, StepVerb},
 };
 
@@ -43,7 +43,7 @@ pub(super) fn names(snapshot: &Snapshot) -> Names {
         return Names::AddFinalizer;
     }
     let has_machines = !snapshot.machines.is_empty() || !snapshot.unreadable.is_empty();
-    match annotation(set, annotations::LEDGER).map(str::parse::<Ledger>) {
+    match LEDGER.read(set) {
         Some(Ok(ledger)) if invalid_ledger_text(set).is_none() => Names::Known(ledger),
         Some(_) => Names::Invalid,
         None if is_deleting(set) && !has_machines => Names::Known(Ledger::seeded(uid(set))),

@@ -1,6 +1,6 @@
 //! MachineSet: an exact number of Machines from one template.
 //!
-//! * Machines are created with names from the set's ledger ([`crate::shared::ledger`]), so that none is created twice.
+//! * Machines are created with names from the set's ledger ([`nodewright_api::stored::Ledger`]), so that none is created twice.
 //! * An ordinal is retired in the ledger before the set deletes its Machine, or lets go one that a user has deleted.
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   adopted unchanged.
@@ -48,7 +48,7 @@ use crate::shared::{
     fleet::{FleetSettings, PlanSettings},
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, SET_BY_UID},
     ledger::set_of,
-    membership::{rivals, selects},
+    membership::{conflicting_machines, selects},
     schema::FullSchema,
     wake_all, wake_namespace,
 };
@@ -121,8 +121,8 @@ fn wake_sets(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(Obj
         }
         wake_all(owners, wake);
         // When a Machine changes or is deleted, another one that names the same VM may become adoptable.
-        let rivals = rivals(stores, machine);
-        let orphans = std::iter::once(machine).chain(&rivals).filter(|it| controller_uid(it.as_ref()).is_none());
+        let conflicting = conflicting_machines(stores, machine);
+        let orphans = std::iter::once(machine).chain(&conflicting).filter(|it| controller_uid(it.as_ref()).is_none());
         for orphan in orphans {
             wake_all(sets.all().into_iter().filter(|set| selects(set, orphan)), wake);
         }

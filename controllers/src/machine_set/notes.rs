@@ -1,10 +1,10 @@
 //! What a MachineSet remembers, in annotations that only its controller writes.
 
-use nodewright_api::{MachineSet, annotations};
+use nodewright_api::{MachineSet, annotations, stored::CreationRound};
 use nodewright_runtime::{apply_configuration::ApplyConfiguration, object::annotation};
 use serde::Serialize;
 
-use crate::shared::{creation_backoff::Round, ledger::Ledger, metadata::SomeAnnotations};
+use crate::shared::{ledger::Ledger, metadata::SomeAnnotations};
 
 /// The ledger, and the round of replacements of Machines that did not join.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -21,7 +21,7 @@ impl SetNotes {
     }
 
     /// The same with this round, if one begins.
-    pub(super) fn beginning(self, round: Option<Round>) -> Self {
+    pub(super) fn beginning(self, round: Option<CreationRound>) -> Self {
         let round = round.map(|round| round.to_string());
         Self { metadata: self.metadata.and(annotations::CREATION_BACKOFF, round.as_deref()) }
     }

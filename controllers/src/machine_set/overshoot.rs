@@ -6,11 +6,10 @@
 //! Machines without an owner that it selects, and of its deployment's other sets as many as their sizes allow. So it is Machines
 //! without an owner that make too many, and those that cannot be read: a set deletes its own surplus before that.
 
-use nodewright_api::{MachineDeployment, MachineSet, annotations};
-use nodewright_runtime::object::annotation;
+use nodewright_api::{MachineDeployment, MachineSet, stored::LEDGER};
 
 use super::snapshot::{Members, Snapshot};
-use crate::shared::{fleet::OvershootSettings, freeze, ledger::Ledger};
+use crate::shared::{fleet::OvershootSettings, freeze};
 
 /// How many Machines there are, and how many are too many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +78,7 @@ pub(super) fn evaluate(members: &Members<'_>, settings: &OvershootSettings) -> O
 
 /// The message of the condition of a frozen set.
 pub(super) fn frozen_text(snapshot: &Snapshot, settings: &OvershootSettings) -> String {
-    let ledger = annotation(snapshot.set.as_ref(), annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
+    let ledger = LEDGER.of(snapshot.set.as_ref());
     let overshoot = ledger.and_then(|ledger| Overshoot::of(&Members::of(snapshot, &ledger), settings));
     overshoot.map_or_else(|| "no machine is created".to_owned(), Overshoot::text)
 }

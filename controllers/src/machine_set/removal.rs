@@ -4,7 +4,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachinePhase, MachineSet, annotations};
+use nodewright_api::{
+    Machine, MachinePhase, MachineSet, annotations,
+    stored::{CreationRound, MARKED_FOR_DELETION, SCALER_CHANGE},
+};
 use nodewright_runtime::object::{annotation, name};
 
 use super::{
@@ -12,7 +15,7 @@ use super::{
     snapshot::{BATCH, Members},
 };
 use crate::shared::{
-    creation_backoff::{CreationBackoff, Round},
+    creation_backoff::CreationBackoff,
     fleet::FleetSettings,
     ledger::Ledger,
     preservation::{kept_until, preserve_expiry},
@@ -24,7 +27,7 @@ pub(super) struct Removal<'a> {
     pub(super) ledger: Ledger,
     pub(super) machines: Vec<&'a Arc<Machine>>,
     /// The round of replacements that begins.
-    pub(super) round: Option<Round>,
+    pub(super) round: Option<CreationRound>,
 }
 
 /// `retired`: Machines whose ordinals are retired already, and which go, too.
@@ -74,7 +77,7 @@ fn is_failed(machine: &Machine) -> bool {
 /// Whether the autoscaler has marked a Machine, and the set has the replica count that was written with the mark.
 pub(super) fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
     let candidate = annotation(machine, annotations::MACHINE_PRIORITY) == Some(annotations::MACHINE_PRIORITY_CANDIDATE);
-    let changed = annotation(set, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME).and_then(|time| time.parse().ok());
+    let changed = SCALER_CHANGE.of(set);
     candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
@@ -126,7 +129,7 @@ fn preservation(machine: &Machine, settings: &FleetSettings) -> Preservation {
 }
 
 fn marked(machine: &Machine) -> Option<Timestamp> {
-    annotation(machine, annotations::MARKED_FOR_DELETION_TIME)?.parse().ok()
+    MARKED_FOR_DELETION.of(machine)
 }
 
 fn usefulness(phase: &MachinePhase) -> u8 {

@@ -7,7 +7,10 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, annotations};
+use nodewright_api::{
+    Machine, annotations,
+    stored::{LEDGER, ORDINAL},
+};
 use nodewright_runtime::object::{annotation, is_deleting, name};
 
 use super::{
@@ -15,11 +18,7 @@ use super::{
     removal::{is_chosen, sort},
     snapshot::{Members, Snapshot},
 };
-use crate::shared::{
-    availability::Availability,
-    fleet::FleetSettings,
-    ledger::{Ledger, Ordinal},
-};
+use crate::shared::{availability::Availability, fleet::FleetSettings};
 
 pub(super) struct Retired<'a> {
     /// These are deleted now.
@@ -82,9 +81,9 @@ pub(super) fn text(members: &Members<'_>, retired: &Retired<'_>) -> Option<Strin
 
 /// The same, for the status.
 pub(super) fn told(context: &Context<'_>, snapshot: &Snapshot, settings: &FleetSettings) -> Option<String> {
-    let ledger: Ledger = annotation(snapshot.set.as_ref(), annotations::LEDGER)?.parse().ok()?;
+    let ledger = LEDGER.of(snapshot.set.as_ref())?;
     // Names are compared only if there is such a Machine, which is rare.
-    let may_be_retired = |machine: &Machine| match annotation(machine, annotations::INDEX).and_then(Ordinal::parse) {
+    let may_be_retired = |machine: &Machine| match ORDINAL.of(machine) {
         Some(ordinal) => ledger.is_retired(ordinal),
         None => ledger.is_noted(name(machine)),
     };

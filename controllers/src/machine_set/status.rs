@@ -2,14 +2,15 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
-    ConditionStatus, Machine, MachineSet, MachineSetCondition, MachineSetStatus, annotations,
+    ConditionStatus, Machine, MachineSet, MachineSetCondition, MachineSetStatus,
     conditions::machine_set as kinds,
     reasons::{self, unreadable},
     selector,
+    stored::LEDGER,
 };
 use nodewright_runtime::{
     clip::clip,
-    object::{annotation, is_deleting},
+    object::is_deleting,
     plan::{Failure, FailureClass, StepVerb},
 };
 
@@ -24,7 +25,6 @@ use crate::shared::{
     availability::{Availability, is_ready},
     creation_backoff,
     fleet::{FleetSettings, PlanSettings},
-    ledger::Ledger,
     status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status},
 };
 
@@ -81,8 +81,8 @@ fn is_fully_labelled(set: &MachineSet, machine: &Machine) -> bool {
 }
 
 pub(super) fn invalid_ledger_text(set: &MachineSet) -> Option<String> {
-    let key = annotations::LEDGER;
-    let error = match annotation(set, key)?.parse::<Ledger>() {
+    let key = LEDGER.key;
+    let error = match LEDGER.read(set)? {
         Err(error) => error.to_string(),
         Ok(ledger) if ledger.is_used_up() && !is_deleting(set) => {
             format!("`{ledger}` retires all ordinals, so that no name is left for a machine")

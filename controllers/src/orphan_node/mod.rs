@@ -13,6 +13,7 @@
 //! # Caveats
 //! Without the permission to list Machines in all namespaces nothing is removed.
 
+mod decision;
 mod lookup;
 mod plan;
 mod snapshot;

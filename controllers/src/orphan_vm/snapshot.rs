@@ -7,11 +7,11 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::SecretReference;
-use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, annotations, reasons::unreadable};
+use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, reasons::unreadable, stored::LEDGER};
 use nodewright_driver::Class;
 use nodewright_runtime::{
     cache::Stores,
-    object::{ObjectRef, annotation, is_deleting, name, namespace, uid},
+    object::{ObjectRef, is_deleting, name, namespace, uid},
     scoped_watch::ScopedWatch,
 };
 
@@ -20,7 +20,7 @@ use crate::shared::{
     CONTROL, TARGET, class_secrets,
     driver::Provider,
     indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE, instance_id, object_key},
-    ledger::{Ledger, base, set_of},
+    ledger::{base, set_of},
     node::Node,
     ownership::vm_id,
     usable_class::usable,
@@ -98,7 +98,7 @@ pub(super) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Pr
     let key = |class: &MachineClass| {
         let credentials = class.credentials_secret_ref.as_ref().or(class.secret_ref.as_ref());
         let named = |reference: &SecretReference| (reference.namespace.clone(), reference.name.clone());
-        (ClassIdentity::of(class, &provider.identity).to_text(), credentials.map(named))
+        (ClassIdentity::of(class, &provider.identity).to_string(), credentials.map(named))
     };
     let own = key(class);
     let mut group = stores.of::<MachineClass>(CONTROL).all();
@@ -167,7 +167,7 @@ impl Fleet {
     pub(super) fn has_retired(&self, machine: &str) -> bool {
         let sets = set_of(machine).and_then(|set| self.ledgers.get(set));
         sets.into_iter().flatten().any(|set| {
-            let ledger = annotation(set.as_ref(), annotations::LEDGER).and_then(|text| text.parse::<Ledger>().ok());
+            let ledger = LEDGER.of(set.as_ref());
             ledger.is_some_and(|ledger| ledger.has_retired(name(set.as_ref()), machine))
         })
     }

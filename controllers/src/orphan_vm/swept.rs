@@ -1,11 +1,12 @@
 //! The orphaned VMs whose deletion was asked for, and the Machines of their tags: an annotation of the class that lists. It is written
 //! before the deletion, so that the Nodes of these VMs go after them, whatever happens to the process.
 
-use std::collections::BTreeMap;
-
 use json_patch::Patch;
-use nodewright_api::{MachineClass, annotations as keys};
-use nodewright_runtime::{annotations, object::annotation};
+use nodewright_api::{
+    MachineClass,
+    stored::{SWEPT_VMS, SweptVms},
+};
+use nodewright_runtime::annotations;
 
 use super::calls::Orphan;
 
@@ -14,25 +15,24 @@ const MOST: usize = 100;
 
 /// Machines by the provider ids of swept VMs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Swept(BTreeMap<String, String>);
+pub(super) struct Swept(SweptVms);
 
 impl Swept {
     /// The record of a class. A text that is none is an empty one.
     pub(super) fn recorded(class: &MachineClass) -> Self {
-        let recorded = annotation(class, keys::SWEPT_VMS).and_then(|text| serde_json::from_str(text).ok());
-        Self(recorded.unwrap_or_default())
+        Self(SWEPT_VMS.of(class).unwrap_or_default())
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(id, machine)| (id.as_str(), machine.as_str()))
+        self.0.0.iter().map(|(id, machine)| (id.as_str(), machine.as_str()))
     }
 
     /// The record with these VMs as well.
     #[must_use]
     pub(super) fn with<'a>(mut self, orphans: impl IntoIterator<Item = &'a Orphan>) -> Self {
         for orphan in orphans {
-            if self.0.len() < MOST {
-                self.0.insert(orphan.provider_id.clone(), orphan.machine.clone());
+            if self.0.0.len() < MOST {
+                self.0.0.insert(orphan.provider_id.clone(), orphan.machine.clone());
             }
         }
         self
@@ -41,13 +41,13 @@ impl Swept {
     /// The record of the VMs that are still of interest.
     #[must_use]
     pub(super) fn only(mut self, is_open: impl Fn(&str) -> bool) -> Self {
-        self.0.retain(|id, _| is_open(id));
+        self.0.0.retain(|id, _| is_open(id));
         self
     }
 
     /// Changes the record of a class to this one; empty if it is the same.
     pub(super) fn patch(&self, class: &MachineClass) -> Patch {
-        let text = (!self.0.is_empty()).then(|| serde_json::json!(self.0).to_string());
-        annotations::set(&class.metadata, keys::SWEPT_VMS, text.as_deref())
+        let text = (!self.0.0.is_empty()).then(|| self.0.to_string());
+        annotations::set(&class.metadata, SWEPT_VMS.key, text.as_deref())
     }
 }

@@ -7,8 +7,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use json_patch::Patch;
-use nodewright_api::{MachineClass, annotations as keys};
-use nodewright_runtime::{annotations, object::annotation};
+use nodewright_api::{
+    MachineClass,
+    stored::{UNEXPLAINED_VMS, UnexplainedVms},
+};
+use nodewright_runtime::annotations;
 
 use super::calls::Orphan;
 
@@ -17,38 +20,36 @@ const MOST: usize = 100;
 
 /// Since when orphans were seen, by provider id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unexplained(BTreeMap<String, Timestamp>);
+pub(super) struct Unexplained(UnexplainedVms);
 
 impl Unexplained {
     /// The record of a class. A text that is none is an empty one.
     pub(super) fn recorded(class: &MachineClass) -> Self {
-        let recorded = annotation(class, keys::UNEXPLAINED_VMS).and_then(|text| serde_json::from_str(text).ok());
-        Self(recorded.unwrap_or_default())
+        Self(UNEXPLAINED_VMS.of(class).unwrap_or_default())
     }
 
     /// The record after a list that shows these orphans: it forgets VMs that are gone, or have a Machine again.
     pub(super) fn after<'a>(&self, orphans: impl Iterator<Item = &'a Orphan>, now: Timestamp) -> Self {
         let unexplained: Vec<_> =
             orphans.filter(|orphan| !orphan.explained).map(|orphan| &orphan.provider_id).collect();
-        let known = unexplained.iter().filter_map(|id| self.0.get_key_value(*id));
+        let known = unexplained.iter().filter_map(|id| self.0.0.get_key_value(*id));
         let mut after: BTreeMap<_, _> = known.map(|(id, since)| (id.clone(), (*since).min(now))).collect();
         for id in unexplained {
             if after.len() < MOST && !after.contains_key(id) {
                 after.insert(id.clone(), now);
             }
         }
-        Self(after)
+        Self(UnexplainedVms(after))
     }
 
     /// Since when this record has a VM.
     pub(super) fn since(&self, provider_id: &str) -> Option<Timestamp> {
-        self.0.get(provider_id).copied()
+        self.0.0.get(provider_id).copied()
     }
 
     /// Changes the record of a class to this one; empty if it is the same.
     pub(super) fn patch(&self, class: &MachineClass) -> Patch {
-        let text = self.0.iter().map(|(id, since)| (id, format!("{since:.0}"))).collect::<BTreeMap<_, _>>();
-        let text = (!text.is_empty()).then(|| serde_json::json!(text).to_string());
-        annotations::set(&class.metadata, keys::UNEXPLAINED_VMS, text.as_deref())
+        let text = (!self.0.0.is_empty()).then(|| self.0.to_string());
+        annotations::set(&class.metadata, UNEXPLAINED_VMS.key, text.as_deref())
     }
 }

@@ -8,6 +8,7 @@
 //! * The marks go when the Machine is one of the present template again, and while the deployment is paused.
 //! * Annotations that somebody else has set for the autoscaler stay, as do those of a Machine that is preserved.
 
+mod decision;
 mod plan;
 mod snapshot;
 #[cfg(test)]

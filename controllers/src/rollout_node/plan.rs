@@ -1,4 +1,4 @@
-//! The marks that a Node has to have.
+//! The plan of a Node that a rollout may replace: its marks.
 
 use json_patch::{Patch, PatchOperation};
 use nodewright_api::{Taint, annotations, taints};
@@ -9,13 +9,16 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::snapshot::Snapshot;
+use super::{
+    decision::{Decision, decide},
+    snapshot::Snapshot,
+};
 use crate::shared::{TARGET, node::Node, patch};
 
 pub(super) fn plan(snapshot: &Snapshot) -> Plan<Never> {
-    let why = match snapshot.is_old {
-        Some(true) => "a rollout replaces the machine of the node",
-        _ => "no rollout replaces the machine of the node",
+    let why = match decide(snapshot) {
+        Decision::Mark => "a rollout replaces the machine of the node",
+        Decision::Unmark | Decision::Leave => "no rollout replaces the machine of the node",
     };
     let mut plan = Plan::idle();
     plan.then(why, Step::edit(TARGET, snapshot.node.as_ref(), patch(snapshot)));
@@ -23,10 +26,10 @@ pub(super) fn plan(snapshot: &Snapshot) -> Plan<Never> {
 }
 
 pub(super) fn patch(snapshot: &Snapshot) -> Patch {
-    match snapshot.is_old {
-        None => Patch(vec![]),
-        Some(true) => mark(&snapshot.node, snapshot.annotates),
-        Some(false) => unmark(&snapshot.node, snapshot.is_preserved),
+    match decide(snapshot) {
+        Decision::Leave => Patch(vec![]),
+        Decision::Mark => mark(&snapshot.node, snapshot.annotates),
+        Decision::Unmark => unmark(&snapshot.node, snapshot.is_preserved),
     }
 }
 

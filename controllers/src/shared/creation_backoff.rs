@@ -15,16 +15,17 @@
 //! * Machines without an ordinal, which were adopted, are replaced at once: there are only so many of them.
 //! * The pauses are by the clock of the process. A time of another clock that is ahead of it does not prolong them.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachinePhase, MachineSet, OperationType, annotations};
+use nodewright_api::{
+    Machine, MachinePhase, MachineSet, OperationType, annotations,
+    stored::{CREATION_ROUND, CreationRound, LEDGER, Ledger, Ordinal, Seconds},
+};
 use nodewright_runtime::{
     clip::clip_to,
     object::{annotation, is_deleting, name},
 };
-
-use super::ledger::{Ledger, Ordinal};
 
 /// The pause before the second round; each further one is twice as long.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(10);
@@ -42,41 +43,6 @@ fn pause(rounds: u32) -> SignedDuration {
     pause.unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
 }
 
-/// The newest round of replacements of a set: how many there were in a row, the first ordinal of this one, and when it began. As
-/// text `3;42;2026-06-01T12:00:00Z`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Round {
-    rounds: u32,
-    first: Ordinal,
-    begun: Timestamp,
-}
-
-impl fmt::Display for Round {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{};{};{:.0}", self.rounds, self.first, self.begun)
-    }
-}
-
-impl FromStr for Round {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let mut parts = text.split(';');
-        let mut next = || parts.next().ok_or(());
-        let (rounds, first, begun) = (next()?, next()?, next()?);
-        let round = Self {
-            rounds: rounds.parse().map_err(drop)?,
-            first: Ordinal::parse(first).ok_or(())?,
-            begun: begun.parse().map_err(drop)?,
-        };
-        if parts.next().is_some() { Err(()) } else { Ok(round) }
-    }
-}
-
-fn noted(set: &MachineSet) -> Option<Round> {
-    annotation(set, annotations::CREATION_BACKOFF)?.parse().ok()
-}
-
 /// What to tell the user about a set of which several rounds have failed.
 pub(crate) fn report<'a>(
     set: &MachineSet,
@@ -92,8 +58,8 @@ pub(crate) fn of_noted<'a>(
     machines: impl Iterator<Item = &'a Machine>,
     now: Timestamp,
 ) -> Option<CreationBackoff<'a>> {
-    noted(set)?;
-    let ledger = annotation(set, annotations::LEDGER)?.parse::<Ledger>().ok()?;
+    CREATION_ROUND.of(set)?;
+    let ledger = LEDGER.of(set)?;
     Some(CreationBackoff::of(set, &ledger, machines, now))
 }
 
@@ -115,8 +81,8 @@ impl<'a> CreationBackoff<'a> {
         machines: impl Iterator<Item = &'a Machine>,
         now: Timestamp,
     ) -> Self {
-        let is_recent = |round: &Round| round.begun.saturating_add(FORGOTTEN).is_ok_and(|end| end > now);
-        let round = noted(set).filter(is_recent);
+        let is_recent = |round: &CreationRound| round.begun.0.saturating_add(FORGOTTEN).is_ok_and(|end| end > now);
+        let round = CREATION_ROUND.of(set).filter(is_recent);
         let ordinal =
             |machine: &Machine| ledger.ordinal(name(set), name(machine), annotation(machine, annotations::INDEX));
         let is_of_round =
@@ -133,7 +99,7 @@ impl<'a> CreationBackoff<'a> {
         joined.retain(is_of_round);
         let failed: BTreeMap<_, _> = failed.into_iter().map(|machine| (name(machine), machine)).collect();
         let round = round.filter(|_| joined.is_empty() || joined.len() < failed.len());
-        Self { now, rounds: round.map_or(0, |round| round.rounds), begun: round.map(|round| round.begun), failed }
+        Self { now, rounds: round.map_or(0, |round| round.rounds), begun: round.map(|round| round.begun.0), failed }
     }
 
     /// Until when a Machine that failed to join is kept; `None` if it is replaced now.
@@ -149,9 +115,13 @@ impl<'a> CreationBackoff<'a> {
 
     /// The round that begins when these Machines are replaced; `None` if they are of earlier rounds. `next` is the lowest ordinal
     /// that has never been used.
-    pub(crate) fn begin<'m>(&self, replaced: impl IntoIterator<Item = &'m Machine>, next: Ordinal) -> Option<Round> {
+    pub(crate) fn begin<'m>(
+        &self,
+        replaced: impl IntoIterator<Item = &'m Machine>,
+        next: Ordinal,
+    ) -> Option<CreationRound> {
         let begins = replaced.into_iter().any(|machine| self.is_of_round(machine));
-        begins.then(|| Round { rounds: self.rounds.saturating_add(1), first: next, begun: self.now })
+        begins.then(|| CreationRound { rounds: self.rounds.saturating_add(1), first: next, begun: Seconds(self.now) })
     }
 
     /// What to tell the user, if several rounds have failed. The text follows from objects: it does not change with time.
@@ -236,23 +206,6 @@ mod tests {
     }
 
     #[test]
-    fn text_and_back() {
-        let text = "3;42;2026-06-01T12:00:00Z";
-        assert_eq!(text.parse::<Round>().unwrap().to_string(), text);
-        for text in [
-            "",
-            "3",
-            "3;42",
-            "3;42;",
-            "x;42;2026-06-01T12:00:00Z",
-            "3;42;2026-06-01T12:00:00Z;",
-            "3;4000000000;2026-06-01T12:00:00Z",
-        ] {
-            assert!(text.parse::<Round>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
     fn pauses_grow_to_ten_minutes() {
         let pauses: Vec<_> = (0..10).map(|rounds| pause(rounds).as_secs()).collect();
         assert_eq!(pauses, [0, 10, 20, 40, 80, 160, 320, 600, 600, 600]);
@@ -264,13 +217,13 @@ mod tests {
         let first = [member(0, "Failed", 0), member(1, "Pending", 0)];
         let found = backoff(None, &first, 0);
         assert_eq!((found.kept_until(&first[0]), found.report()), (None, None));
-        let round = found.begin(&first[..1], Ordinal::parse("2").unwrap()).unwrap().to_string();
+        let round = found.begin(&first[..1], "2".parse().unwrap()).unwrap().to_string();
         assert_eq!(round, "1;2;2026-06-01T12:00:00Z");
         // The other Machine of the first round fails later: it is replaced at once, and is no round of its own.
         let late = [member(1, "Failed", 5), member(2, "Pending", 1)];
         let found = backoff(Some(&round), &late, 5);
         assert_eq!(found.kept_until(&late[0]), None);
-        assert_eq!(found.begin(&late[..1], Ordinal::parse("3").unwrap()), None);
+        assert_eq!(found.begin(&late[..1], "3".parse().unwrap()), None);
         // The replacements fail.
         let second = [member(2, "Failed", 3), member(3, "Pending", 5)];
         let found = backoff(Some(&round), &second, 4);
@@ -280,7 +233,7 @@ mod tests {
         assert!(report.contains("replaced at 2026-06-01T12:00:13Z") && report.ends_with(": no node"), "{report}");
         let found = backoff(Some(&round), &second, 13);
         assert_eq!(found.kept_until(&second[0]), None);
-        assert_eq!(found.begin(&second, Ordinal::parse("4").unwrap()).unwrap().to_string(), "2;4;2026-06-01T12:00:13Z");
+        assert_eq!(found.begin(&second, "4".parse().unwrap()).unwrap().to_string(), "2;4;2026-06-01T12:00:13Z");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(crate) fn may_be_owned<K: Kind>(owner: &K, selector: Option<&LabelSelector>,
     namespace(owner) == object.namespace() && may_be_owned
 }
 
-pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
+pub(crate) fn conflicting_machines(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
     let Some(id) = vm_id(machine) else { return vec![] };
     let mut all = stores.of::<Machine>(CONTROL).by(MACHINE_BY_INSTANCE, instance_id(id));
     all.retain(|other| uid(other.as_ref()) != uid(machine) && vm_id(other) == Some(id));
@@ -76,7 +76,7 @@ pub(crate) fn rivals(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>> {
 
 /// Whether another Machine has or names the VM of this one, and the VM is not proven to be this one's alone.
 pub(crate) fn is_contested(stores: &Stores, machine: &Machine) -> bool {
-    let rivals = rivals(stores, machine);
-    let has_it = noted_id(machine).is_some() && rivals.iter().all(|rival| noted_id(rival).is_none());
-    !rivals.is_empty() && !has_it
+    let conflicting = conflicting_machines(stores, machine);
+    let has_it = noted_id(machine).is_some() && conflicting.iter().all(|other| noted_id(other).is_none());
+    !conflicting.is_empty() && !has_it
 }

@@ -3,28 +3,26 @@
 //! `spec.providerID` is a claim that any client may write. The status records what the provider has proven: the condition
 //! `InstanceProvisioned` is True and its message is the id; the message of `NodeJoined` is the Node's name.
 
-use nodewright_api::{Machine, conditions, reasons};
+use nodewright_api::{
+    Machine, conditions, reasons,
+    stored::{AdoptedVm, JoinedNode, NodeProgress, ProvenVm},
+};
 use nodewright_runtime::object::name;
 
 use crate::shared::node::Node;
 
-/// Reason of `InstanceProvisioned`: the driver has proven the VM.
-pub(crate) const PROVISIONED: &str = "Provisioned";
-/// Reason of `InstanceProvisioned`: the driver cannot verify the VM, and the claim is trusted.
-pub(crate) const UNVERIFIED: &str = "Unverified";
-pub(crate) const NODE_AWAITED: &str = "NodeAwaited";
-pub(crate) const JOINED: &str = "Joined";
-pub(crate) const JOIN_TIMEOUT: &str = "Timeout";
+/// The VM that the status records.
+pub(crate) fn proven_vm(machine: &Machine) -> Option<ProvenVm<'_>> {
+    ProvenVm::of(machine.condition(conditions::machine::INSTANCE_PROVISIONED)?)
+}
 
 pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {
-    let noted = machine.condition(conditions::machine::INSTANCE_PROVISIONED).filter(|noted| noted.status == "True")?;
-    noted.message.as_deref().filter(|id| !id.is_empty())
+    Some(proven_vm(machine)?.id)
 }
 
 /// The UID of the former Machine whose VM this one has adopted.
 pub(crate) fn adopted_uid(machine: &Machine) -> Option<&str> {
-    let noted = machine.condition(conditions::machine::VM_ADOPTED).filter(|noted| noted.status == "True")?;
-    noted.message.as_deref().filter(|uid| !uid.is_empty())
+    Some(AdoptedVm::of(machine.condition(conditions::machine::VM_ADOPTED)?)?.uid)
 }
 
 /// The id of the VM that the controller acts on: the recorded id, else the claimed id.
@@ -34,9 +32,7 @@ pub(crate) fn vm_id(machine: &Machine) -> Option<&str> {
 
 /// The name that the driver gave the Node, as recorded in the status.
 pub(crate) fn noted_node(machine: &Machine) -> Option<&str> {
-    let noted = machine.condition(conditions::machine::NODE_JOINED)?;
-    let is_name = matches!(noted.reason.as_deref(), Some(NODE_AWAITED | JOINED | JOIN_TIMEOUT));
-    noted.message.as_deref().filter(|name| is_name && !name.is_empty())
+    Some(JoinedNode::of(machine.condition(conditions::machine::NODE_JOINED)?)?.name)
 }
 
 pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
@@ -45,8 +41,8 @@ pub(crate) fn node_name(machine: &Machine) -> Option<&str> {
 
 /// Whether a Node of the Machine may have joined: its status does not say that it is awaited, or that it did not come in time.
 pub(crate) fn may_have_joined(machine: &Machine) -> bool {
-    let noted = machine.condition(conditions::machine::NODE_JOINED);
-    !matches!(noted.and_then(|noted| noted.reason.as_deref()), Some(NODE_AWAITED | JOIN_TIMEOUT))
+    let progress = machine.condition(conditions::machine::NODE_JOINED).and_then(NodeProgress::of);
+    !matches!(progress, Some(NodeProgress::Awaited | NodeProgress::TimedOut))
 }
 
 /// Whether a Machine reports a conflict that forbids actions: several Machines name its VM, or several Nodes do.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nodewright_api::{MachineDeployment, MachineTemplate, labels};
 use nodewright_runtime::object::name;
 
-use super::ledger::{ALPHABET, SUFFIX, fnv1a};
+use nodewright_api::stored::{ALPHABET, SUFFIX, fnv1a};
 
 /// Whether machines of one template serve as machines of the other, by MCM's rule: labels (without the hash of the template),
 /// annotations and the name of the class count. All other fields are copied to the existing machines.

@@ -14,6 +14,8 @@ use super::{
     campaign::{Reference, crashes, drains, edits, examine, in_parallel},
     check::check,
     generate,
+    pools::has_pool,
+    purity::transcribed,
     run::{Report, Run, Scenario},
     scenarios,
     shrink::shrink,
@@ -53,6 +55,10 @@ pub struct Arguments {
     /// same in each process.
     #[arg(long, conflicts_with_all = ["minutes", "seed", "replay", "fail_fast", "no_shrink", "jobs"])]
     traces: bool,
+    /// Prints the controller and a digest of each plan of the runs, which are made twice and compared. The output is the same in
+    /// each process.
+    #[arg(long, conflicts_with_all = ["minutes", "seed", "replay", "fail_fast", "no_shrink", "jobs", "traces"])]
+    plans: bool,
     /// Stops at the first violation.
     #[arg(long)]
     fail_fast: bool,
@@ -106,8 +112,24 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
         None if arguments.traces => {
             (arguments.first..arguments.first + arguments.runs).try_for_each(|seed| replay(&generate::run(seed)))
         }
+        None if arguments.plans => {
+            let of_pool = scenarios::all().into_iter().map(|named| named.run).find(|run| has_pool(&run.schedule));
+            let seeds = (arguments.first..arguments.first + arguments.runs).map(generate::run);
+            of_pool.into_iter().chain(seeds).try_for_each(|run| transcribe(&run))
+        }
         None => many(arguments),
     }
+}
+
+/// Prints the plans of a run.
+fn transcribe(run: &Run) -> Result<(), SimulateError> {
+    let (_, transcript) = transcribed(|| run.run(Detail::Brief));
+    transcript.plans.iter().for_each(|(controller, digest)| println!("{controller} {digest:016x}"));
+    transcript
+        .differences
+        .iter()
+        .for_each(|difference| println!("violation: a plan depends on more than its arguments: {difference}"));
+    if transcript.differences.is_empty() { Ok(()) } else { Err(SimulateError::Broken(1)) }
 }
 
 /// Reads a run from the first line that begins with a brace.

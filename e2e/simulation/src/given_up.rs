@@ -124,7 +124,7 @@ fn name(object: &serde_json::Value) -> String {
 /// The announced replacement time in the status, counted from the death.
 fn said(machine: Option<&serde_json::Value>, died: Timestamp) -> Option<Duration> {
     let text = machine?.pointer("/status/lastOperation/description")?.as_str()?;
-    let at: Timestamp = text.rsplit_once("it is given up at ")?.1.parse().ok()?;
+    let at: Timestamp = text.rsplit_once("it fails at ")?.1.parse().ok()?;
     Duration::try_from(at.duration_since(died).max(SignedDuration::ZERO)).ok()
 }
 

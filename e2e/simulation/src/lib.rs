@@ -18,6 +18,7 @@
 //! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
 //! | [`scenarios`] | named runs, written by hand |
 //! | [`generate`], [`campaign`], [`shrink`] | runs made from seeds, judged and shrunk |
+//! | `purity` | plans that are made twice, and their transcript |
 //! | [`run`], `check` | a run from start to end; the bounds of runs written by hand |
 //! | [`command`] | the command line |
 
@@ -46,6 +47,7 @@ mod names;
 mod oracles;
 pub mod pools;
 mod process;
+mod purity;
 mod quiescence;
 mod replacements;
 pub mod run;
@@ -60,6 +62,7 @@ pub mod workload;
 pub use self::{
     limits::Limits,
     oracles::Counts,
+    purity::{Transcript, transcribed},
     run::{Report, Run, Scenario},
     schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
     trace::Detail,

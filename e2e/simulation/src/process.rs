@@ -27,6 +27,7 @@ use super::{
     lost,
     names::{LEASES, NAMESPACE, prefix},
     pools,
+    purity::Transcribing,
 };
 use nodewright_controllers::shared::{CONTROL, TARGET};
 use nodewright_e2e_cloud::LocalCloud;
@@ -131,7 +132,7 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
     });
     let of_pool: &[&str] = if around.has_pool { &pools::CONTROLLERS } else { &[] };
     for controller in [&SET_CONTROLLERS[..], &MACHINE_CONTROLLERS, of_pool].concat() {
-        if wiring.add(&mut manager, controller).is_err() {
+        if wiring.add(&mut Transcribing(&mut manager), controller).is_err() {
             return;
         }
     }

@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nodewright_api::annotations;
-use nodewright_controllers::shared::ledger::Ledger;
+use nodewright_api::stored::Ledger;
 use nodewright_testing::api_server::ApiServer;
 use parking_lot::Mutex;
 use serde_json::{Value, json};

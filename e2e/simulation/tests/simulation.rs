@@ -1,7 +1,7 @@
 //! The manager in a simulated cluster: see `nodewright_e2e_simulation`. `make simulate` makes thousands of these runs.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     process::{Command, Stdio},
     sync::Mutex,
 };
@@ -207,4 +207,38 @@ fn what_was_found_by_simulation_stays_mended() {
     for run in &runs {
         expect_good(run, &examine(run, &mut reference, Detail::Brief));
     }
+}
+
+/// The controllers that the simulation runs.
+const CONTROLLERS: [&str; 9] = [
+    "machine",
+    "machine-class",
+    "machine-class-secret",
+    "machine-config-pool",
+    "machine-deployment",
+    "machine-set",
+    "orphan-node",
+    "orphan-vm",
+    "rollout-node",
+];
+
+/// Each plan is made twice, and all are the same in another process, whose hash maps have another order. It runs later, and in
+/// another time zone.
+#[test]
+fn plans_depend_on_their_arguments_alone() {
+    let plans = |zone: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nodewright-simulation"));
+        command.args(["--plans", "--first=1", "--runs=12"]).env("TZ", zone).stdout(Stdio::piped());
+        command.spawn().expect("it starts")
+    };
+    let both = [plans("Asia/Kathmandu"), plans("America/St_Johns")].map(|it| it.wait_with_output().expect("it ends"));
+    let [one, other] = both.each_ref().map(|output| String::from_utf8_lossy(&output.stdout));
+    let violation = one.lines().chain(other.lines()).find(|line| line.starts_with("violation"));
+    assert_eq!(violation, None);
+    assert!(both.iter().all(|output| output.status.success()));
+    let differs = one.lines().zip(other.lines()).enumerate().find(|(_, (one, other))| one != other);
+    assert_eq!(differs, None, "the first plan that is another one in another process");
+    assert_eq!(one.lines().count(), other.lines().count());
+    let planned: BTreeSet<_> = one.lines().filter_map(|line| Some(line.split_once(' ')?.0)).collect();
+    assert_eq!(planned, BTreeSet::from(CONTROLLERS));
 }

@@ -31,8 +31,7 @@ const FOREIGN: [&str; 5] = ["machine", "provider", "control cluster", "target cl
 
 /// What a plan must not read while it is made: it depends on the context and the snapshot alone.
 const LIVE: [&str; 5] = ["Atomic", "Mutex", "RwLock", "tokio", "dyn Driver"];
-/// The files of controllers that no plan is made in: they wire, make calls, render, or collect metrics. A snapshot may ask a driver
-/// for its properties; that of a class lets it validate a providerSpec, too, which is to become a call.
+/// The files of controllers that no plan is made in: they wire, make calls, render, or collect metrics.
 const NO_PLANS: [&str; 13] = [
     "controller_config/call.rs",
     "in_use/mod.rs",
@@ -48,6 +47,40 @@ const NO_PLANS: [&str; 13] = [
     "shared/schema.rs",
     "wiring.rs",
 ];
+
+/// What reads a text, as facts are stored in annotations, labels, and messages of conditions: `api/src/stored` does it.
+const READS_TEXT: [&str; 11] = [
+    ".parse()",
+    ".parse::<",
+    "::parse",
+    "from_str(",
+    "strip_prefix(",
+    "strip_suffix(",
+    "split(",
+    "split_once(",
+    "splitn(",
+    ".message.as_deref()",
+    ".message.parse",
+];
+/// The files of controllers that read other texts: settings of users, lists of a spec, addresses, ids of providers, paths of a
+/// rendering, Kubernetes' bootstrap tokens; and messages that are compared with a new one, or passed on to people.
+const NO_FACTS: [&str; 11] = [
+    "in_use/call.rs",
+    "machine/budget/pool.rs",
+    "machine/health/node.rs",
+    "machine/status.rs",
+    "machine/terminate/mod.rs",
+    "machine/token.rs",
+    "machine/waiting.rs",
+    "machine_config_pool/decision.rs",
+    "machine_deployment/blockers.rs",
+    "machine_deployment/stalls.rs",
+    "shared/indexes.rs",
+];
+/// What each folder of a controller has.
+const SHAPE: [&str; 4] = ["mod.rs", "snapshot.rs", "decision.rs", "plan.rs"];
+/// What a decision must not make: it returns values, of which the plan makes steps. The verb of a step that failed is a value.
+const STEPS: [&str; 7] = ["Plan", "Planned", "PartialPlan", "Step", "Event", "ScopedWatch", "StatusWrite"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
@@ -198,21 +231,72 @@ fn the_runtime_speaks_of_kubernetes_alone() {
 
 #[test]
 fn plans_read_nothing_live() {
-    let src = root().join("controllers/src");
-    let (mut wrong, mut live) = (Vec::new(), BTreeSet::new());
-    for file in rust_files(&src).unwrap().into_iter().filter(|file| !is_test(&module_of(&src, file))) {
-        let path = file.strip_prefix(&src).unwrap().display().to_string();
-        let code = product_code(&fs::read_to_string(&file).unwrap());
+    let wrong = uses(&LIVE, &NO_PLANS);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn stored_facts_are_read_in_one_module() {
+    let wrong = uses(&READS_TEXT, &NO_FACTS);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Where the code of the controllers has one of the words, but for the files that may, and those of them that need no exception.
+fn uses(words: &[&str], exceptions: &[&str]) -> Vec<String> {
+    let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
+    for (path, code) in controller_files() {
         for (number, line) in code.lines().enumerate() {
-            let found: Vec<_> = LIVE.iter().filter(|word| line.contains(*word)).collect();
-            if NO_PLANS.contains(&path.as_str()) {
-                live.extend(found.first().map(|_| path.clone()));
+            let found: Vec<_> = words.iter().filter(|word| line.contains(*word)).collect();
+            if exceptions.contains(&path.as_str()) {
+                used.extend(found.first().map(|_| path.clone()));
             } else {
                 wrong.extend(found.iter().map(|word| format!("controllers/src/{path}:{}: {word}", number + 1)));
             }
         }
     }
-    let unneeded = NO_PLANS.iter().filter(|path| !live.contains(**path));
+    let unneeded = exceptions.iter().filter(|path| !used.contains(**path));
     wrong.extend(unneeded.map(|path| format!("controllers/src/{path} needs no exception")));
+    wrong
+}
+
+/// The files of the controllers that a plan may be made in, with their code without tests.
+fn controller_files() -> Vec<(String, String)> {
+    let src = root().join("controllers/src");
+    let files = rust_files(&src).unwrap().into_iter().filter(|file| !is_test(&module_of(&src, file)));
+    let named = |file: PathBuf| {
+        let path = file.strip_prefix(&src).unwrap().display().to_string();
+        (path, product_code(&fs::read_to_string(&file).unwrap()))
+    };
+    files.map(named).collect()
+}
+
+#[test]
+fn each_controller_has_a_folder_of_the_same_files() {
+    let files: BTreeMap<_, _> = controller_files().into_iter().collect();
+    let (mut wrong, mut controllers) = (Vec::new(), 0);
+    for (path, _) in files.iter().filter(|(_, code)| code.contains("\nimpl Controller for ")) {
+        controllers += 1;
+        let Some(folder) = path.strip_suffix("mod.rs").filter(|folder| folder.matches('/').count() == 1) else {
+            wrong.push(format!("controllers/src/{path}: a controller stands in the mod.rs of a folder of its own"));
+            continue;
+        };
+        let missing = SHAPE.iter().filter(|file| !files.contains_key(&format!("{folder}{file}")));
+        wrong.extend(missing.map(|file| format!("controllers/src/{folder}{file} is missing")));
+    }
+    assert!(controllers > 10, "only {controllers} controllers were found");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn decisions_are_values() {
+    let is_decision = |path: &str| path == "decision.rs" || path.ends_with("/decision.rs");
+    let mut wrong = Vec::new();
+    for (path, code) in controller_files().into_iter().filter(|(path, _)| is_decision(path)) {
+        for (number, line) in code.lines().enumerate() {
+            let words = line.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+            let found = words.filter(|word| STEPS.contains(word));
+            wrong.extend(found.map(|word| format!("controllers/src/{path}:{}: {word}", number + 1)));
+        }
+    }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

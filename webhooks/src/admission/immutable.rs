@@ -93,7 +93,7 @@ mod tests {
         let record =
             ClassIdentity::of(&class("p", &spec("a", "small"), true), &["cluster".into(), "account.id".into()]);
         let with = |provider: &str, cluster: &str, size: &str| {
-            recorded(class(provider, &spec(cluster, size), true), &record.to_text())
+            recorded(class(provider, &spec(cluster, size), true), &record.to_string())
         };
         for lost in [with("p", "b", "small"), with("q", "b", "small"), with("q", "a", "small")] {
             assert!(paths(&with("p", "a", "small"), &lost).is_empty(), "set back");
@@ -113,7 +113,7 @@ mod tests {
     fn the_record_stays_while_it_is_needed() {
         let spec = |cluster: &str| json!({"cluster": cluster, "account": {"id": 1}});
         let record = |cluster: &str| {
-            ClassIdentity::of(&class("p", &spec(cluster), true), &["cluster".into(), "account.id".into()]).to_text()
+            ClassIdentity::of(&class("p", &spec(cluster), true), &["cluster".into(), "account.id".into()]).to_string()
         };
         let bare = |cluster: &str| class("p", &spec(cluster), true);
         let annotation = format!("metadata.annotations[{}]", annotations::IDENTITY);

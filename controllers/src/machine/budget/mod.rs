@@ -37,7 +37,7 @@ pub(super) use self::{
     pool::{Candidate, DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, Place, Pool, WAITING_BY_SET},
     wake::{wake_held, wake_next},
 };
-use super::{decision::Scope, snapshot::Owner};
+use super::{scope::Scope, snapshot::Owner};
 
 /// If several wait, one whose Node was deleted goes only this long after the deletion: the caches have caught up by then.
 const SETTLED: SignedDuration = SignedDuration::from_secs(3);

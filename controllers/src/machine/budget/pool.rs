@@ -9,6 +9,7 @@ use nodewright_api::{
         self,
         machine::{CONFIGURATION_VALID, INSTANCE_PROVISIONED, NODE_READABLE},
     },
+    stored::DeadlineCause,
 };
 use nodewright_runtime::{
     cache::{Index, Store, Stores},
@@ -19,7 +20,7 @@ use super::brake::{Brake, Level, Levels};
 use crate::{
     machine::{
         settings::Settings,
-        status::{VM_NOT_FOUND, announced_deadline, phase_since},
+        status::{announced_deadline, phase_since},
     },
     shared::{
         CONTROL, TARGET,
@@ -232,7 +233,7 @@ pub(super) fn due(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
 
 fn has_lost_vm(machine: &Machine) -> bool {
     let condition = machine.condition(conditions::machine::HEALTH_TIMEOUT);
-    condition.is_some_and(|condition| condition.reason.as_deref() == Some(VM_NOT_FOUND))
+    condition.is_some_and(|condition| DeadlineCause::of(condition) == DeadlineCause::VmGone)
 }
 
 fn is_creation(machine: &Machine) -> bool {

@@ -1,48 +1,39 @@
-//! When a Machine is given up.
+//! When an unhealthy Machine fails.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
-use nodewright_api::{HealthTimeouts, annotations, conditions};
-use nodewright_runtime::object::annotation;
+use nodewright_api::{
+    HealthTimeouts, conditions,
+    stored::{DeadlineCause, HEALTH_TIMEOUTS, HealthDeadline},
+};
 
 use super::node::{is_reported_since, unhealthy_conditions};
 use crate::{
     machine::{
-        decision::{REPORTS_WITHIN, Scope},
+        scope::{REPORTS_WITHIN, Scope},
         snapshot::Owner,
-        status::{StatusDraft, VM_NOT_FOUND, announced_deadline},
+        status::{StatusDraft, announced_deadline},
     },
     shared::node::Node,
 };
 
 /// A deadline that moves by no more is not written again.
 const SAME_TIME: SignedDuration = SignedDuration::from_secs(5);
-/// The reason of a deadline that waits for a report of the kubelet.
-const REPORT_AWAITED: &str = "ReportAwaited";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deadline {
     pub(super) at: Timestamp,
     /// Why it is not the end of the health timeout.
-    cause: Cause,
+    cause: DeadlineCause,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Cause {
-    Timeout,
-    /// Later: all reports on the Node are older than our connection.
-    ReportAwaited,
-    /// Earlier: the provider knows no VM any more.
-    VmGone,
-}
-
-/// Where a Machine stands. Its replacement is ordered by what all Machines of its deployment can see ([`budget`]): what its
+/// What the status of an unhealthy Machine says of its deadline. Its replacement is ordered by what all Machines of its deployment can see ([`budget`]): what its
 /// status names, or, if that names nothing, the end of its health timeout.
 ///
 /// [`budget`]: crate::machine::budget
-pub(super) enum Progress {
+pub(super) enum Announcement {
     /// The status names another time, or none.
-    Unannounced,
+    Missing,
     Until(Timestamp),
     Over,
 }
@@ -57,48 +48,44 @@ impl Deadline {
     ) -> Option<Self> {
         let timeout = health_timeout(scope, node, since)?;
         let own = Self::with_time_to_report(timeout, node, scope.context.connected_since);
-        let gone = gone.filter(|gone| *gone < own.at).map(|at| Self { at, cause: Cause::VmGone });
+        let gone = gone.filter(|gone| *gone < own.at).map(|at| Self { at, cause: DeadlineCause::VmGone });
         Some(gone.unwrap_or(own))
     }
 
     /// While all reports on the Node are older than our connection, a live kubelet gets the time to report.
     fn with_time_to_report(timeout: Timestamp, node: Option<&Node>, connected: Timestamp) -> Self {
         if node.is_some_and(|node| is_reported_since(node, connected)) {
-            return Self { at: timeout, cause: Cause::Timeout };
+            return Self { at: timeout, cause: DeadlineCause::Timeout };
         }
         let at = timeout.max(connected.saturating_add(REPORTS_WITHIN).unwrap_or(timeout));
-        Self { at, cause: if at > timeout { Cause::ReportAwaited } else { Cause::Timeout } }
+        Self { at, cause: if at > timeout { DeadlineCause::ReportAwaited } else { DeadlineCause::Timeout } }
     }
 
-    pub(super) fn progress(self, scope: &Scope<'_>, since: Timestamp) -> Progress {
+    pub(super) fn announcement(self, scope: &Scope<'_>, since: Timestamp) -> Announcement {
         let now = scope.now();
         let timeout = || scope.settings.health_deadline(scope.machine, since).filter(|at| *at <= now);
-        let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Progress::Unannounced };
+        let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Announcement::Missing };
         if self.at.max(known) <= now {
-            Progress::Over
+            Announcement::Over
         } else if known.duration_since(self.at).abs() <= SAME_TIME || is_anothers(scope, known) {
-            Progress::Until(self.at.max(known))
+            Announcement::Until(self.at.max(known))
         } else {
-            Progress::Unannounced
+            Announcement::Missing
         }
     }
 
     pub(super) fn reason(self) -> &'static str {
-        match self.cause {
-            Cause::Timeout => "Unhealthy",
-            Cause::ReportAwaited => REPORT_AWAITED,
-            Cause::VmGone => VM_NOT_FOUND,
-        }
+        self.cause.reason()
     }
 
     pub(super) fn text(self, why: &str) -> String {
         let (at, outdated) = (self.at, "that was reported before this manager led, or while an API server was away");
         match self.cause {
-            Cause::Timeout => format!("{why}; it is given up at {at:.0}"),
-            Cause::ReportAwaited => {
-                format!("{why}; {outdated}: without a new report it is given up at {at:.0}")
+            DeadlineCause::Timeout => format!("{why}; it fails at {at:.0}"),
+            DeadlineCause::ReportAwaited => {
+                format!("{why}; {outdated}: without a new report it fails at {at:.0}")
             }
-            Cause::VmGone => format!("{why}; the provider knows no VM of it any more: it is given up at {at:.0}"),
+            DeadlineCause::VmGone => format!("{why}; the provider knows no VM of it any more: it fails at {at:.0}"),
         }
     }
 }
@@ -120,28 +107,26 @@ fn health_timeout(scope: &Scope<'_>, node: Option<&Node>, since: Timestamp) -> O
 
 /// The annotation of the Machine, or else that of its set, which has it from the deployment.
 fn timeouts(scope: &Scope<'_>) -> HealthTimeouts {
-    let key = annotations::HEALTH_TIMEOUTS;
     let of_set = || match &scope.snapshot.owner {
-        Owner::Set(set) => annotation(set.as_ref(), key),
+        Owner::Set(set) => HEALTH_TIMEOUTS.read(set.as_ref()),
         _ => None,
     };
-    let text = annotation(scope.machine, key).or_else(of_set);
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+    HEALTH_TIMEOUTS.read(scope.machine).or_else(of_set).and_then(Result::ok).unwrap_or_default()
 }
 
 /// Whether another manager, which connected later, gave the kubelet the time to report until `known`. That is kept while it is
 /// plausible: two managers without leader election would otherwise write their own times without end. Of two times the later one
 /// lasts, so this manager writes its own after an outage.
 fn is_anothers(scope: &Scope<'_>, known: Timestamp) -> bool {
-    let said = scope.machine.condition(conditions::machine::HEALTH_TIMEOUT).and_then(|said| said.reason.as_deref());
+    let cause = scope.machine.condition(conditions::machine::HEALTH_TIMEOUT).map(DeadlineCause::of);
     let connected = scope.context.connected_since;
     let own = connected.saturating_add(REPORTS_WITHIN).unwrap_or(Timestamp::MAX);
     let latest = scope.now().saturating_add(REPORTS_WITHIN).unwrap_or(Timestamp::MAX);
-    said == Some(REPORT_AWAITED) && known.duration_since(own) > SAME_TIME && known <= latest
+    cause == Some(DeadlineCause::ReportAwaited) && known.duration_since(own) > SAME_TIME && known <= latest
 }
 
 impl StatusDraft<'_> {
     pub(super) fn health_deadline(self, deadline: Deadline) -> Self {
-        self.condition(conditions::machine::HEALTH_TIMEOUT, true, deadline.reason(), format!("{:.0}", deadline.at))
+        self.fact(HealthDeadline { at: deadline.at, cause: deadline.cause }.text())
     }
 }

@@ -6,7 +6,7 @@ use nodewright_api::{conditions, taints};
 use nodewright_runtime::{clip::clip_to, object::is_deleting};
 
 use crate::{
-    machine::decision::{REPORTS_WITHIN, Scope},
+    machine::scope::{REPORTS_WITHIN, Scope},
     shared::node::Node,
 };
 

@@ -5,15 +5,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use nodewright_api::Code;
 use nodewright_driver::Instance;
-use nodewright_runtime::plan::Step;
+use nodewright_runtime::plan::{Notes, Step};
 
 use crate::{
-    machine::memory::Note,
     machine::{
         calls::{Outcome, Verb},
         claim::Vm,
-        decision::{Scope, Stage},
+        memory::Note,
+        partial_plan::PartialPlan,
         provider::{LASTING, Provider},
+        scope::Scope,
         status::phase_since,
     },
     shared::ownership::vm_id,
@@ -24,22 +25,45 @@ const PERIOD: Duration = Duration::from_mins(1);
 /// Pause until a provider that knows no VM is asked once more: one answer may come from a server that lags behind.
 const CONFIRMATION: Duration = Duration::from_secs(30);
 
-/// The question, if it is time for one and the answer matters, and since when it is certain that there is no VM.
-pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> (Stage, Option<Timestamp>) {
+/// What is asked of the provider, and what it has said.
+#[derive(Default)]
+pub(super) struct Probe {
+    /// Why the provider is asked now, if it is.
+    question: Option<&'static str>,
+    /// When it is asked next.
+    due: Option<Timestamp>,
+    notes: Option<Notes<Note>>,
+    /// Since when it is certain that there is no VM.
+    pub(super) gone: Option<Timestamp>,
+}
+
+impl Probe {
+    pub(super) fn plan(self, scope: &Scope<'_>) -> PartialPlan {
+        let class = scope.snapshot.class.as_ref().ok();
+        let call = class.map(|class| Step::Call(Provider::of(scope, class).call(Verb::Status)));
+        let mut part = match self.question {
+            Some(why) => PartialPlan::step(why, call),
+            None => PartialPlan::default(),
+        };
+        part.plan.notes.extend(self.notes.unwrap_or(Notes::Keep));
+        part.waking_at(self.due)
+    }
+}
+
+/// `asks`: whether the answer matters.
+pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> Probe {
     let class = scope.snapshot.class.as_ref().ok().filter(|_| scope.snapshot.claim.vm == Vm::Proven);
-    let (Some(class), Some(since)) = (class, phase_since(scope.machine)) else { return Default::default() };
+    let (Some(class), Some(since)) = (class, phase_since(scope.machine)) else { return Probe::default() };
     let provider = Provider::of(scope, class);
     let is_current = |id: Option<&str>, ended: Timestamp| ended >= since && id == vm_id(scope.machine);
     let answer = provider
         .newest(&[Verb::Status])
         .filter(|answer| is_current(answer.call.request.machine.provider_id.as_deref(), answer.ended));
     let asks = asks && !provider.any_running(&[Verb::Status]);
-    let question = || asks.then(|| Step::Call(provider.call(Verb::Status)));
     let Some(answer) = answer else {
-        return (Stage::step("the node is unhealthy: is there still a VM?", question()), None);
+        let question = asks.then_some("the node is unhealthy: ask whether the VM exists");
+        return Probe { question, ..Probe::default() };
     };
-    let note = Note::NoVm(since);
-    let stage = Stage::default();
     // The Machine's own VM would be found before another's of its name.
     let is_anothers =
         |instance: &Instance| instance.owner_uid.is_some() && !provider.owns(instance.owner_uid.as_deref());
@@ -50,18 +74,19 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> (Stage, Option<Timestamp>)
         }
         _ => false,
     };
-    let (begun, pause, gone, stage) = match answer.outcome {
+    let (begun, pause, gone, notes) = match answer.outcome {
         _ if is_none => {
+            let note = Note::NoVm(since);
             let noted = scope.context.noted_since(&note).unwrap_or(answer.ended);
             let certain = noted.checked_add(CONFIRMATION).ok().filter(|certain| *certain <= answer.ended);
             let (begun, pause) = if certain.is_some() { (answer.ended, PERIOD) } else { (noted, CONFIRMATION) };
-            (begun, pause, certain, stage.noting(note))
+            (begun, pause, certain, Some(Notes::Replace(vec![note])))
         }
-        Outcome::Failed(error) if error.code == Code::Unimplemented => (answer.ended, LASTING, None, stage),
-        Outcome::Failed(_) => (answer.ended, PERIOD, None, stage),
-        _ => (answer.ended, PERIOD, None, stage.forgetting_notes()),
+        Outcome::Failed(error) if error.code == Code::Unimplemented => (answer.ended, LASTING, None, None),
+        Outcome::Failed(_) => (answer.ended, PERIOD, None, None),
+        _ => (answer.ended, PERIOD, None, Some(Notes::Clear)),
     };
     let due = scope.pause_end(begun, pause);
-    let question = due.is_none().then(question).flatten();
-    (stage.then("is there still a VM?", question).waking_at(due.filter(|_| asks)), gone)
+    let question = (due.is_none() && asks).then_some("ask again whether the VM exists");
+    Probe { question, due: due.filter(|_| asks), notes, gone }
 }

@@ -3,21 +3,19 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{
-    Code, Machine, conditions, operations,
+    Code, conditions, operations,
     reasons::{self, unreadable},
+    stored::NodeProgress,
 };
-use nodewright_runtime::{cache::Lookup, object::is_deleting, plan::Step, scoped_watch::ScopedWatch};
+use nodewright_runtime::{cache::Lookup, plan::Step, scoped_watch::ScopedWatch};
 
 use super::{
     super::{
-        calls::Verb,
-        decision::{Scope, Stage},
-        health, node_sync,
-        provider::Provider,
-        settings::Settings,
+        calls::Verb, health, node_sync, partial_plan::PartialPlan, provider::Provider, scope::Scope,
         snapshot::node_named,
     },
     DRAINING, Progress as Shown,
+    force::{abandoned_at, force, forced_at, is_abandoned},
     instance::is_deletion_begun,
     node::{LISTING_NODES, LOOKING_FOR_NODE, NODES_UNLISTED, ends_without_target, listing_deadline},
 };
@@ -25,64 +23,53 @@ use crate::{
     machine::memory::Note,
     shared::{
         TARGET,
-        drain::{self, Blocker, Drain, End, FORCED_LIMIT, Progress, Rules},
+        drain::{self, Blocker, Drain, End, Progress, Rules},
         node::Node,
-        ownership::{NODE_AWAITED, may_have_joined, node_name, vm_id},
+        ownership::{may_have_joined, node_name, vm_id},
     },
 };
 
 const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
 
 /// It can be seen what runs on the Node. A forced deletion does not wait for that.
-pub(in super::super) fn node_readable(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn node_readable(scope: &Scope<'_>) -> PartialPlan {
     let has_vm = vm_id(scope.machine).is_some();
     if has_vm && !scope.snapshot.nodes_listed && !scope.machine.is_force_deletion() {
-        let due = given_up_at(scope.settings, scope.machine).map(|due| due.max(listing_deadline(scope)));
+        let due = abandoned_at(scope.settings, scope.machine).map(|due| due.max(listing_deadline(scope)));
         if due.is_none_or(|due| due > scope.now()) {
-            return Stage::waiting(LISTING_NODES, NODES_UNLISTED).waking_at(due);
+            return PartialPlan::waiting(LISTING_NODES, NODES_UNLISTED).waking_at(due);
         }
     }
     let text = scope.snapshot.unreadable_node.as_ref().filter(|_| !scope.machine.is_force_deletion());
     let Some(message) = text else { return node_shown(scope) };
     let event = scope.warning(unreadable::NODE, message.as_str());
-    Stage::blocked(scope, DRAINING, unreadable::NODE, message).telling(event)
+    PartialPlan::blocked(scope, DRAINING, unreadable::NODE, message).event(event)
 }
 
 /// The cache of a manager that takes over may be older than what the one before it has noted: a Node that has joined, and that the
 /// cache lacks, is asked for, because without a Node there is nothing to drain. If the target cluster is away, it is waited for as long
 /// as for its first list.
-fn node_shown(scope: &Scope<'_>) -> Stage {
+fn node_shown(scope: &Scope<'_>) -> PartialPlan {
     let (machine, snapshot) = (scope.machine, scope.snapshot);
-    let is_given_up = is_given_up(scope.settings, machine, scope.now());
+    let is_abandoned = is_abandoned(scope.settings, machine, scope.now());
     let is_known = snapshot.node.is_some() || !snapshot.nodes_listed || !snapshot.claim.is_settled();
-    if is_known || !scope.settings.has_target || machine.is_force_deletion() || is_given_up || is_deletion_begun(scope)
+    if is_known || !scope.settings.has_target || machine.is_force_deletion() || is_abandoned || is_deletion_begun(scope)
     {
-        return Stage::over();
+        return PartialPlan::over();
     }
-    let Some(name) = node_name(machine).filter(|_| may_have_joined(machine)) else { return Stage::over() };
+    let Some(name) = node_name(machine).filter(|_| may_have_joined(machine)) else { return PartialPlan::over() };
     let stage = match &snapshot.unseen_node {
-        Lookup::Missing => Stage::over(),
-        Lookup::Found(_) => Stage::waiting(LOOKING_FOR_NODE, format!("node {name} is yet to show in the cache")),
-        _ => Stage::waiting(LOOKING_FOR_NODE, format!("the API server is asked whether there is a node {name}")),
+        Lookup::Missing => PartialPlan::over(),
+        Lookup::Found(_) => PartialPlan::waiting(LOOKING_FOR_NODE, format!("node {name} is yet to show in the cache")),
+        _ => PartialPlan::waiting(LOOKING_FOR_NODE, format!("the API server is asked whether there is a node {name}")),
     };
     stage
         .scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
-        .waking_at(given_up_at(scope.settings, machine))
+        .waking_at(abandoned_at(scope.settings, machine))
 }
 
-/// Whether the drain timeout was over so long ago that the deletion goes on without the target cluster, which may be away.
-pub(in super::super) fn is_given_up(settings: &Settings, machine: &Machine, now: Timestamp) -> bool {
-    given_up_at(settings, machine).is_some_and(|limit| limit <= now)
-}
-
-/// Twice as long after the timeout as the Pods of a forced drain have to go: by then it has ended if its cluster is there.
-fn given_up_at(settings: &Settings, machine: &Machine) -> Option<Timestamp> {
-    let limit = settings.drain_deadline(machine).filter(|_| is_deleting(machine))?;
-    limit.checked_add(FORCED_LIMIT * 2).ok()
-}
-
-pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
-    let Some(node) = drains(scope) else { return Stage::over() };
+pub(in super::super) fn drained(scope: &Scope<'_>) -> PartialPlan {
+    let Some(node) = drains(scope) else { return PartialPlan::over() };
     if let Some(stage) = without_vm(scope, node) {
         return stage;
     }
@@ -97,21 +84,21 @@ pub(in super::super) fn drained(scope: &Scope<'_>) -> Stage {
     }
     // What refuses the marks does not hold up a forced drain.
     let marks = marked.plan.stages.into_iter().flatten();
-    marks.fold(stage(scope, node, progress, DRAINING), Stage::beside_planned)
+    marks.fold(stage(scope, node, progress, DRAINING), PartialPlan::beside_planned)
 }
 
-pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> Stage {
-    let Some(node) = drains(scope) else { return Stage::over() };
+pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> PartialPlan {
+    let Some(node) = drains(scope) else { return PartialPlan::over() };
     stage(scope, node, of(scope, node).detachment(), DETACHING)
 }
 
 /// The volumes that are still attached to the VM, which is gone: after a forced deletion, which drains nothing, or if there was no VM
 /// to drain. Kubernetes would wait six minutes before it attaches them to other Nodes.
-pub(in super::super) fn volumes_released(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn volumes_released(scope: &Scope<'_>) -> PartialPlan {
     let has_volumes = |node: &&Node| node.status.volumes_attached.as_ref().is_some_and(|attached| !attached.is_empty());
     let node = scope.snapshot.node.as_deref();
     let node = node.filter(|node| scope.machine.is_force_deletion() || has_volumes(node));
-    let Some(node) = node.filter(|_| !ends_without_target(scope)) else { return Stage::over() };
+    let Some(node) = node.filter(|_| !ends_without_target(scope)) else { return PartialPlan::over() };
     stage(scope, node, of(scope, node).release(), DETACHING)
 }
 
@@ -146,30 +133,16 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
     }
 }
 
-/// Why the drain is forced, if it is.
-fn force(scope: &Scope<'_>, node: &Node) -> Option<&'static str> {
-    let is_over = |limit: Option<Timestamp>| limit.is_some_and(|limit| limit <= scope.now());
-    if is_over(scope.settings.drain_deadline(scope.machine)) {
-        return Some("the drain timeout is over");
-    }
-    let is_dead = is_over(not_ready_deadline(scope, node));
-    is_dead.then_some("the node has been not ready or read-only for too long: its pods cannot end")
-}
-
-fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
-    health::unable_since(node)?.checked_add(scope.settings.not_ready_limit).ok()
-}
-
-/// The part of the plan that makes progress with a drain, and says what it waits for.
-fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> Stage {
-    let mut stage = Stage { is_over: progress.end.is_some(), ..Stage::default() };
+/// The part of the plan that makes progress with a drain, and what it waits for.
+fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> PartialPlan {
+    let mut stage = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
     stage.plan.notes = progress.notes.into_iter().map(Note::Drain).collect();
     for removal in progress.removals {
         stage = stage.beside(removal.why, removal.step());
     }
-    stage = progress.watches.into_iter().fold(stage, Stage::scoped_watch).waking_at(progress.wake);
+    stage = progress.watches.into_iter().fold(stage, PartialPlan::scoped_watch).waking_at(progress.wake);
     if let Some(forced) = progress.forced {
-        stage = stage.telling(scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
+        stage = stage.event(scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
     }
     if stage.is_over {
         return stage;
@@ -196,44 +169,37 @@ fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -
 
 /// Tells of a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
 /// one that says that it is forced.
-fn refusal_told(scope: &Scope<'_>, stage: Stage, text: &str) -> Stage {
+fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
     let note = Note::EvictionRefused(text.to_owned());
     let is_reported = scope.context.noted_since(&note).is_some();
     let stage = stage.noting(note);
-    if is_reported { stage } else { stage.telling(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
-}
-
-/// When the drain will be forced, unless it is. The time changes only with the Node's health, so it costs no write of its own.
-fn forced_at(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
-    let limits = [scope.settings.drain_deadline(scope.machine), not_ready_deadline(scope, node)];
-    let is_forced = force(scope, node).is_some();
-    limits.into_iter().flatten().min().filter(|_| !is_forced)
+    if is_reported { stage } else { stage.event(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
 }
 
 /// If a Node that is not ready has no VM any more, nothing could end its Pods: the stage is over.
-fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<Stage> {
+fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
     health::not_ready_since(node)?;
     let provider = Provider::of(scope, scope.snapshot.class.as_ref().ok()?);
     let status = provider.call(Verb::Status);
     // An answer from before the deletion may be from before the VM existed.
     let asked = scope.context.outcomes.asked(&status).filter(|asked| asked.request.deleting);
     match asked.and_then(|asked| scope.context.outcomes.get(asked)) {
-        None => Some(Stage::step("the node is not ready: is there a VM at all?", Step::Call(status))),
+        None => Some(PartialPlan::step("the node is not ready: is there a VM at all?", Step::Call(status))),
         Some(known) if known.running => {
-            Some(Stage::waiting("CallingProvider", "the provider has not said yet whether there is a VM"))
+            Some(PartialPlan::waiting("CallingProvider", "the provider has not said yet whether there is a VM"))
         }
         Some(known) => {
             let error = known.last.as_ref().and_then(|(_, outcome)| outcome.error());
-            error.is_some_and(|error| error.code == Code::NotFound).then(Stage::over)
+            error.is_some_and(|error| error.code == Code::NotFound).then(PartialPlan::over)
         }
     }
 }
 
-fn mark(scope: &Scope<'_>, node: &Node) -> Stage {
+fn mark(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(TARGET, node, patch));
     let terminating = node_sync::terminating(node, &terminating(scope, node));
     let terminating = terminating.and_then(|patch| Step::edit_status(TARGET, node, patch));
-    Stage::step("no new pod may start on the node", cordon).beside("the node says that it goes", terminating)
+    PartialPlan::step("no new pod may start on the node", cordon).beside("the node says that it goes", terminating)
 }
 
 /// The condition that machine-controller-manager puts on a Node before it drains it.
@@ -241,7 +207,7 @@ fn terminating(scope: &Scope<'_>, node: &Node) -> NodeCondition {
     let has_failed = scope
         .machine
         .condition(conditions::machine::NODE_JOINED)
-        .is_some_and(|joined| joined.reason.as_deref() != Some(NODE_AWAITED))
+        .is_some_and(|joined| NodeProgress::of(joined) != Some(NodeProgress::Awaited))
         && health::not_ready_since(node).is_some();
     let (reason, message) = if has_failed {
         (reasons::node::UNHEALTHY, "Machine Controller is terminating failed machine")

@@ -8,10 +8,11 @@ use nodewright_runtime::{effect::Known, events::Event, object::name};
 use super::super::{
     calls::{Outcome, Verb},
     claim::{NotOwned, Vm},
-    decision::{Scope, Stage},
     ownership::{Ownership, namesakes, ownership},
-    provider::{Answer, CALLING, PAUSE_OVER, Provider, deletion_pause},
+    partial_plan::PartialPlan,
+    provider::{Answer, CALLING, Inquiry, PAUSE_OVER, Provider, deletion_pause},
     provision::link,
+    scope::Scope,
     snapshot::ClassProblem,
     status::{phase_since, true_since},
     token,
@@ -21,47 +22,70 @@ use crate::shared::{ownership::vm_id, usable_class::CLASS_NOT_FOUND};
 /// How long after its deletion a VM that still exists is deleted again.
 const DELETE_AGAIN: SignedDuration = SignedDuration::from_mins(1);
 
-pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> Stage {
-    let class = match &scope.snapshot.class {
-        Ok(class) => class,
-        Err(problem) if never_had_a_vm(scope, problem) => return Stage::over(),
-        Err(problem) => {
-            let message = with_way_out(scope, &problem.message);
-            return lasting(scope, problem.reason, &message).and_wait(problem.reason, message);
-        }
-    };
-    let provider = Provider::of(scope, class);
+/// What is done about the VM of a Machine that is being deleted.
+enum Deletion<'a> {
+    /// There is none, or it stays with another Machine.
+    Over,
+    /// The provider has not answered yet.
+    Await(String),
+    /// The provider is asked, and why.
+    Ask(&'static str, Verb),
+    /// Whether another Machine has the name decides.
+    Namesakes(Inquiry),
+    /// The VM is the Machine's, which does not name it yet: so its Node is found.
+    Link(&'a Instance),
+    /// The VM has another Machine's token, and that Machine is gone.
+    Adopt(&'a Instance),
+    /// It is not known whose the VM is, and the API server is asked again then.
+    OwnerUnknown(NotOwned, Timestamp),
+    Delete,
+    /// A call has failed. After a pause the next one is made.
+    Failed(Answer<'a>, &'a DriverError, Verb),
+    /// The driver has left notes with the deletion, for the calls that follow.
+    Note(&'a String),
+    /// The VM is being removed.
+    Removing(Poll),
+    /// Other VMs of the Machine are being removed: the provider is asked again then.
+    RemovingOthers(Timestamp),
+    /// A VM that was asked for may still appear until then: it would have no owner once the Machine is gone.
+    Confirm(Timestamp),
+}
+
+/// How it is found out that a VM is gone.
+enum Poll {
+    At(Timestamp),
+    Now(&'static str, Verb),
+}
+
+fn decide<'a>(provider: &Provider<'a>) -> Deletion<'a> {
     let calls = [Verb::Status, Verb::Create, Verb::Initialize, Verb::Delete, Verb::DeleteOthers];
     if let Some(message) = provider.awaited(&calls) {
-        return lasting(scope, CALLING, &message).and_wait(CALLING, message);
+        return Deletion::Await(message);
     }
-    if scope.snapshot.claim.keeper.is_some() {
-        return others_deleted(&provider);
+    let claim = &provider.scope.snapshot.claim;
+    if claim.keeper.is_some() {
+        return others_deleted(provider);
     }
-    if scope.snapshot.claim.vm == Vm::None {
-        let identified = identified(&provider);
-        if !identified.is_over {
-            return identified;
-        }
+    if claim.vm == Vm::None
+        && let Some(decided) = unidentified(provider)
+    {
+        return decided;
     }
     // A deletion without the VM's id, or without its proof, was one of a VM that was not known yet.
     let Some(deleted) = provider.newest(&[Verb::Delete]).filter(|answer| provider.is_of_this_vm(answer)) else {
-        if let Some(stage) = namesakes_excluded(&provider) {
-            return stage;
-        }
-        let stage = provider.ask("the VM has to go", Verb::Delete);
-        return undrained(scope).into_iter().fold(stage, Stage::telling);
+        return namesake_blocks(provider).unwrap_or(Deletion::Delete);
     };
-    match deleted.outcome.error().filter(|error| error.code != Code::NotFound && !is_left(scope, error)) {
-        Some(error) if error.mismatch == Some(Mismatch::Machine) => disowned(&provider, &deleted, error),
-        Some(error) => try_again(&provider, (&deleted, error), Verb::Delete),
-        None => noted(&provider, &deleted).unwrap_or_else(|| confirmed(&provider, deleted.known)),
+    let error = deleted.outcome.error();
+    match error.filter(|error| error.code != Code::NotFound && !is_left(&provider.scope, error)) {
+        Some(error) if error.mismatch == Some(Mismatch::Machine) => disowned(provider, deleted, error),
+        Some(error) => Deletion::Failed(deleted, error, Verb::Delete),
+        None => unnoted(provider, &deleted).map_or_else(|| confirmed(provider, deleted.known), Deletion::Note),
     }
 }
 
 /// A provider whose VMs keep no token deletes by the name alone: then no other Machine may have the name. `None` if the VM may be
-/// deleted; else what to do, or that it stays.
-fn namesakes_excluded(provider: &Provider<'_>) -> Option<Stage> {
+/// deleted.
+fn namesake_blocks<'a>(provider: &Provider<'a>) -> Option<Deletion<'a>> {
     let scope = &provider.scope;
     if scope.snapshot.claim.vm == Vm::Proven || scope.driver.stores_owner {
         return None;
@@ -69,206 +93,129 @@ fn namesakes_excluded(provider: &Provider<'_>) -> Option<Stage> {
     let status = provider.newest(&[Verb::Status]).map_or(0, |answer| answer.known.order);
     match namesakes(provider, status, "the provider deletes VMs by their names") {
         Ownership::Own => None,
-        Ownership::Open(stage) => Some(stage),
-        Ownership::Foreign(_) => Some(Stage::over()),
-        Ownership::Unknown(why, due) => Some(owner_unknown(provider, &why, due)),
+        Ownership::Open(inquiry) => Some(Deletion::Namesakes(inquiry)),
+        Ownership::Foreign(_) => Some(Deletion::Over),
+        Ownership::Unknown(why, due) => Some(Deletion::OwnerUnknown(why, due)),
     }
 }
 
 /// The status notes the VM as proven, and its token is another Machine's: the status is older than the VM's tokens, or a restore has
 /// brought it back. The VM is adopted if no other Machine has it, and else it stays.
-fn disowned(provider: &Provider<'_>, deleted: &Answer<'_>, error: &DriverError) -> Stage {
-    let scope = &provider.scope;
+fn disowned<'a>(provider: &Provider<'a>, deleted: Answer<'a>, error: &'a DriverError) -> Deletion<'a> {
     let Some(answer) = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.known.order)
     else {
-        return provider.ask("whose VM is it?", Verb::Status);
+        return Deletion::Ask("ask whose VM it is", Verb::Status);
     };
     match answer.outcome {
         Outcome::Instance(instance) if is_anothers(provider, instance) => {
-            match ownership(provider, &answer, Some(instance)) {
-                Ownership::Own => Stage::step("the VM is adopted", scope.status().proven(Some(instance)).step()),
-                Ownership::Open(stage) => stage,
-                Ownership::Foreign(_) => none_on_its_way(provider, answer.ended, Verb::Status),
-                Ownership::Unknown(why, due) => owner_unknown(provider, &why, due),
-            }
+            owned(provider, &answer, instance).unwrap_or(Deletion::Adopt(instance))
         }
         outcome if outcome.says_none() => none_on_its_way(provider, answer.ended, Verb::Status),
-        _ => try_again(provider, (deleted, error), Verb::Delete),
+        _ => Deletion::Failed(deleted, error, Verb::Delete),
     }
 }
 
-/// Nothing is deleted while it is not known whose VM it is.
-pub(in super::super) fn owner_unknown(provider: &Provider<'_>, why: &NotOwned, due: Timestamp) -> Stage {
-    let scope = &provider.scope;
-    let message = format!(
-        "{}; if the VM is not this machine's, take finalizer {} off the Machine",
-        why.error.message,
-        finalizers::MACHINE_CONTROLLER_MANAGER
-    );
-    lasting(scope, why.reason, &message).and_wait(why.reason, message).waking_at(due)
-}
-
-/// Says of a Node that is not drained, because the deletion is forced, that its Pods end with the VM: with the first call that
-/// deletes the VM.
-fn undrained(scope: &Scope<'_>) -> Option<Event> {
-    let node =
-        scope.snapshot.node.as_deref().filter(|_| scope.machine.is_force_deletion() && !is_deletion_begun(scope))?;
-    let text = format!(
-        "label {} is set: node {} is not drained, and its pods end with the VM, whatever disruption budgets say",
-        labels::FORCE_DELETION,
-        name(node)
-    );
-    Some(scope.warning(reasons::machine::DRAIN_FORCED, text))
+/// What follows unless a VM is the Machine's own.
+fn owned<'a>(provider: &Provider<'a>, answer: &Answer<'a>, instance: &Instance) -> Option<Deletion<'a>> {
+    match ownership(provider, answer, Some(instance)) {
+        Ownership::Own => None,
+        Ownership::Open(inquiry) => Some(Deletion::Namesakes(inquiry)),
+        // It stays. One of the Machine's own may still appear.
+        Ownership::Foreign(_) => Some(none_on_its_way(provider, answer.ended, Verb::Status)),
+        Ownership::Unknown(why, due) => Some(Deletion::OwnerUnknown(why, due)),
+    }
 }
 
 /// The VM stays with another Machine. The driver is not asked to delete or to find this one's VM, since it has taken the other's for
 /// it. What the provider lists for this Machine goes.
-fn others_deleted(provider: &Provider<'_>) -> Stage {
+fn others_deleted<'a>(provider: &Provider<'a>) -> Deletion<'a> {
     let Some(answer) = provider.newest(&[Verb::DeleteOthers]) else {
-        return provider.ask("another machine keeps the VM: has this one others?", Verb::DeleteOthers);
+        return Deletion::Ask("another machine keeps the VM: ask whether this one has others", Verb::DeleteOthers);
     };
     match answer.outcome.error() {
         Some(_) if answer.outcome.says_none() => none_on_its_way(provider, answer.ended, Verb::DeleteOthers),
-        Some(error) => try_again(provider, (&answer, error), Verb::DeleteOthers),
+        Some(error) => Deletion::Failed(answer, error, Verb::DeleteOthers),
         None => match provider.scope.pause_end(answer.ended, provider.scope.driver.poll) {
-            Some(due) => Stage::waiting("Removing", "the other VMs of the machine are being removed").waking_at(due),
-            None => provider.ask("are its other VMs gone?", Verb::DeleteOthers),
+            Some(due) => Deletion::RemovingOthers(due),
+            None => Deletion::Ask("ask whether its other VMs are gone", Verb::DeleteOthers),
         },
     }
 }
 
-/// Keeps the notes that the driver has left with the deletion, for the calls that follow. A later answer may have newer ones.
-fn noted(provider: &Provider<'_>, deleted: &Answer<'_>) -> Option<Stage> {
+/// The notes of the driver that the status does not have yet. A later answer may have newer ones.
+fn unnoted<'a>(provider: &Provider<'a>, deleted: &Answer<'a>) -> Option<&'a String> {
     let Outcome::Noted(state) = deleted.outcome else { return None };
     let newest = provider.newest(&[Verb::Status, Verb::Delete])?;
-    let draft = provider.scope.status().last_known_state(Some(state));
-    let step = draft.step().filter(|_| newest.known.order == deleted.known.order)?;
-    Some(Stage::step("the driver has notes to keep", step))
+    let is_unnoted = provider.scope.status().last_known_state(Some(state)).step().is_some();
+    (is_unnoted && newest.known.order == deleted.known.order).then_some(state)
 }
 
-/// The bootstrap token of a Machine that has never joined is of no more use: nobody else may join with it. It is tried once: a
-/// token expires by itself.
-pub(in super::super) fn token_dropped(scope: &Scope<'_>) -> Stage {
-    let has_joined = true_since(scope.machine, conditions::machine::NODE_JOINED).is_some();
-    let class = scope.snapshot.class.as_ref().ok().filter(|class| scope.settings.has_target && token::is_used(class));
-    let Some(class) = class.filter(|_| !has_joined) else { return Stage::over() };
-    let provider = Provider::of(scope, class);
-    match provider.known(Verb::DropToken) {
-        None => provider.ask("it has not joined, and has a token", Verb::DropToken),
-        Some(known) if known.running && !scope.machine.is_force_deletion() => {
-            Stage::waiting("DroppingToken", "the bootstrap token of the machine is being deleted")
-        }
-        _ => Stage::over(),
-    }
-}
-
-/// Whether this process has told the provider to delete the VM: then the stages before are over.
-pub(super) fn is_deletion_begun(scope: &Scope<'_>) -> bool {
-    let Ok(class) = &scope.snapshot.class else { return false };
-    Provider::of(scope, class).known(Verb::Delete).is_some()
-}
-
-/// For a Machine that is not linked to a VM: the provider has said, since the deletion, that it knows none and none is on its
-/// way, or that it knows several. A VM that only the provider knows is linked first, so that its Node is found.
-fn identified(provider: &Provider<'_>) -> Stage {
-    let scope = &provider.scope;
+/// For a Machine that is not linked to a VM: `None` once the provider has said, since the deletion, that it knows none and none is on
+/// its way, or that it knows several. A VM that only the provider knows is linked first.
+fn unidentified<'a>(provider: &Provider<'a>) -> Option<Deletion<'a>> {
     for answer in [Verb::Status, Verb::Create].iter().filter_map(|verb| provider.newest(&[*verb])) {
-        let Outcome::Instance(instance) = answer.outcome else { continue };
-        match ownership(provider, &answer, Some(instance)) {
-            Ownership::Own => return link(scope, instance),
-            Ownership::Open(stage) => return stage,
-            // It stays. One of its own may still appear.
-            Ownership::Foreign(_) => return none_on_its_way(provider, answer.ended, Verb::Status),
-            Ownership::Unknown(why, due) => return owner_unknown(provider, &why, due),
+        if let Outcome::Instance(instance) = answer.outcome {
+            let decided = owned(provider, &answer, instance).unwrap_or(Deletion::Link(instance));
+            return unless_over(decided);
         }
     }
     let Some(status) = provider.newest(&[Verb::Status]).filter(|answer| answer.call.request.deleting) else {
-        return provider.ask("has the machine a VM?", Verb::Status);
+        return Some(Deletion::Ask("ask whether the machine has a VM", Verb::Status));
     };
     match status.outcome.error() {
         Some(error) if error.code == Code::NotFound || error.mismatch.is_some() => {
-            none_on_its_way(provider, status.ended, Verb::Status)
+            unless_over(none_on_its_way(provider, status.ended, Verb::Status))
         }
         Some(error) if !matches!(error.code, Code::Unimplemented | Code::OutOfRange) => {
-            try_again(provider, (&status, error), Verb::Status)
+            Some(Deletion::Failed(status, error, Verb::Status))
         }
-        _ => Stage::over(),
+        _ => None,
     }
 }
 
-/// No VM may still appear that the provider did not know at `told`: it would have no owner once the Machine is gone.
-fn none_on_its_way(provider: &Provider<'_>, told: Timestamp, next: Verb) -> Stage {
+fn unless_over(decided: Deletion<'_>) -> Option<Deletion<'_>> {
+    Some(decided).filter(|decided| !matches!(decided, Deletion::Over))
+}
+
+/// No VM may still appear that the provider did not know at `answered`.
+fn none_on_its_way<'a>(provider: &Provider<'a>, answered: Timestamp, next: Verb) -> Deletion<'a> {
+    match uncertain_until(provider).filter(|until| *until > answered) {
+        None => Deletion::Over,
+        Some(until) if until > provider.scope.now() => Deletion::Confirm(until),
+        Some(_) => Deletion::Ask("ask whether a late VM has appeared", next),
+    }
+}
+
+/// Whether the provider says, after the deletion, that there is no VM.
+fn confirmed<'a>(provider: &Provider<'a>, deleted: &Known<Outcome>) -> Deletion<'a> {
     let scope = &provider.scope;
-    match uncertain_until(provider).filter(|until| *until > told) {
-        None => Stage::over(),
-        Some(until) if until > scope.now() => {
-            let message = format!("a VM that was asked for may still appear until {until}");
-            lasting(scope, "Confirming", &message).and_wait("Confirming", message).waking_at(until)
-        }
-        Some(_) => provider.ask("is there a late VM?", next),
-    }
-}
-
-fn with_way_out(scope: &Scope<'_>, message: &str) -> String {
-    match vm_id(scope.machine) {
-        Some(id) => format!(
-            "{message}; the class is needed to remove VM {id}: if that is not to be removed, take finalizer {} off the Machine",
-            finalizers::MACHINE_CONTROLLER_MANAGER
-        ),
-        None => message.to_owned(),
-    }
-}
-
-/// Whether no VM can have been asked for: the Machine has none, and its class never existed, as its own status says, or could
-/// never be used. Otherwise a typo in the name of a class or a Secret would keep the Machine for ever.
-///
-/// Caveat: if the finalizer of a class is removed by force between the provider's answer and the link, the VM stays.
-fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
-    let machine = scope.machine;
-    let said = machine.condition(conditions::machine::CONFIGURATION_VALID);
-    let said = said.is_some_and(|said| said.status == "False" && said.reason.as_deref() == Some(CLASS_NOT_FOUND));
-    let never_existed = problem.reason == CLASS_NOT_FOUND && said;
-    vm_id(machine).is_none() && (never_existed || problem.never_used && scope.context.outcomes.is_empty())
-}
-
-/// The provider says, after the deletion, that there is no VM.
-fn confirmed(provider: &Provider<'_>, deleted: &Known<Outcome>) -> Stage {
-    let scope = &provider.scope;
-    let ask = || provider.ask("is the VM gone?", Verb::Status);
+    let ask = ("ask whether the VM is gone", Verb::Status);
     let answer = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.order);
-    let Some(answer) = answer else { return ask() };
+    let Some(answer) = answer else { return Deletion::Ask(ask.0, ask.1) };
     match answer.outcome {
         outcome if outcome.says_none() || outcome.error().is_some_and(|error| is_left(scope, error)) => {
             return none_on_its_way(provider, answer.ended, Verb::Status);
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
-            return try_again(provider, (&answer, error), Verb::Status);
+            return Deletion::Failed(answer, error, Verb::Status);
         }
         // The machine's own VM would be found first.
         Outcome::Instance(instance) if scope.snapshot.claim.vm == Vm::Proven && is_anothers(provider, instance) => {
             return none_on_its_way(provider, answer.ended, Verb::Status);
         }
-        Outcome::Instance(instance) => match ownership(provider, &answer, Some(instance)) {
-            Ownership::Own => {}
-            Ownership::Open(stage) => return stage,
-            Ownership::Foreign(_) => return none_on_its_way(provider, answer.ended, Verb::Status),
-            Ownership::Unknown(why, due) => return owner_unknown(provider, &why, due),
-        },
+        Outcome::Instance(instance) => {
+            if let Some(decided) = owned(provider, &answer, instance) {
+                return decided;
+            }
+        }
         _ => {}
     }
     let is_overdue = scope.now().duration_since(deleted.begun) >= DELETE_AGAIN;
-    let stage = if let Some(due) = scope.pause_end(answer.ended, scope.driver.poll) {
-        Stage::default().waking_at(due)
-    } else if is_overdue {
-        provider.ask("the VM is still there", Verb::Delete)
-    } else {
-        ask()
-    };
-    let message = match vm_id(scope.machine) {
-        Some(id) => format!("VM {id} is being removed"),
-        None => "all VMs of the machine's name are being removed".to_owned(),
-    };
-    show(stage, scope, "Removing", &message).and_wait("Removing", message)
+    Deletion::Removing(match scope.pause_end(answer.ended, scope.driver.poll) {
+        Some(due) => Poll::At(due),
+        None if is_overdue => Poll::Now("the VM is still there", Verb::Delete),
+        None => Poll::Now(ask.0, ask.1),
+    })
 }
 
 /// Whether the token of a VM is another Machine's.
@@ -307,11 +254,129 @@ fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
         .or_else(|| phase_since(machine))
 }
 
+/// Whether no VM can have been asked for: the Machine has none, and its class never existed, as its own status says, or could
+/// never be used. Otherwise a typo in the name of a class or a Secret would keep the Machine for ever.
+///
+/// Caveat: if the finalizer of a class is removed by force between the provider's answer and the link, the VM stays.
+fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
+    let machine = scope.machine;
+    let said = machine.condition(conditions::machine::CONFIGURATION_VALID);
+    let said = said.is_some_and(|said| said.status == "False" && said.reason.as_deref() == Some(CLASS_NOT_FOUND));
+    let never_existed = problem.reason == CLASS_NOT_FOUND && said;
+    vm_id(machine).is_none() && (never_existed || problem.never_used && scope.context.outcomes.is_empty())
+}
+
+/// Whether this process has asked the provider to delete the VM: then the stages before are over.
+pub(super) fn is_deletion_begun(scope: &Scope<'_>) -> bool {
+    let Ok(class) = &scope.snapshot.class else { return false };
+    Provider::of(scope, class).known(Verb::Delete).is_some()
+}
+
+pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> PartialPlan {
+    let class = match &scope.snapshot.class {
+        Ok(class) => class,
+        Err(problem) if never_had_a_vm(scope, problem) => return PartialPlan::over(),
+        Err(problem) => {
+            let message = with_way_out(scope, &problem.message);
+            return lasting(scope, problem.reason, &message).and_wait(problem.reason, message);
+        }
+    };
+    let provider = Provider::of(scope, class);
+    let status = || scope.status();
+    match decide(&provider) {
+        Deletion::Over => PartialPlan::over(),
+        Deletion::Await(message) => lasting(scope, CALLING, &message).and_wait(CALLING, message),
+        Deletion::Ask(why, verb) => provider.ask(why, verb),
+        Deletion::Namesakes(inquiry) => provider.inquire(inquiry),
+        Deletion::Link(instance) => link(scope, instance),
+        Deletion::Adopt(instance) => PartialPlan::step("the VM is adopted", status().proven(Some(instance)).step()),
+        Deletion::OwnerUnknown(why, due) => owner_unknown(&provider, &why, due),
+        Deletion::Delete => {
+            let part = provider.ask("the VM has to go", Verb::Delete);
+            undrained(scope).into_iter().fold(part, PartialPlan::event)
+        }
+        Deletion::Failed(answer, error, next) => try_again(&provider, (&answer, error), next),
+        Deletion::Note(state) => {
+            PartialPlan::step("the driver has notes to keep", status().last_known_state(Some(state)).step())
+        }
+        Deletion::Removing(poll) => removing(&provider, poll),
+        Deletion::RemovingOthers(due) => {
+            PartialPlan::waiting("Removing", "the other VMs of the machine are being removed").waking_at(due)
+        }
+        Deletion::Confirm(until) => {
+            let message = format!("a VM that was asked for may still appear until {until}");
+            lasting(scope, "Confirming", &message).and_wait("Confirming", message).waking_at(until)
+        }
+    }
+}
+
+fn removing(provider: &Provider<'_>, poll: Poll) -> PartialPlan {
+    let scope = &provider.scope;
+    let part = match poll {
+        Poll::At(due) => PartialPlan::default().waking_at(due),
+        Poll::Now(why, verb) => provider.ask(why, verb),
+    };
+    let message = match vm_id(scope.machine) {
+        Some(id) => format!("VM {id} is being removed"),
+        None => "all VMs of the machine's name are being removed".to_owned(),
+    };
+    show(part, scope, "Removing", &message).and_wait("Removing", message)
+}
+
+/// Nothing is deleted while it is not known whose VM it is.
+pub(in super::super) fn owner_unknown(provider: &Provider<'_>, why: &NotOwned, due: Timestamp) -> PartialPlan {
+    let scope = &provider.scope;
+    let message = format!(
+        "{}; if the VM is not this machine's, take finalizer {} off the Machine",
+        why.error.message,
+        finalizers::MACHINE_CONTROLLER_MANAGER
+    );
+    lasting(scope, why.reason, &message).and_wait(why.reason, message).waking_at(due)
+}
+
+/// Reports that the Pods of a Node end with the VM, because the deletion is forced: with the first call that deletes the VM.
+fn undrained(scope: &Scope<'_>) -> Option<Event> {
+    let node =
+        scope.snapshot.node.as_deref().filter(|_| scope.machine.is_force_deletion() && !is_deletion_begun(scope))?;
+    let text = format!(
+        "label {} is set: node {} is not drained, and its pods end with the VM, whatever disruption budgets say",
+        labels::FORCE_DELETION,
+        name(node)
+    );
+    Some(scope.warning(reasons::machine::DRAIN_FORCED, text))
+}
+
+/// The bootstrap token of a Machine that has never joined is of no more use: no other machine may join with it. It is tried once: a
+/// token expires by itself.
+pub(in super::super) fn token_dropped(scope: &Scope<'_>) -> PartialPlan {
+    let has_joined = true_since(scope.machine, conditions::machine::NODE_JOINED).is_some();
+    let class = scope.snapshot.class.as_ref().ok().filter(|class| scope.settings.has_target && token::is_used(class));
+    let Some(class) = class.filter(|_| !has_joined) else { return PartialPlan::over() };
+    let provider = Provider::of(scope, class);
+    match provider.known(Verb::DropToken) {
+        None => provider.ask("the machine has not joined: delete its token", Verb::DropToken),
+        Some(known) if known.running && !scope.machine.is_force_deletion() => {
+            PartialPlan::waiting("DroppingToken", "the bootstrap token of the machine is being deleted")
+        }
+        _ => PartialPlan::over(),
+    }
+}
+
+fn with_way_out(scope: &Scope<'_>, message: &str) -> String {
+    match vm_id(scope.machine) {
+        Some(id) => format!(
+            "{message}; the class is needed to remove VM {id}: if that is not to be removed, take finalizer {} off the Machine",
+            finalizers::MACHINE_CONTROLLER_MANAGER
+        ),
+        None => message.to_owned(),
+    }
+}
+
 pub(in super::super) fn try_again(
     provider: &Provider<'_>,
     (answer, error): (&Answer<'_>, &DriverError),
     next: Verb,
-) -> Stage {
+) -> PartialPlan {
     let scope = &provider.scope;
     let pause = deletion_pause(error, answer.known.failures, scope.settings);
     let Some(due) = provider.due(answer, pause) else { return provider.ask(PAUSE_OVER, next) };
@@ -322,16 +387,16 @@ pub(in super::super) fn try_again(
         .operation(OperationType::Delete, OperationState::Failed, text, Some(error.code.name()))
         .condition(conditions::machine::INSTANCE_TERMINATED, false, error.code.name(), error.message.clone());
     let event = scope.warning(reasons::machine::FAILED_TERMINATION, error.to_string());
-    Stage::reporting("the provider refused", draft.step_unless_told(answer.is_told(scope)), event)
+    PartialPlan::reporting("the provider refused", draft.step_unless_reported(answer.is_reported(scope)), event)
         .and_wait(error.code.name(), format!("{error}; next attempt at {due}"))
         .waking_at(due)
 }
 
-fn lasting(scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
-    show(Stage::default(), scope, reason, message)
+fn lasting(scope: &Scope<'_>, reason: &'static str, message: &str) -> PartialPlan {
+    show(PartialPlan::default(), scope, reason, message)
 }
 
-fn show(stage: Stage, scope: &Scope<'_>, reason: &'static str, message: &str) -> Stage {
+fn show(stage: PartialPlan, scope: &Scope<'_>, reason: &'static str, message: &str) -> PartialPlan {
     let operation = format!("{}: {message}", operations::INITIATE_VM_DELETION);
     stage.showing(scope, (&operation, conditions::machine::INSTANCE_TERMINATED), (reason, message))
 }

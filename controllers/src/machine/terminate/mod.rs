@@ -1,6 +1,7 @@
 //! The stages of a deletion. Objects and provider tell which are over, so that a restart goes on wherever things stand.
 
 mod drain;
+mod force;
 mod instance;
 mod node;
 
@@ -18,16 +19,13 @@ use nodewright_runtime::{
 };
 
 pub(super) use self::{
-    drain::{drained, is_given_up, node_readable, volumes_detached, volumes_released},
+    drain::{drained, node_readable, volumes_detached, volumes_released},
+    force::is_abandoned,
     instance::{owner_unknown, token_dropped, try_again, vm_deleted},
     node::{LISTING_NODES, NODES_UNLISTED, node_deleted},
 };
 use super::{
-    calls::Verb,
-    decision::{Scope, Stage},
-    provider::Provider,
-    snapshot::Owner,
-    status::phase_since,
+    calls::Verb, partial_plan::PartialPlan, provider::Provider, scope::Scope, snapshot::Owner, status::phase_since,
     trace,
 };
 use crate::shared::{CONTROL, ledger::LedgerAnnotation};
@@ -37,14 +35,14 @@ const REQUEST_FAILED: &str = "RequestFailed";
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
 
-pub(super) fn has_finalizer(scope: &Scope<'_>) -> Stage {
+pub(super) fn has_finalizer(scope: &Scope<'_>) -> PartialPlan {
     let is_over = object::has_finalizer(scope.machine, finalizers::MACHINE_CONTROLLER_MANAGER);
-    Stage { is_over, ..Stage::default() }
+    PartialPlan { is_over, ..PartialPlan::default() }
 }
 
-pub(super) fn begun(scope: &Scope<'_>) -> Stage {
+pub(super) fn begun(scope: &Scope<'_>) -> PartialPlan {
     if *scope.machine.phase() == MachinePhase::Terminating {
-        return Stage::over();
+        return PartialPlan::over();
     }
     let (kind, state) = (OperationType::Delete, OperationState::Processing);
     let draft = scope.status().phase(MachinePhase::Terminating).timeout_active(false).not_preserved().not_held();
@@ -54,36 +52,37 @@ pub(super) fn begun(scope: &Scope<'_>) -> Stage {
     } else {
         "the machine is being deleted; only a VM that is proven to be its own is removed"
     };
-    Stage::step("the machine is being deleted", draft.step()).telling(scope.normal(reasons::machine::TERMINATING, text))
+    PartialPlan::step("the machine is being deleted", draft.step())
+        .event(scope.normal(reasons::machine::TERMINATING, text))
 }
 
 /// Names in the status the request that fails: beside a request that fails again the status would not be written.
-pub(super) fn failure_reported(scope: &Scope<'_>) -> Stage {
-    let Some(failure) = scope.failure_to_report() else { return Stage::over() };
+pub(super) fn failure_reported(scope: &Scope<'_>) -> PartialPlan {
+    let Some(failure) = scope.failure_to_report() else { return PartialPlan::over() };
     let (operation, condition) = if instance::is_deletion_begun(scope) {
         (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_DELETED)
     } else {
         (operations::INITIATE_DRAIN, conditions::machine::DRAINED)
     };
     let (operation, message) = (format!("{operation}: {failure}"), failure.to_string());
-    Stage::default().showing(scope, (&operation, condition), (REQUEST_FAILED, &message)).over_if_idle()
+    PartialPlan::default().showing(scope, (&operation, condition), (REQUEST_FAILED, &message)).over_if_idle()
 }
 
 /// The Machine's name is retired: no other Machine will have it. The MachineSet controller retires names, many at once. If it
 /// does not, because another controller manager keeps the sets or the set's spec is not valid, the name is retired here.
-pub(super) fn name_retired(scope: &Scope<'_>) -> Stage {
+pub(super) fn name_retired(scope: &Scope<'_>) -> PartialPlan {
     let snapshot = scope.snapshot;
     if let Some((reason, message)) = snapshot.ledger_problem() {
         let progress = (operations::INITIATE_NODE_DELETION, conditions::machine::CONFIGURATION_VALID);
-        return Stage::blocked(scope, progress, reason, &message);
+        return PartialPlan::blocked(scope, progress, reason, &message);
     }
     let (Owner::Set(set), Some((ledger, ordinal))) = (&snapshot.owner, snapshot.ledger_entry()) else {
-        return Stage::over();
+        return PartialPlan::over();
     };
     if ledger.is_retired(ordinal) {
-        return Stage::over();
+        return PartialPlan::over();
     }
-    let stage = Stage::waiting("Retiring", "the machine set has yet to retire this machine's name");
+    let stage = PartialPlan::waiting("Retiring", "the machine set has yet to retire this machine's name");
     let deleted = scope.machine.metadata.deletion_timestamp.as_ref();
     if let Some(due) = deleted.and_then(|deleted| scope.pause_end(deleted.0, RETIRE_OURSELVES)) {
         return stage.waking_at(due);
@@ -92,11 +91,12 @@ pub(super) fn name_retired(scope: &Scope<'_>) -> Stage {
     stage.beside("no set has retired the name", Step::apply_if_unchanged(CONTROL, set.as_ref(), &ledger))
 }
 
-pub(super) fn finished(scope: &Scope<'_>) -> Stage {
+pub(super) fn finished(scope: &Scope<'_>) -> PartialPlan {
     let machine = scope.machine;
     let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
     let event = scope.normal(reasons::machine::TERMINATED, "nothing is left");
-    let mut stage = Stage::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove)).telling(event);
+    let mut stage =
+        PartialPlan::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove)).event(event);
     stage.plan.spans = spans(scope);
     stage
 }
@@ -125,7 +125,7 @@ type Progress<'a> = (&'a str, &'static str);
 
 const DRAINING: Progress<'_> = (operations::INITIATE_DRAIN, conditions::machine::DRAINED);
 
-impl Stage {
+impl PartialPlan {
     fn blocked(scope: &Scope<'_>, progress: Progress<'_>, reason: &'static str, message: &str) -> Self {
         Self::waiting(reason, message).showing(scope, progress, (reason, message))
     }

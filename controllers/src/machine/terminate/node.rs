@@ -12,9 +12,10 @@ use nodewright_runtime::{
 
 use super::super::{
     claim::Vm,
-    decision::{Scope, Stage},
     health,
+    partial_plan::PartialPlan,
     provider::{Provider, VmStatus},
+    scope::Scope,
     snapshot::node_named,
 };
 use crate::{
@@ -40,7 +41,7 @@ pub(in super::super) const NODES_UNLISTED: &str =
 /// How often in a row a forced deletion may fail to delete the Node before it ends without.
 const REFUSALS: u32 = 3;
 
-pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
+pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> PartialPlan {
     if let Some(node) = &scope.snapshot.node {
         return delete(scope, node).noting(Note::NodeDeleted);
     }
@@ -57,7 +58,7 @@ pub(in super::super) fn node_deleted(scope: &Scope<'_>) -> Stage {
 /// before it deletes the Node.
 fn of_missing_vm<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
     let (machine, claim) = (scope.machine, &scope.snapshot.claim);
-    let node = claim.node.as_deref().filter(|_| claim.vm == Vm::Unproven && claim.rivals.is_empty())?;
+    let node = claim.node.as_deref().filter(|_| claim.vm == Vm::Unproven && claim.conflicting.is_empty())?;
     let named = label(node, labels::MACHINE_NAME);
     let marks = [has_finalizer(node, finalizers::NODE), named.is_some(), node.is_terminating()];
     let is_linked = marks.into_iter().filter(|mark| *mark).count() > 1
@@ -70,27 +71,27 @@ fn of_missing_vm<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
 
 /// Deletes a Node whose VM the provider does not know, once its kubelet is silent. A Node that stays ready speaks against the
 /// provider's answer, and is left.
-fn delete_once_silent(scope: &Scope<'_>, node: &Node) -> Stage {
+fn delete_once_silent(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     if is_deleting(node) || health::not_ready_since(node).is_some() {
         return delete(scope, node);
     }
-    let Some(due) = scope.pause_end(scope.context.leader_since, KUBELET_SILENT) else { return Stage::over() };
+    let Some(due) = scope.pause_end(scope.context.leader_since, KUBELET_SILENT) else { return PartialPlan::over() };
     let message =
         format!("the provider knows no VM of node {}, which is ready: it is left if it still is at {due}", name(node));
     let progress = (operations::INITIATE_NODE_DELETION, conditions::machine::NODE_DELETED);
-    Stage::blocked(scope, progress, "NodeReady", &message).waking_at(due)
+    PartialPlan::blocked(scope, progress, "NodeReady", &message).waking_at(due)
 }
 
-fn delete(scope: &Scope<'_>, node: &Node) -> Stage {
+fn delete(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     if ends_without_target(scope) {
-        return Stage::over();
+        return PartialPlan::over();
     }
     if !is_deleting(node) {
-        return Stage::step("its VM is gone", Step::delete(TARGET, node));
+        return PartialPlan::step("its VM is gone", Step::delete(TARGET, node));
     }
     let remove = Step::edit(TARGET, node, finalizer::remove(&node.metadata, finalizers::NODE));
     // Other finalizers on the Node are not waited for.
-    Stage { is_over: remove.is_none(), ..Stage::step("its VM is gone", remove) }
+    PartialPlan { is_over: remove.is_none(), ..PartialPlan::step("its VM is gone", remove) }
 }
 
 /// Whether a forced deletion ends although the Node stays: the target cluster does not answer, or has refused several times.
@@ -104,22 +105,22 @@ pub(super) fn ends_without_target(scope: &Scope<'_>) -> bool {
 
 /// A VM may have a Node that this process's cache does not show yet. No controller would delete that Node later, so the API
 /// server is asked, except by a forced deletion, or if this process has just deleted the Node.
-fn delete_unseen(scope: &Scope<'_>) -> Stage {
+fn delete_unseen(scope: &Scope<'_>) -> PartialPlan {
     let (machine, snapshot) = (scope.machine, scope.snapshot);
     if !snapshot.nodes_listed {
         return unlisted(scope);
     }
     let asks = scope.settings.has_target && !machine.is_force_deletion();
     let is_ours = snapshot.claim.is_settled();
-    let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return Stage::over() };
+    let Some(name) = node_name(machine).filter(|_| asks && is_ours) else { return PartialPlan::over() };
     // The VM was gone before its Node: no other Node of it can have come since.
     if scope.context.noted_since(&Note::NodeDeleted).is_some() {
-        return Stage::over().noting(Note::NodeDeleted);
+        return PartialPlan::over().noting(Note::NodeDeleted);
     }
     let stage = match &snapshot.unseen_node {
-        Lookup::Missing => Stage::over(),
+        Lookup::Missing => PartialPlan::over(),
         Lookup::Found(node) => delete(scope, node),
-        _ => Stage::waiting(LOOKING_FOR_NODE, "the API server is asked whether there is a node of the machine"),
+        _ => PartialPlan::waiting(LOOKING_FOR_NODE, "the API server is asked whether there is a node of the machine"),
     };
     stage.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
@@ -131,11 +132,11 @@ pub(super) fn listing_deadline(scope: &Scope<'_>) -> Timestamp {
 }
 
 /// The VM is gone, and the Nodes are not listed yet. A forced deletion waits a little for the list, others wait for it.
-fn unlisted(scope: &Scope<'_>) -> Stage {
+fn unlisted(scope: &Scope<'_>) -> PartialPlan {
     let due = Some(listing_deadline(scope)).filter(|_| scope.machine.is_force_deletion());
     if vm_id(scope.machine).is_none() || due.is_some_and(|due| due <= scope.now()) {
-        return Stage::over();
+        return PartialPlan::over();
     }
     let message = "the VM is gone; its node is deleted once the target cluster has listed its nodes";
-    Stage::waiting(LISTING_NODES, message).waking_at(due)
+    PartialPlan::waiting(LISTING_NODES, message).waking_at(due)
 }

@@ -222,7 +222,7 @@ fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected()
 fn what_two_machines_name_is_touched_by_neither() {
     let contested = |scene: Scene| {
         let mut scene = scene.node(conditions(READY));
-        scene.snapshot.claim.rivals = vec!["copy".into()];
+        scene.snapshot.claim.conflicting = vec!["copy".into()];
         scene.snapshot.node = None;
         scene
     };
@@ -245,7 +245,7 @@ fn what_two_machines_name_is_touched_by_neither() {
         machine["status"] = told;
         dying.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         assert_eq!(dying.steps(), Vec::<String>::new(), "its VM stays while the other machine does");
-        held.snapshot.claim.rivals.clear();
+        held.snapshot.claim.conflicting.clear();
         assert_eq!(held.steps(), [format!("status {phase}")], "and it is in order again");
         assert_eq!(condition(&held.plan(), "ConfigurationValid"), Value::Null);
     }
@@ -305,7 +305,7 @@ fn what_another_machine_keeps_is_left_and_what_is_listed_besides_goes() {
 
 /// Of a VM that another Machine had before.
 fn shared() -> Claim {
-    Claim { vm: Vm::Proven, rivals: vec!["first".into()], keeper: Some("first".into()), ..Claim::default() }
+    Claim { vm: Vm::Proven, conflicting: vec!["first".into()], keeper: Some("first".into()), ..Claim::default() }
 }
 
 fn dying_of(scene: &Scene) -> Scene {

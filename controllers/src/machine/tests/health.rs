@@ -330,7 +330,7 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
     let unwell = |machine: MachineBuilder| scene(machine).node(synced("Unknown"));
     let becomes = lasting(unwell(linked("Running"))).plan();
     let text = description(&becomes);
-    assert!(text.ends_with("; it is given up at 2026-06-01T12:10:00Z"), "{text}");
+    assert!(text.ends_with("; it fails at 2026-06-01T12:10:00Z"), "{text}");
     // What is known of the time does not hang on that text.
     let announced = |by: &Plan| {
         let machine = linked("Unknown").with("/status", status_of(by));
@@ -349,7 +349,7 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
     // An API server was away until now: what was reported proves nothing for six minutes.
     let outage = Scene { since: at("2026-06-01T12:09:00Z"), now: at("2026-06-01T12:09:01Z"), ..announced(&becomes) };
     let moved = description(&outage.plan());
-    assert!(moved.contains("without a new report it is given up at 2026-06-01T12:15:00Z"), "{moved}");
+    assert!(moved.contains("without a new report it fails at 2026-06-01T12:15:00Z"), "{moved}");
     assert_eq!(outage.plan().events.len(), 1);
     assert_eq!(timeout(&outage.plan()), Some((json!("ReportAwaited"), json!("2026-06-01T12:15:00Z"))));
     let outage = outage.plan();
@@ -502,14 +502,14 @@ fn a_machine_that_does_not_join_in_time_is_failed() {
 
 /// A Machine since 11:59 without a Node, beside a Node of another VM with this name that is as old.
 #[allow(clippy::needless_pass_by_value)] // a test gives its values away
-fn beside_stranger(phase: &str, name: &str, created: &str, changes: Value) -> Scene {
+fn beside_foreign_node(phase: &str, name: &str, created: &str, changes: Value) -> Scene {
     let mut scene = scene(linked(phase).created("2026-06-01T11:59:00Z"));
-    let mut stranger = json!({
+    let mut foreign_node = json!({
         "metadata": {"name": name, "uid": "other", "resourceVersion": "3", "creationTimestamp": created},
         "spec": {"providerID": "p:///old"}, "status": {}
     });
-    json_patch::merge(&mut stranger, &changes);
-    scene.snapshot.stranger = Some(Arc::new(serde_json::from_value(stranger).unwrap()));
+    json_patch::merge(&mut foreign_node, &changes);
+    scene.snapshot.foreign_node = Some(Arc::new(serde_json::from_value(foreign_node).unwrap()));
     scene
 }
 
@@ -520,23 +520,23 @@ fn a_node_of_another_vm_is_not_taken_for_the_machines() {
     let going = json!({"metadata": {"deletionTimestamp": NOW}});
     let draining = json!({"status": {"conditions": [{"type": "Terminating", "status": "True"}]}});
     let waiting = [
-        ("younger than the machine", beside_stranger("Pending", "n", "2026-06-01T11:59:30Z", json!({}))),
-        ("about to go", beside_stranger("Pending", "n", OLD, going)),
-        ("drained", beside_stranger("Pending", "n", OLD, draining)),
-        ("with the machine's own name", beside_stranger("Pending", "m", OLD, json!({}))),
+        ("younger than the machine", beside_foreign_node("Pending", "n", "2026-06-01T11:59:30Z", json!({}))),
+        ("about to go", beside_foreign_node("Pending", "n", OLD, going)),
+        ("drained", beside_foreign_node("Pending", "n", OLD, draining)),
+        ("with the machine's own name", beside_foreign_node("Pending", "m", OLD, json!({}))),
     ];
     for (what, scene) in waiting {
         assert!(scene.steps().is_empty(), "{what}: {:?}", scene.steps());
         assert!(scene.plan().waits[0].message.contains("belongs to another VM"), "{what}");
     }
-    let joined = beside_stranger("Running", "n", OLD, json!({}));
+    let joined = beside_foreign_node("Running", "n", OLD, json!({}));
     assert_eq!(joined.steps(), ["status Unknown"], "it had a Node, and has time to get it back");
 }
 
 /// Machine-controller-manager's issues 633, 645 and 707.
 #[test]
 fn a_machine_whose_vm_comes_up_under_the_name_of_an_old_node_is_replaced_at_once() {
-    let stale = beside_stranger("Pending", "n", OLD, json!({}));
+    let stale = beside_foreign_node("Pending", "n", OLD, json!({}));
     assert_eq!(stale.steps(), ["confirm Node n", "status Failed"]);
     let plan = stale.plan();
     assert_eq!(plan.stages.len(), 2, "one after the other");
@@ -619,7 +619,7 @@ fn one_whose_update_in_place_failed_is_given_up_as_an_unknown_one_is() {
         scene(machine).node(heard_at("Unknown", LONG_AGO, "2026-06-01T11:00:00Z"))
     };
     let announced = failed("2026-06-01T11:58:00Z");
-    assert!(announced.plan().waits[0].message.contains("it is given up at"), "{:?}", announced.plan().waits);
+    assert!(announced.plan().waits[0].message.contains("it fails at"), "{:?}", announced.plan().waits);
     assert!(announced.plan().wake.is_some());
     assert_eq!(failed(LONG_AGO).steps(), ["confirm Node n", "status Failed"]);
     let mut without_node =

@@ -33,8 +33,8 @@ use super::{
     Call, MachineController, Outcome, Settings, Verb,
     budget::{Limit, Pool, holds_place, may_be_replaced},
     claim::{Claim, Vm},
-    decision::Scope,
     provider::Provider,
+    scope::Scope,
     snapshot::{ClassProblem, Owner, Snapshot},
 };
 use crate::{
@@ -82,7 +82,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         node: None,
         nodes_listed: true,
         unseen_node: Lookup::Missing,
-        stranger: None,
+        foreign_node: None,
         unreadable_node: None,
         owner: Owner::None,
         pool: Pool::default(),

@@ -261,10 +261,7 @@ fn a_machine_without_capacity_says_what_ends_the_wait_and_writes_it_once() {
     let first = attempt(fresh(), Code::ResourceExhausted, 2).plan();
     let told = status_of(&first);
     let message = |status: &Value| status["conditions"][0]["message"].as_str().unwrap().to_owned();
-    assert_eq!(
-        message(&told),
-        "no; it is tried again within 600s; without a VM it is given up at 2026-06-01T12:15:00Z"
-    );
+    assert_eq!(message(&told), "no; it is tried again within 600s; without a VM it fails at 2026-06-01T12:15:00Z");
     assert!(!told["lastOperation"].to_string().contains("again"), "consumers compare it: {told}");
     let again =
         |seconds_ago| attempt(fresh().with("/status", told.clone()), Code::ResourceExhausted, seconds_ago).plan();

@@ -58,8 +58,7 @@ fn a_wait_shows_in_the_status_once_it_has_lasted_and_is_not_written_again() {
     let young = joining(pending(), 29).plan();
     assert!(young.is_idle());
     assert_eq!(young.wake, Some(at("2026-06-01T12:00:01Z")));
-    let message =
-        "there is no node with providerID p:///1; without a healthy node it is given up at 2026-06-01T12:10:00Z";
+    let message = "there is no node with providerID p:///1; without a healthy node it fails at 2026-06-01T12:10:00Z";
     let shown = condition(&joining(pending(), 30).plan()).unwrap();
     assert_eq!(
         (&shown["status"], &shown["reason"], &shown["message"]),

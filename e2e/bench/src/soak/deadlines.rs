@@ -1,4 +1,4 @@
-//! Checks that unhealthy machines are given up at the deadlines that they announce.
+//! Checks that unhealthy machines fail at the deadlines that they announce.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use nodewright_api::{Machine, MachinePhase};
 use nodewright_e2e_devcluster::machines::is_running;
 
 /// The text before an announced deadline, in a condition or in the last operation.
-const ANNOUNCEMENT: &str = "given up at ";
+const ANNOUNCEMENT: &str = "fails at ";
 /// How late a machine may be given up: another manager may have to take over first.
 const SLACK: SignedDuration = SignedDuration::from_secs(45);
 /// How early a machine may be given up: times in objects have whole seconds.
@@ -25,7 +25,7 @@ const REPORT_GRACE: SignedDuration = SignedDuration::from_mins(6);
 pub(crate) enum Note {
     /// As expected.
     Expected(String),
-    /// A machine was given up at its deadline.
+    /// A machine failed at its deadline.
     GivenUp(String),
     /// The deadline was broken.
     Broken(String),
@@ -109,18 +109,18 @@ impl Deadlines {
         let mut notes = Vec::new();
         let waiting = self.waiting.get(&name).filter(|waiting| waiting.since == since).cloned();
         let mut waiting = waiting.unwrap_or_else(|| {
-            notes.push(Note::Expected(format!("machine {name} is Unknown since {since}, given up at {announced}")));
+            notes.push(Note::Expected(format!("machine {name} is Unknown since {since}, fails at {announced}")));
             Waiting { since, earliest, announced, missed: false }
         });
         if waiting.announced != announced {
-            notes.push(Note::Expected(format!("machine {name} is given up at {announced}, not {}", waiting.announced)));
+            notes.push(Note::Expected(format!("machine {name} fails at {announced}, not {}", waiting.announced)));
             waiting = Waiting { earliest, announced, missed: false, ..waiting };
         }
         let (due, limit) = (later(announced, SLACK), later(latest, SLACK));
         if now > due.min(limit) && !waiting.missed {
             waiting.missed = true;
             notes.push(Note::Broken(format!(
-                "machine {name} should have been given up at {announced}, and at {latest} at the latest; it is still Unknown"
+                "machine {name} should have failed at {announced}, and at {latest} at the latest; it is still Unknown"
             )));
         }
         self.waiting.insert(name, waiting);
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn announced_deadlines_are_checked() {
-        let says = |seconds: i64| format!("Ready is Unknown; it is given up at {}.", at(seconds));
+        let says = |seconds: i64| format!("Ready is Unknown; it fails at {}.", at(seconds));
         let unknown = |text: &str| machine("Unknown", text);
         let failed = || machine("Failed", "");
         let cases = [

@@ -6,7 +6,7 @@
 //!
 //! # Guarantees that are checked
 //! * The numbers of created and deleted machines, VMs and nodes match the number of VMs that died.
-//! * A Machine is given up at the deadline that it announces, or it announces a later one. All outages of the API server or
+//! * A Machine fails at the deadline that it announces, or it announces a later one. All outages of the API server or
 //!   of the leader together move a deadline to at most six minutes after the last outage.
 //! * At rest only Leases are written, also while machines wait for their deadlines.
 //!

@@ -1,21 +1,19 @@
 //! The fields of a MachineClass that identify its VMs.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use crate::{MachineClass, annotations};
+use crate::MachineClass;
 
 const PROVIDER: &str = "provider";
 const PROVIDER_SPEC: &str = "providerSpec.";
 
 /// The fields of a class that identify its VMs, as paths such as `providerSpec.cluster`, and their values.
 ///
-/// The annotation [`annotations::IDENTITY`] records the identity while the class is in use. A controller can so detect, and a
+/// The annotation [`crate::annotations::IDENTITY`] records the identity while the class is in use. A controller can so detect, and a
 /// user can revert, a change that no webhook reviewed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClassIdentity(BTreeMap<String, Value>);
 
 impl ClassIdentity {
@@ -32,7 +30,7 @@ impl ClassIdentity {
 
     /// The identity in the annotation of a class. `None` if it is absent or invalid.
     pub fn recorded(class: &MachineClass) -> Option<Self> {
-        serde_json::from_str(class.metadata.annotations.as_ref()?.get(annotations::IDENTITY)?).ok()
+        super::CLASS_IDENTITY.of(class)
     }
 
     /// The identity that must not change: the recorded fields, and the others as the class has them.
@@ -40,11 +38,6 @@ impl ClassIdentity {
         let mut all = Self::of(class, fields);
         all.0.extend(Self::recorded(class).unwrap_or_default().0);
         all
-    }
-
-    /// The value of the annotation.
-    pub fn to_text(&self) -> String {
-        serde_json::to_string(&self.0).unwrap_or_default()
     }
 
     /// The same fields, with their values in `class`.
@@ -63,6 +56,20 @@ impl ClassIdentity {
     /// Whether `other` has all fields with the same values.
     pub fn is_part_of(&self, other: &Self) -> bool {
         self.0.iter().all(|(path, value)| other.0.get(path) == Some(value))
+    }
+}
+
+impl fmt::Display for ClassIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        json!(self.0).fmt(f)
+    }
+}
+
+impl FromStr for ClassIdentity {
+    type Err = serde_json::Error;
+
+    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text).map(Self)
     }
 }
 
@@ -96,9 +103,8 @@ pub fn identity_value(spec: &Value, path: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::annotations;
 
     fn class(provider: &str, spec: &Value, record: Option<&str>) -> MachineClass {
         let annotations = record.map(|record| json!({annotations::IDENTITY: record}));
@@ -114,7 +120,7 @@ mod tests {
         let before = with(json!({"example.org/cluster/a": "1", "team": "x"}));
         let identity = ClassIdentity::of(&before, &fields);
         let text = r#"{"provider":"p","providerSpec.tags[example.org/cluster/]":{"example.org/cluster/a":"1"}}"#;
-        assert_eq!(identity.to_text(), text);
+        assert_eq!(identity.to_string(), text);
         assert!(identity.changed_in(&with(json!({"example.org/cluster/a": "1", "team": "y"}))).is_empty());
         for tags in [
             json!({"example.org/cluster/a": "2"}),
@@ -137,7 +143,7 @@ mod tests {
         let before = class("P", &json!({"cluster": "a", "account": {"id": 1}, "size": "small"}), None);
         let identity = ClassIdentity::of(&before, &fields);
         let text = r#"{"provider":"p","providerSpec.account.id":1,"providerSpec.cluster":"a"}"#;
-        assert_eq!((identity.to_text().as_str(), identity.changed_in(&before).len()), (text, 0));
+        assert_eq!((identity.to_string().as_str(), identity.changed_in(&before).len()), (text, 0));
         let after = class("p", &json!({"cluster": "b", "account": {}}), Some(text));
         assert_eq!(ClassIdentity::in_force(&after, &fields), identity);
         assert_eq!(identity.changed_in(&after), ["providerSpec.account.id", "providerSpec.cluster"]);

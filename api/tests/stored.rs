@@ -1,0 +1,245 @@
+//! Facts that controllers store in objects keep their form: this version reads what an earlier one has written, and writes what
+//! an earlier one reads.
+//!
+//! A golden file has a fact, in lines of three columns with tabs between them: whether this version writes the text (`written`),
+//! only reads it (`read`), or takes it for none (`invalid`); the text, or the status, reason and message of a condition; and its
+//! value. Lines are added at the end of a file, and never changed or removed.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::{collections::BTreeSet, fmt::Display, fs, path::PathBuf, str::FromStr};
+
+use k8s_openapi::api::core::v1::NodeCondition;
+use nodewright_api::{
+    labels, operations,
+    stored::{
+        AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, CreationRound, FACTS, HealthDeadline, JoinedNode,
+        LastApplied, Ledger, Ordinal, PoolTarget, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms,
+        VirtualCapacity, is_operator_finalizer, removals, set_of,
+    },
+};
+use serde_json::{Value, json};
+
+/// Facts that are digests, compared as a whole: `nodewright-render` has golden ones.
+const DIGESTS: [&str; 2] = ["render-inputs", "generated-content"];
+
+/// How many lines of each file are final, and a digest of them. After new lines, the test prints the new rows.
+const FINAL: &[(&str, usize, u32)] = &[
+    ("adopted-vm", 4, 0x9ef3f26b),
+    ("applied-node-template", 5, 0x99ceb069),
+    ("class-identity", 5, 0xfcb137b6),
+    ("creation-round", 9, 0x5358552d),
+    ("desired-replicas", 7, 0xa7b45a45),
+    ("freeze", 1, 0xa1566424),
+    ("health-deadline", 6, 0xee0f93f6),
+    ("joined-node", 5, 0x50ca24c2),
+    ("last-applied", 6, 0x2cc30e11),
+    ("ledger", 13, 0x905c4f0a),
+    ("machine-name", 9, 0xbdd36c2c),
+    ("machine-priority", 7, 0xa7b45a45),
+    ("marked-for-deletion", 4, 0xac426c05),
+    ("max-replicas", 7, 0xa7b45a45),
+    ("operation", 7, 0x0fe19bbe),
+    ("operator-finalizer", 3, 0x1ab17f29),
+    ("ordinal", 7, 0x5b1be1c0),
+    ("pool-target", 2, 0xc81468d0),
+    ("proven-vm", 5, 0x92d109b5),
+    ("removals", 4, 0x32d80d3d),
+    ("revision", 7, 0xa7b45a45),
+    ("scale-down-disabled", 1, 0x128f0344),
+    ("scaler-change", 4, 0xac426c05),
+    ("sized-for", 6, 0x75748b2c),
+    ("swept-vms", 4, 0x0a82d801),
+    ("unexplained-vms", 4, 0xc89d9ea0),
+    ("unused-since", 4, 0xbeb6b5fc),
+    ("virtual-capacity", 3, 0x9163fe11),
+];
+
+/// The value of a text, and the text that is written for it.
+type Decoded = Option<(Value, String)>;
+
+fn text<T: FromStr + Display>(text: &str, value: impl Fn(&T) -> Value) -> Decoded {
+    let fact: T = text.parse().ok()?;
+    Some((value(&fact), fact.to_string()))
+}
+
+/// A fact whose text is its value as JSON.
+fn as_json<T: FromStr + Display>(fact: &str) -> Decoded {
+    text(fact, |fact: &T| serde_json::from_str(&fact.to_string()).unwrap())
+}
+
+fn constant(fact: &str, constant: &str) -> Decoded {
+    (fact == constant).then(|| (json!(true), constant.to_owned()))
+}
+
+/// What follows from a ledger.
+fn ledger(ledger: &Ledger) -> Value {
+    let noted: Vec<_> = ["pool-1", "a.b"].into_iter().filter(|name| ledger.is_noted(name)).collect();
+    let free: Vec<_> = ledger.lowest_free(&BTreeSet::new(), 3).iter().map(ToString::to_string).collect();
+    json!({"first": ledger.name("pool", "0".parse().unwrap()), "retired": ledger.retired_count(), "free": free, "noted": noted})
+}
+
+/// A name is written for a set, a ledger and an ordinal, and read as the one and the others.
+fn machine_name(name: &str) -> Decoded {
+    let set = set_of(name)?;
+    let ledger: Ledger = "k7f;".parse().unwrap();
+    let ordinals = [0, 1, 41, 19_682, 19_683, 14_348_906].into_iter().filter_map(Ordinal::new);
+    let ordinal = ordinals.filter(|ordinal| ledger.retire([*ordinal]).has_retired(set, name)).next()?;
+    Some((json!([set, ordinal.to_string()]), ledger.name(set, ordinal)))
+}
+
+fn operation(text: &str) -> Decoded {
+    let all = [
+        ("CREATING_ON_PROVIDER", operations::CREATING_ON_PROVIDER),
+        ("PROVIDER_MESSAGE_PREFIX", operations::PROVIDER_MESSAGE_PREFIX),
+        ("GET_VM_STATUS", operations::GET_VM_STATUS),
+        ("INITIATE_DRAIN", operations::INITIATE_DRAIN),
+        ("DELETE_VOLUME_ATTACHMENTS", operations::DELETE_VOLUME_ATTACHMENTS),
+        ("INITIATE_VM_DELETION", operations::INITIATE_VM_DELETION),
+        ("INITIATE_NODE_DELETION", operations::INITIATE_NODE_DELETION),
+    ];
+    all.into_iter().find(|(_, known)| *known == text).map(|(name, known)| (json!(name), known.to_owned()))
+}
+
+fn all_removals(list: &str) -> Decoded {
+    let all: Vec<_> = removals(list).collect::<Result<_, _>>().ok()?;
+    let texts: Vec<_> = all.iter().map(|it| it.text("2026-06-01T12:00:00Z")).collect();
+    Some((all.iter().map(|it| json!([it.machine, it.time])).collect(), texts.join(",")))
+}
+
+fn condition(key: &str, text: &str) -> Decoded {
+    let mut parts = text.splitn(3, ' ').map(str::to_owned);
+    let condition = NodeCondition {
+        type_: key.to_owned(),
+        status: parts.next()?,
+        reason: parts.next(),
+        message: parts.next(),
+        ..NodeCondition::default()
+    };
+    let (value, text): (Value, ConditionText) = match key {
+        "InstanceProvisioned" => ProvenVm::of(&condition).map(|it| (json!([it.id, it.is_verified]), it.text()))?,
+        "VMAdopted" => AdoptedVm::of(&condition).map(|it| (json!(it.uid), it.text()))?,
+        "NodeJoined" => {
+            JoinedNode::of(&condition).map(|it| (json!([it.name, format!("{:?}", it.progress)]), it.text()))?
+        }
+        "HealthTimeout" => HealthDeadline::of(&condition)
+            .map(|it| (json!([it.at.to_string(), format!("{:?}", it.cause)]), it.text()))?,
+        "Rendered" => {
+            PoolTarget::of(condition.message.as_deref().unwrap_or_default()).map(|it| (json!(it.name), it.text()))?
+        }
+        other => panic!("there is no condition {other}"),
+    };
+    let status = if text.status { "True" } else { "False" };
+    assert_eq!(text.kind, key);
+    Some((value, format!("{status} {} {}", text.reason, text.message)))
+}
+
+fn decode(name: &str, key: &str, fact: &str) -> Decoded {
+    let time = |time: &jiff::Timestamp| json!(time.to_string());
+    match name {
+        "ledger" => text(fact, ledger),
+        "ordinal" => text(fact, |it: &Ordinal| json!(it.to_string())),
+        "machine-name" => machine_name(fact),
+        "creation-round" => {
+            text(fact, |it: &CreationRound| json!([it.rounds, it.first.to_string(), it.begun.to_string()]))
+        }
+        "sized-for" => text(fact, |it: &SizedFor| json!([it.uid, it.generation])),
+        "desired-replicas" | "max-replicas" | "revision" | "machine-priority" => text(fact, |it: &i64| json!(it)),
+        "freeze" => constant(fact, labels::FREEZE_VALUE),
+        "scale-down-disabled" => constant(fact, "true"),
+        "class-identity" => as_json::<ClassIdentity>(fact),
+        "unexplained-vms" => as_json::<UnexplainedVms>(fact),
+        "swept-vms" => as_json::<SweptVms>(fact),
+        "applied-node-template" => as_json::<AppliedKeys>(fact),
+        "last-applied" => as_json::<LastApplied>(fact),
+        "virtual-capacity" => as_json::<VirtualCapacity>(fact),
+        "removals" => all_removals(fact),
+        "scaler-change" | "marked-for-deletion" => text(fact, time),
+        "unused-since" => text(fact, |it: &Seconds| json!(it.to_string())),
+        "operation" => operation(fact),
+        "operator-finalizer" => is_operator_finalizer(fact).then(|| (json!(true), String::new())),
+        _ => condition(key, fact),
+    }
+}
+
+fn golden() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
+}
+
+fn lines(name: &str) -> Vec<String> {
+    let text =
+        fs::read_to_string(golden().join(format!("{name}.txt"))).unwrap_or_else(|error| panic!("{name}: {error}"));
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Why a line is not true; `None` if it is.
+fn wrong(decoded: Decoded, form: &str, fact: &str, value: &str) -> Option<String> {
+    match (form, decoded) {
+        ("invalid", None) => None,
+        ("written" | "read", Some((known, text))) => {
+            let is_value = serde_json::from_str::<Value>(value).is_ok_and(|value| value == known);
+            let is_text = (text == fact) == (form == "written");
+            (!is_value || !is_text).then(|| format!("it is {known}, which is written as `{text}`"))
+        }
+        (_, decoded) => Some(format!("it is {decoded:?}")),
+    }
+}
+
+#[test]
+fn texts_that_were_written_are_read_and_written_the_same() {
+    let mut failures = vec![];
+    for fact in FACTS.iter().filter(|fact| !DIGESTS.contains(&fact.name)) {
+        for line in lines(fact.name) {
+            let columns: Vec<&str> = line.split('\t').collect();
+            let [form, text] = [columns[0], columns[1]];
+            let wrong = wrong(decode(fact.name, fact.key, text), form, text, columns.get(2).unwrap_or(&""));
+            failures.extend(wrong.map(|why| format!("{}: {line:?}: {why}", fact.name)));
+        }
+    }
+    assert!(failures.is_empty(), "an earlier version has written these:\n{}", failures.join("\n"));
+}
+
+/// FNV-1a.
+fn digest(lines: &[String]) -> u32 {
+    let bytes = lines.iter().flat_map(|line| line.bytes().chain([b'\n']));
+    bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The digests are no protection from who wants to change them. They make a change of a stored form one that a reviewer sees.
+#[test]
+fn lines_of_golden_files_are_neither_changed_nor_removed() {
+    let names: BTreeSet<_> = FACTS.iter().map(|fact| fact.name).filter(|name| !DIGESTS.contains(name)).collect();
+    let (mut failures, mut rows) = (vec![], String::new());
+    for name in &names {
+        let lines = lines(name);
+        match FINAL.iter().find(|(known, ..)| known == name) {
+            Some((_, count, known)) if lines.get(..*count).is_some_and(|lines| digest(lines) == *known) => {
+                let more = format!("{name}.txt has lines that are not final");
+                failures.extend((lines.len() > *count).then_some(more));
+            }
+            Some(_) => failures
+                .push(format!("{name}.txt: a line was changed or removed that an earlier version may have written")),
+            None => failures.push(format!("{name}.txt is new")),
+        }
+        rows += &format!("    ({name:?}, {}, {:#010x}),\n", lines.len(), digest(&lines));
+    }
+    assert!(failures.is_empty(), "{}\nThe rows are now:\n{rows}", failures.join("\n"));
+    let files: BTreeSet<_> = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let files: BTreeSet<_> = files.iter().filter_map(|path| path.file_stem()?.to_str()).collect();
+    assert_eq!(files, names, "each file is of a fact");
+}
+
+/// The rows of the page are the facts of the list: kind, field and key.
+#[test]
+fn the_page_has_a_row_for_each_fact() {
+    let page = fs::read_to_string(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/stored-facts.md"))
+        .unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `")).map(|line| {
+        let cells: Vec<_> = line.split('|').map(str::trim).skip(1).take(3).map(|cell| cell.replace('`', "")).collect();
+        cells.join(" | ")
+    });
+    let facts = FACTS
+        .iter()
+        .map(|fact| format!("{} | {} | {} {}", fact.name, fact.object, fact.field, fact.key).trim().to_owned());
+    assert_eq!(rows.collect::<Vec<_>>(), facts.collect::<Vec<_>>());
+}
