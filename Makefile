@@ -30,8 +30,6 @@ MINUTES ?= 11
 # How many machines bench-fleet creates and deletes; a peer that does the same before, and its requests per second.
 N ?= 1000
 PEER ?=
-# Where the driver of bench-fleet runs: in-process, or remote for one in a process of its own beside one in the manager.
-DRIVER ?= in-process
 PEER_QPS ?= 1000
 
 # In front of a command that uses moto's EC2.
@@ -65,7 +63,7 @@ up: build control-plane $(if $(filter mcm,$(CONTROLLERS)),mcm) ## The same in th
 
 .PHONY: down
 down: ## End what run or up started (1 s)
-	@[ -x $(devcluster) ] || cargo build --locked --quiet --package nodewright-e2e-devcluster
+	@[ -x $(devcluster) ] || cargo build --locked --quiet --package nodewright-e2e-lab
 	@$(devcluster) down
 
 .PHONY: manager
@@ -102,10 +100,9 @@ bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by own
 bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
 #  machine-controller-manager in the same run (5 minutes); it may send PEER_QPS=1000 requests per second, by default 20.
-#  DRIVER=remote compares a driver in a process of its own with one in the manager (160 s).
-	@cargo build --locked --release --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench \
-		$(if $(filter remote,$(DRIVER)),--package nodewright-driver-simulated-process)
-	@$(release)/nodewright-bench fleet --machines=$(N) --driver=$(DRIVER) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
+	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
+		--package nodewright-e2e-bench
+	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
 
 ##@ Break it
 
@@ -156,29 +153,51 @@ hostile: build-bench control-plane ## Attack devclusters by clocks, neighbours, 
 ##@ Change it
 
 .PHONY: build
-build: ## Compile the manager, the fake cloud and the devcluster (4 minutes at first, then seconds)
-	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-devcluster \
-		--package nodewright-e2e-node $(if $(filter aws,$(PROVIDER)),--package nodewright-e2e-ec2 --package nodewright-driver-aws)
+build: ## Compile the manager, its driver, the fake cloud and the devcluster (4 minutes at first, then seconds)
+	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
+		$(if $(filter aws,$(PROVIDER)),--package nodewright-driver-aws)
 
 .PHONY: build-bench
 build-bench:
-	@cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-bench
+	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab --package nodewright-e2e-bench
 
 .PHONY: test
 test: ## Check everything: format, lints, unit and end-to-end tests (42 minutes at first, then 32)
-test: fmt-check control-plane clippy unit-test scenario-test deny
+test: fmt-check control-plane clippy forget-times unit-test scenario-test deny
+	@hack/test-times --slowest
 # With machine-controller-manager's CRDs, test leaves out what they do not change: faults of processes, connections and clouds.
 test: left_out := cloud_faults crashes fleet kwok leaders metrics outages planes played secrets traces
+
+# Records how long each test takes.
+timed := --config "target.'cfg(all())'.runner='hack/test-times'"
+
+.PHONY: forget-times
+forget-times:
+	@hack/test-times --forget
+
+.PHONY: test-fast
+test-fast: ## Run unit tests, tables and the checks of the tree: what needs no control plane (2 minutes, once compiled)
+#  Prints the ten slowest.
+	@hack/test-times --forget
+	cargo test --locked --workspace --lib --bins $(timed)
+	cargo test --locked --workspace $(timed) --test tree --test mutants --test mcm_defects --test crds --test rights \
+		--test stored --test tables --test manifests
+	@hack/test-times --slowest
+
+.PHONY: test-mutants
+test-mutants: ## Change FILE for the worse in each way, and check that its unit tests notice (10 to 40 minutes for a file)
+#  FILE=controllers/src/machine_deployment/rollout.rs; docs/reference/mutants.md explains the changes that no test can notice.
+	@hack/mutants-of $(FILE)
 
 .PHONY: unit-test
 unit-test: control-plane ## Run all tests, except the scenarios with machine-controller-manager's CRDs
 	cargo build --locked --workspace --all-targets
-	cargo test --locked --workspace
+	cargo test --locked --workspace $(timed)
 
 .PHONY: scenario-test
 scenario-test: control-plane ## Run the end-to-end scenarios again, with machine-controller-manager's CRDs (9 minutes)
 	cargo build --locked --workspace --all-targets
-	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace --test scenarios -- $(patsubst %,--skip=%::,$(left_out))
+	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace $(timed) --test scenarios -- $(patsubst %,--skip=%::,$(left_out))
 
 .PHONY: test-real
 test-real: scenario-test test-outage test-real-nodes test-mcm e2e-kind ## Check on real parts what the stand-ins of test only claim (72 minutes)
@@ -197,7 +216,7 @@ test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs ro
 .PHONY: test-aws
 test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract suite, and a fleet on a control plane (6 minutes; installs moto at first)
 #  NODEWRIGHT_E2E_SEED=7 repeats the moments at which the processes of the fleet are killed, and what is lost.
-	cargo build --locked --package nodewright --package nodewright-e2e-cloud --package nodewright-e2e-ec2 --package nodewright-driver-aws
+	cargo build --locked --package nodewright --package nodewright-e2e-lab --package nodewright-driver-aws
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) cargo test --locked --package nodewright-driver-aws
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) NODEWRIGHT_E2E_PATIENCE=300 \
 		cargo test --locked --package nodewright-e2e-scenarios --test aws -- --include-ignored --nocapture
@@ -244,7 +263,7 @@ deny:
 
 .PHONY: driver-protocol
 driver-protocol: ## Generate the messages of the drivers' protocol from controllers/driver/protocol/proto (1 minute)
-	UPDATE_GENERATED=1 cargo test --locked --package nodewright-driver-protocol-generate
+	UPDATE_GENERATED=1 cargo test --locked --package nodewright-driver-protocol --features generate --test generated
 	hack/gardener.sh generate
 
 .PHONY: crds

@@ -21,7 +21,7 @@ if [ -z "${NODEWRIGHT_HAS_DOCKER:-}" ]; then
 fi
 
 kind=$("$here/kind.sh")
-arguments=(--kind "$kind" --image "$("$here/image.sh")")
+arguments=(--kind "$kind" --image "$("$here/image.sh")" --image "$("$here/image.sh" --driver-local)")
 if [ -z "${KUBECONFIG:-}" ]; then
 	image=${KIND_NODE_IMAGE:-}
 	if [ -z "$image" ]; then

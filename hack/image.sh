@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes the container image of Nodewright, or with --driver-aws that of the driver for AWS, without docker and without a registry: the binary with cargo, the rest as the
-# Dockerfile says. Writes an archive into the target directory, and prints its path. Needs cargo, jq and a static glibc (on
-# Debian part of libc6-dev).
+# Makes the container image of Nodewright, or with --driver-NAME that of the driver NAME, without docker and without a registry:
+# the binary with cargo, the rest as the Dockerfile says. Writes an archive into the target directory, and prints its path. Needs
+# cargo, jq and a static glibc (on Debian part of libc6-dev).
 #
 #   kind load image-archive "$(hack/image.sh)"
 #   docker load --input "$(hack/image.sh)"
 #
-# The image has the name and tag of config/default, the driver's its own name, or those of the last argument. NODEWRIGHT_BINARY is
-# a static binary to use instead of building one. The driver's image has the root certificates of this computer.
+# The image has the name and tag of config/default, the driver's its own name beside that, or those of the last argument.
+# NODEWRIGHT_BINARY is a static binary to use instead of building one. The driver's image has the root certificates of this computer.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -20,9 +20,9 @@ die() { say "$*"; exit 1; }
 program=nodewright
 dockerfile=Dockerfile
 case ${1:-} in
---driver-aws)
-	program=nodewright-driver-aws
-	dockerfile=controllers/driver/aws/Dockerfile
+--driver-*)
+	program=nodewright-${1#--}
+	dockerfile=controllers/driver/Dockerfile
 	shift
 	;;
 -h | --help) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit ;;
@@ -44,14 +44,14 @@ instruction() { sed -n "/^FROM scratch/,\$s/^$1 //p" "$dockerfile"; }
 # The name and tag that config/default gives the image.
 configured() { sed -n "s/^  $1: //p" config/default/kustomization.yaml; }
 
-name=$program
-[ "$program" != nodewright ] || name=$(configured newName)
-image=${1:-$name:$(configured newTag)}
+name=$(configured newName)
+image=${1:-${name%/*}/$program:$(configured newTag)}
 settings=$(jq -n --arg user "$(instruction USER)" --arg environment "$(instruction ENV)" \
 	--argjson entrypoint "$(instruction ENTRYPOINT)" '{User: $user, Env: [$environment], Entrypoint: $entrypoint}')
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-install -m 755 "$binary" "$directory/$program"
+entrypoint=$(instruction ENTRYPOINT | jq -r '.[0]')
+install -m 755 "$binary" "$directory$entrypoint"
 if [ "$program" != nodewright ]; then
 	certificates=/etc/ssl/certs/ca-certificates.crt
 	[ -r "$certificates" ] || die "$certificates is missing: install ca-certificates"

@@ -41,8 +41,8 @@ pub struct Wiring {
     pub namespace: String,
     /// The served schemas. The process that runs the manager keeps them up to date.
     pub schemas: Schemas,
-    /// Creates VMs.
-    pub driver: Arc<dyn Driver>,
+    /// Creates VMs. [`MACHINE_CONTROLLERS`] need it.
+    pub driver: Option<Arc<dyn Driver>>,
     /// Timeouts and periods of machines.
     pub settings: Settings,
     /// When orphaned VMs are deleted.
@@ -70,6 +70,9 @@ pub enum WiringError {
     /// The manager has no control cluster.
     #[error("there is no control cluster")]
     NoControlCluster,
+    /// The controller needs a driver.
+    #[error("there is no driver")]
+    NoDriver,
 }
 
 /// What controllers are added to: a manager, or what a test puts around one.
@@ -110,7 +113,7 @@ impl Wiring {
                 manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() });
             }
             "machine" => self.add_machine(manager)?,
-            "machine-class" => self.add_machine_class(manager),
+            "machine-class" => self.add_machine_class(manager)?,
             "controller-config" => self.add_controller_config(manager),
             "kubelet-config" => self.add_kubelet_config(manager),
             "machine-config-pool" => self.add_machine_config_pool(manager),
@@ -132,12 +135,12 @@ impl Wiring {
         let control = manager.manager().connection(CONTROL, "machine").ok_or(WiringError::NoControlCluster)?;
         let target = manager.manager().connection(TARGET, "machine");
         let lookups = control.clone();
+        let driver = self.driver.clone().ok_or(WiringError::NoDriver)?;
         let orphans = Arc::new(orphan_vm::Caller {
-            driver: self.driver.clone(),
+            driver: driver.clone(),
             control: control.clone(),
-            metrics: OrphanMetrics::register(&self.metrics, manager.manager().stores(), self.driver.as_ref()),
+            metrics: OrphanMetrics::register(&self.metrics, manager.manager().stores(), driver.as_ref()),
         });
-        let driver = self.driver.clone();
         let caller = Arc::new(Caller {
             driver: driver.clone(),
             control,
@@ -163,16 +166,17 @@ impl Wiring {
         Ok(())
     }
 
-    fn add_machine_class(&self, manager: &mut impl AddControllers) {
+    fn add_machine_class(&self, manager: &mut impl AddControllers) -> Result<(), WiringError> {
+        let driver = self.driver.clone().ok_or(WiringError::NoDriver)?;
         let refused = Refused::default();
         let invalid = InvalidClasses { stores: manager.manager().stores(), refused: refused.clone() };
         self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
-        let driver = self.driver.clone();
         let validator = Arc::new(Validator { driver: driver.clone(), refused });
         let controller = MachineClassController { namespace, full_schema, driver };
         manager.add_with(controller, move |call| validator.clone().perform(call));
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() });
+        Ok(())
     }
 
     fn add_controller_config(&self, manager: &mut impl AddControllers) {

@@ -1,11 +1,6 @@
 //! The flags: those of machine-controller-manager, with its names and defaults, and ours.
 
-use std::{
-    net::IpAddr,
-    path::PathBuf,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use jiff::SignedDuration;
@@ -16,17 +11,10 @@ use nodewright_controllers::{
     orphan_vm::OrphanVmSettings,
     shared::fleet::{FleetSettings, OvershootSettings},
 };
-use nodewright_driver::Driver;
-use nodewright_driver_local::LocalDriver;
-use nodewright_driver_remote::{Remote, Restarts, Source};
-use nodewright_driver_simulated::{Options, SimulatedDriver};
 use nodewright_observability::telemetry::{self, TelemetryConfig};
 use nodewright_render::rules::EXTENSIONS;
-use nodewright_runtime::leadership::Leadership;
-use nodewright_serving::Checks;
-use tokio_util::sync::CancellationToken;
 
-use crate::{Outcome, render::RenderFlags};
+use crate::render::RenderFlags;
 
 /// Manages Kubernetes worker machines.
 ///
@@ -397,22 +385,13 @@ impl ExtensionFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Provider")]
 pub(crate) struct ProviderFlags {
-    /// Driver that creates VMs, in this process.
-    #[arg(long, value_enum, default_value_t = CloudProvider::Simulated)]
-    pub(crate) cloud_provider: CloudProvider,
-    /// Program of a driver in a process of its own, in place of --cloud-provider. It is started with --socket=FILE
-    /// --stop-with-stdin and this process's environment, and started again when it ends.
-    #[arg(long, value_name = "FILE", conflicts_with = "cloud_provider")]
+    /// Program of the driver, which creates the VMs. The controllers of machines need this or --driver-socket. This process starts
+    /// it with --socket=FILE --stop-with-stdin and its own environment, and again when it ends.
+    #[arg(long, value_name = "FILE")]
     pub(crate) driver: Option<PathBuf>,
-    /// Unix socket of a driver that another program serves, in place of --cloud-provider.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["cloud_provider", "driver"])]
+    /// Unix socket of a driver that another program serves.
+    #[arg(long, value_name = "FILE", conflicts_with = "driver")]
     pub(crate) driver_socket: Option<PathBuf>,
-    /// URL of the simulated cloud.
-    #[arg(long, default_value = "http://127.0.0.1:8080", env = "NODEWRIGHT_CLOUD_URL", value_name = "URL")]
-    pub(crate) simulated_cloud_url: String,
-    /// Socket of the docker daemon whose containers are the machines of `local`.
-    #[arg(long, default_value = "/var/run/docker.sock", value_name = "FILE")]
-    pub(crate) local_docker_socket: PathBuf,
     /// Maximum number of concurrent calls of the provider. Half of them may be other calls than creations and deletions.
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) provider_concurrency: u16,
@@ -467,65 +446,6 @@ impl ProviderFlags {
     pub(crate) fn evictions(&self) -> usize {
         self.eviction_concurrency.unwrap_or(self.request_concurrency / 2).max(1).into()
     }
-
-    /// Starts the driver of `--driver`, `--driver-socket` or `--cloud-provider`.
-    pub(crate) fn start_driver(&self, leadership: &Leadership) -> Outcome<StartingDriver> {
-        let program = self.driver.clone().map(|program| Source::Program(program, Restarts::default()));
-        if let Some(source) = program.or_else(|| self.driver_socket.clone().map(Source::Socket)) {
-            return Ok(StartingDriver::Remote(Remote::start(source, leadership)?));
-        }
-        Ok(StartingDriver::InProcess(match self.cloud_provider {
-            CloudProvider::Simulated => {
-                Arc::new(SimulatedDriver::new(&Options::new(&self.simulated_cloud_url), leadership)?)
-            }
-            CloudProvider::Local => Arc::new(LocalDriver::new(&self.local_docker_socket, leadership)),
-        }))
-    }
-}
-
-/// A driver that may have yet to report its properties.
-pub(crate) enum StartingDriver {
-    InProcess(Arc<dyn Driver>),
-    Remote(Remote),
-}
-
-/// A driver that has reported its properties.
-pub(crate) type LateDriver = Arc<OnceLock<Arc<dyn Driver>>>;
-
-impl StartingDriver {
-    /// The driver for those that begin before it has reported its properties.
-    pub(crate) fn late(&self) -> LateDriver {
-        match self {
-            Self::InProcess(driver) => Arc::new(driver.clone().into()),
-            Self::Remote(_) => LateDriver::default(),
-        }
-    }
-
-    /// Waits until the driver has reported its properties, and passes them to `late`. Readiness follows its health meanwhile and then. `None` if the
-    /// process is asked to stop first.
-    pub(crate) async fn answered(
-        self,
-        ready: &Checks,
-        stop: &CancellationToken,
-        late: &LateDriver,
-    ) -> Option<Arc<dyn Driver>> {
-        match self {
-            Self::InProcess(driver) => Some(driver),
-            Self::Remote(remote) => {
-                ready.add("driver", remote.readiness());
-                let driver = stop.run_until_cancelled(remote.driver()).await?;
-                Some(late.get_or_init(|| Arc::new(driver)).clone())
-            }
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum CloudProvider {
-    /// VMs of the fake cloud of `make run`.
-    Simulated,
-    /// Containers on one computer, for kind.
-    Local,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -556,13 +476,20 @@ pub(crate) struct WebhookFlags {
     pub(crate) webhook_cert_dir: Option<PathBuf>,
 }
 
-/// Flags of machine-controller-manager that have no effect here. They are accepted so that its command lines work.
+/// Flags of machine-controller-manager and its logging library klog that have no effect here, each with its other spelling. They
+/// are accepted so that its command lines work.
 const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-content-type leader-elect-resource-lock \
     machine-inplace-update-timeout \
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
-    min-resync-period";
+    min-resync-period \
+    alsologtostderrthreshold log-backtrace-at|log_backtrace_at log-dir|log_dir log-file|log_file \
+    log-file-max-size|log_file_max_size log-flush-frequency stderrthreshold vmodule";
 /// More such flags, which need no value.
-const IGNORED_SWITCHES: [&str; 2] = ["contention-profiling", "profiling"];
+const IGNORED_SWITCHES: &str = "contention-profiling profiling add-dir-header|add_dir_header alsologtostderr \
+    legacy-stderr-threshold-behavior|legacy_stderr_threshold_behavior logtostderr one-output|one_output \
+    skip-headers|skip_headers skip-log-headers|skip_log_headers";
+/// Another one. It is in the help because its name promises a choice of the driver.
+const CLOUD_PROVIDER: &str = "cloud-provider";
 
 /// The names of the flags without effect that the user has set.
 #[derive(Clone, Debug)]
@@ -570,7 +497,8 @@ pub(crate) struct IgnoredFlags(pub(crate) Vec<&'static str>);
 
 impl FromArgMatches for IgnoredFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let all = IGNORED.split_whitespace().chain(IGNORED_SWITCHES).chain(["v"]);
+        let all = spellings(IGNORED).chain(spellings(IGNORED_SWITCHES)).map(|(name, _)| name);
+        let all = all.chain(["v", CLOUD_PROVIDER]);
         Ok(Self(all.filter(|name| matches.contains_id(name)).collect()))
     }
 
@@ -582,14 +510,26 @@ impl FromArgMatches for IgnoredFlags {
 
 impl Args for IgnoredFlags {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let flag = |name: &'static str| Arg::new(name).long(name).hide(true);
-        let switch = |name| flag(name).num_args(0..=1).default_missing_value("true").require_equals(true);
-        command.args(IGNORED.split_whitespace().map(flag)).args(IGNORED_SWITCHES.map(switch)).arg(flag("v").short('v'))
+        let flag =
+            |(name, other): (&'static str, Option<&'static str>)| Arg::new(name).long(name).aliases(other).hide(true);
+        let switch = |names| flag(names).num_args(0..=1).default_missing_value("true").require_equals(true);
+        let cloud_provider = Arg::new(CLOUD_PROVIDER).long(CLOUD_PROVIDER).value_name("NAME").help_heading("Provider");
+        let help = "Accepted as machine-controller-manager accepts it: without effect. --driver chooses the driver";
+        command
+            .args(spellings(IGNORED).map(flag))
+            .args(spellings(IGNORED_SWITCHES).map(switch))
+            .arg(flag(("v", None)).short('v'))
+            .arg(cloud_provider.help(help))
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
         Self::augment_args(command)
     }
+}
+
+/// The names in such a list, and their other spellings.
+fn spellings(list: &'static str) -> impl Iterator<Item = (&'static str, Option<&'static str>)> {
+    list.split_whitespace().map(|word| word.split_once('|').map_or((word, None), |(name, other)| (name, Some(other))))
 }
 
 /// Parses a rate that is not negative.
@@ -621,6 +561,7 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::driver;
 
     #[test]
     fn the_command_line_is_consistent() {
@@ -660,18 +601,66 @@ mod tests {
         assert!(rate("-1").is_err() && rate("NaN").is_err() && rate("many").is_err());
     }
 
+    fn parsed(line: &str) -> Result<ManagerFlags, clap::Error> {
+        match Arguments::try_parse_from(["nodewright"].into_iter().chain(line.split_whitespace()))?.command {
+            Command::Manager(flags) | Command::Mcm(flags) | Command::Mc(flags) => Ok(*flags),
+            command => panic!("{command:?}"),
+        }
+    }
+
     #[test]
-    fn there_is_one_driver() {
-        let is_accepted = |flags: &str| {
-            let line = format!("nodewright manager {flags}");
-            Arguments::try_parse_from(line.split_whitespace()).is_ok()
+    fn there_is_at_most_one_driver() {
+        for (line, driver, socket) in [
+            ("manager", None, None),
+            ("manager --driver=/d", Some("/d"), None),
+            ("manager --driver-socket=/s", None, Some("/s")),
+            ("mc --driver=/d --cloud-provider=aws", Some("/d"), None),
+        ] {
+            let provider = parsed(line).unwrap().provider;
+            let found = (provider.driver, provider.driver_socket);
+            assert_eq!(found, (driver.map(PathBuf::from), socket.map(PathBuf::from)), "{line}");
+        }
+        for line in ["--driver=/d --driver-socket=/s", "--simulated-cloud-url=http://c", "--local-docker-socket=/d"] {
+            assert!(parsed(&format!("manager {line}")).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn flags_without_effect_are_accepted_as_machine_controller_manager_accepts_them() {
+        for (line, expected) in [
+            ("--cloud-provider=", &["cloud-provider"][..]),
+            ("--cloud-provider openstack", &["cloud-provider"]),
+            ("--vmodule=machine*=4,drain=2 --log-flush-frequency=5s", &["log-flush-frequency", "vmodule"]),
+            ("-v=4", &["v"]),
+            ("--logtostderr --alsologtostderr=false", &["alsologtostderr", "logtostderr"]),
+            (
+                "--log_dir=/l --log-file-max-size 7 --stderrthreshold=2",
+                &["log-dir", "log-file-max-size", "stderrthreshold"],
+            ),
+            ("--skip_headers --contention-profiling=true", &["contention-profiling", "skip-headers"]),
+        ] {
+            let ignored = parsed(&format!("mc {line}")).unwrap().ignored.0;
+            assert_eq!(ignored.len(), expected.len(), "{line}: {ignored:?}");
+            assert!(expected.iter().all(|name| ignored.contains(name)), "{line}: {ignored:?}");
+        }
+    }
+
+    #[test]
+    fn controllers_of_machines_need_a_driver() {
+        let error = |line: &str, controllers: &[&str]| {
+            driver::check(&parsed(line).unwrap().provider, controllers).map_err(|error| error.to_string())
         };
-        assert!(
-            is_accepted("--driver=/d") && is_accepted("--driver-socket=/s") && is_accepted("--cloud-provider=local")
-        );
-        assert!(!is_accepted("--driver=/d --driver-socket=/s"));
-        assert!(!is_accepted("--driver=/d --cloud-provider=simulated"));
-        assert!(!is_accepted("--driver-socket=/s --cloud-provider=local"));
+        for controllers in [&["machine"][..], &["machine-class"], &["machine-set", "machine"]] {
+            assert_eq!(error("manager --driver=/d", controllers), Ok(()));
+            assert_eq!(error("manager --driver-socket=/s", controllers), Ok(()));
+            let text = error("manager --cloud-provider=aws", controllers).unwrap_err();
+            for choice in ["--driver=", "--driver-socket=", "nodewright-driver-simulated", "driver-process.md"] {
+                assert!(text.contains(choice), "{choice} is missing in {text}");
+            }
+        }
+        for controllers in [&["machine-set", "machine-deployment"][..], &["machine-config-pool"]] {
+            assert_eq!(error("manager", controllers), Ok(()));
+        }
     }
 
     #[test]

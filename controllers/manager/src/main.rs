@@ -8,6 +8,7 @@
 
 mod certificate;
 mod clusters;
+mod driver;
 mod flags;
 mod manager;
 mod preflight;

@@ -20,6 +20,7 @@ use nodewright_runtime::{
 use crate::{
     Outcome,
     clusters::Clusters,
+    driver::{self, StartingDriver},
     flags::{ElectionFlags, ManagerFlags},
     process::{DEFAULT_PORT, PRODUCT, Process, agent},
     webhooks,
@@ -67,12 +68,13 @@ impl Role {
 /// Runs controllers, and webhooks with `--webhooks`.
 pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     let mut chosen = choose(&flags.controllers, &role.controllers())?;
+    driver::check(&flags.provider, &chosen)?;
     let leadership = Leadership::default();
     let mut process = Process::start(&flags.process, role.default_port()).await?;
     for name in &flags.ignored.0 {
         tracing::warn!(flag = format!("--{name}"), "the flag is accepted for compatibility and has no effect");
     }
-    let driver = flags.provider.start_driver(&leadership)?;
+    let driver = StartingDriver::start(&flags.provider, &leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
     process.connect(&clusters);
     let is_machine_config = |name: &&str| MACHINE_CONFIG_CONTROLLERS.contains(name);
@@ -83,15 +85,20 @@ pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
         return Ok(());
     }
     // Before the driver answers: while no webhook runs, the API server refuses changes of deployments and classes.
-    let late = driver.late();
     if flags.webhook.webhooks {
-        webhooks::serve(&mut process, &flags.webhook, &flags.machine_config.extensions, &clusters, late.clone())
-            .await?;
+        let late = driver.as_ref().map(StartingDriver::late);
+        webhooks::serve(&mut process, &flags.webhook, &flags.machine_config.extensions, &clusters, late).await?;
     }
-    *process.startup.lock() = Err("the driver has not answered yet".to_owned());
-    let Some(driver) = driver.answered(&process.ready, &process.stop, &late).await else {
-        process.end().await;
-        return Ok(());
+    let driver = match driver {
+        None => None,
+        Some(driver) => {
+            *process.startup.lock() = Err("the driver has not answered yet".to_owned());
+            let Some(driver) = driver.answered(&process.ready, &process.stop).await else {
+                process.end().await;
+                return Ok(());
+            };
+            Some(driver)
+        }
     };
     if chosen.iter().any(is_machine_config) && !process.serves_machine_config(&clusters).await {
         chosen.retain(|name| !is_machine_config(name));
@@ -107,7 +114,7 @@ pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
 struct ControllerProcess {
     flags: ManagerFlags,
     chosen: Vec<&'static str>,
-    driver: Arc<dyn Driver>,
+    driver: Option<Arc<dyn Driver>>,
     leadership: Leadership,
     clusters: Clusters,
     process: Process,

@@ -14,7 +14,8 @@ use tokio::runtime::Handle;
 use crate::{
     Outcome,
     clusters::Clusters,
-    flags::{ExtensionFlags, LateDriver, WebhookFlags, WebhookOnlyFlags},
+    driver::{LateDriver, StartingDriver},
+    flags::{ExtensionFlags, WebhookFlags, WebhookOnlyFlags},
     process::{DEFAULT_PORT, Process, agent},
 };
 
@@ -29,28 +30,30 @@ const REQUESTS: usize = 8;
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
     let leadership = Leadership::default();
     let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
-    let driver = flags.provider.start_driver(&leadership)?;
+    let driver = StartingDriver::start(&flags.provider, &leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
     process.connect(&clusters);
     if process.preflight(&clusters).await?.is_some() {
-        let late = driver.late();
-        let readiness = serve(&mut process, &flags.webhook, &flags.extensions, &clusters, late.clone()).await?;
+        let late = driver.as_ref().map(StartingDriver::late);
+        let readiness = serve(&mut process, &flags.webhook, &flags.extensions, &clusters, late).await?;
         process.ready.add("webhooks", move || readiness());
         *process.startup.lock() = Ok(());
-        driver.answered(&process.ready, &process.stop, &late).await;
+        if let Some(driver) = driver {
+            driver.answered(&process.ready, &process.stop).await;
+        }
         process.stop.cancelled().await;
     }
     process.end().await;
     Ok(())
 }
 
-/// Serves the webhooks until the process stops, whether or not it leads.
+/// Serves the webhooks until the process stops, whether or not it leads. Without a driver they accept every `providerSpec`.
 pub(crate) async fn serve(
     process: &mut Process,
     flags: &WebhookFlags,
     extensions: &ExtensionFlags,
     clusters: &Clusters,
-    driver: LateDriver,
+    driver: Option<LateDriver>,
 ) -> Outcome<Readiness> {
     let metrics = process.metrics.clone();
     let connection =
@@ -100,7 +103,8 @@ fn registration(flags: &WebhookFlags) -> Registration {
 
 /// A review has a thread of its own, which may wait for a driver in another process. Until that has reported its properties, classes are
 /// accepted with a warning.
-fn provider_specs(driver: LateDriver) -> ProviderSpecCheck {
+fn provider_specs(driver: Option<LateDriver>) -> ProviderSpecCheck {
+    let Some(driver) = driver else { return Arc::new(|_| Ok(vec![])) };
     Arc::new(move |class| {
         let driver = driver.get().ok_or(UNVALIDATED)?;
         let errors = Handle::current().block_on(validation_errors(driver.as_ref(), class)).ok_or(UNVALIDATED)?;
@@ -110,9 +114,9 @@ fn provider_specs(driver: LateDriver) -> ProviderSpecCheck {
 }
 
 /// The fields that identify the VMs of a class from which one can be created.
-fn identity_fields(driver: LateDriver) -> IdentityFields {
+fn identity_fields(driver: Option<LateDriver>) -> IdentityFields {
     Arc::new(move |class| {
-        let Some(driver) = driver.get() else { return vec![] };
+        let Some(driver) = driver.as_ref().and_then(|late| late.get()) else { return vec![] };
         let errors = Handle::current().block_on(validation_errors(driver.as_ref(), class));
         errors.map_or(vec![], |errors| identity(driver.as_ref(), class, &errors))
     })

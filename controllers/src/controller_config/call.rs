@@ -112,7 +112,7 @@ pub(crate) struct Generator {
 }
 
 impl Generator {
-    /// Reads in a thread of its own: a folder that hangs must hold up neither others that wait for a blocking thread, nor the end
+    /// Reads in a thread of its own: a folder that hangs must block neither others that wait for a blocking thread, nor the end
     /// of the process. While it hangs, further calls fail at once.
     pub(crate) async fn perform(self: Arc<Self>, call: Generate) -> Outcome {
         let lost = call.failed("the rendering of the templates ended without a result".to_owned());

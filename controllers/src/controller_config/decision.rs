@@ -39,7 +39,7 @@ pub(super) fn decide<'a>(context: &Context<'a>, snapshot: &Snapshot) -> Decision
     if is_deleting(snapshot.object.as_ref()) {
         return snapshot.needed.as_ref().map_or(Decision::RemoveFinalizer, |needed| {
             Decision::AwaitPools(format!(
-                "it is being deleted, and stays because {needed}, which would go with it. If that was a mistake: save its spec, \
+                "it is being deleted, and stays because {needed}, which would go with it. If that was an error: save its spec, \
                  remove the finalizer {FINALIZER}, and create it again at once"
             ))
         });

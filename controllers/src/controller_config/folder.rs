@@ -124,7 +124,7 @@ mod tests {
             let error = read(root.path()).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         };
-        assert_eq!(read(root.path()), Ok(Templates::default()), "its emptiness is for others to judge");
+        assert_eq!(read(root.path()), Ok(Templates::default()), "an empty folder is no error here");
         symlink(".", root.path().join("loop")).unwrap();
         error("loop/loop/loop/loop/loop: is a folder");
         fs::remove_file(root.path().join("loop")).unwrap();

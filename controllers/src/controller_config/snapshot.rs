@@ -20,7 +20,7 @@ use crate::shared::{
 pub struct Snapshot {
     pub(super) object: Arc<ControllerConfig>,
     pub(super) operator: Operator,
-    /// All MachineConfigs that nobody has rendered, by name.
+    /// All MachineConfigs that are not rendered, by name.
     pub(super) configs: BTreeMap<String, Arc<CachedConfig>>,
     /// MachineConfigs that cannot be read, by name: why.
     pub(super) unreadable: BTreeMap<String, String>,

@@ -32,7 +32,7 @@ struct Known {
 }
 
 impl Memory {
-    /// Whether the label has to be read or written now. A failure delays the opposite wish too: it fails for the same reason.
+    /// Whether the label has to be read or written now. A failure delays the opposite change too: it fails for the same reason.
     pub(super) fn is_due(&self, now: Duration, mark: &Mark) -> bool {
         self.0
             .get(&mark.on)

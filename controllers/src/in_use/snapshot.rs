@@ -1,4 +1,4 @@
-//! Which kinds have objects, as far as the caches tell.
+//! Which kinds have objects, as far as the caches show.
 
 use nodewright_api::{
     Machine, MachineClass, MachineDeployment, MachineSet,

@@ -28,7 +28,7 @@ pub struct Generate {
     pub(super) pool: Arc<MachineConfigPool>,
     /// What the pool selects besides.
     pub(super) base: Arc<Inputs>,
-    /// The digest of the inputs of what exists, and nobody has changed: of the same, nothing is made.
+    /// The digest of the inputs of what exists and has not been changed: of the same, nothing is made.
     pub(super) present: Option<String>,
     /// The digest of these inputs, if it is known.
     pub(super) digest: Option<String>,

@@ -136,7 +136,7 @@ impl Outcome {
         }
     }
 
-    /// Whether the provider says that there is no VM, or cannot tell.
+    /// Whether the provider says that there is no VM, or cannot say.
     pub fn says_none(&self) -> bool {
         self.error().is_some_and(|error| matches!(error.code, Code::NotFound | Code::Unimplemented))
     }

@@ -106,8 +106,8 @@ fn conflicting_machines(stores: &Stores, machine: &Machine) -> Vec<Arc<Machine>>
 }
 
 /// The Machine with which a VM stays when another one is deleted of which the driver has also said that it has this VM: the first of
-/// which it was said. Only the controller writes the status, so nobody chooses that time. A Machine that merely names the VM, or that
-/// was trusted because the driver cannot tell, keeps nothing: the VM might be left without an owner.
+/// which it was said. Only the controller writes the status, so no user chooses that time. A Machine that merely names the VM, or that
+/// was trusted because the driver cannot say, keeps nothing: the VM might be left without an owner.
 fn keeper(machine: &Machine, conflicting: &[Arc<Machine>]) -> Option<String> {
     let proven =
         |machine: &Machine| (true_since(machine, conditions::machine::INSTANCE_PROVISIONED), uid(machine).to_owned());
@@ -156,7 +156,7 @@ impl NotOwned {
 }
 
 impl StatusDraft<'_> {
-    /// Notes that the VM is the Machine's: as the driver says, or, if the driver cannot tell, as the Machine says.
+    /// Notes that the VM is the Machine's: as the driver says, or, if the driver cannot say, as the Machine says.
     pub(super) fn proven(self, instance: Option<&Instance>) -> Self {
         let machine = self.machine;
         let claimed = machine.provider_id().unwrap_or_default();

@@ -13,7 +13,7 @@ pub(super) type Plan = plan::Plan<Call, Note>;
 pub enum Note {
     /// The Node is unhealthy, and the Machine's phase does not say so yet.
     Unhealthy,
-    /// The provider knows no VM of a Machine that has been Unknown since then. The time tells one trouble from a later one.
+    /// The provider knows no VM of a Machine that has been Unknown since then. The time distinguishes one episode from a later one.
     NoVm(Timestamp),
     /// An event has said that the failed Machine is kept.
     Preserved,

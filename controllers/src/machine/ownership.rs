@@ -2,7 +2,7 @@
 //!
 //! Cluster and name are no proof: another namespace may use both, with a manager of its own. The proof is the token of the creation,
 //! which is a Machine's UID. A VM with another token, or with none, is adopted if no other Machine has the name in any namespace: the
-//! Machine that it was made for had that name, so it is gone. That read is made only for such a VM, and for each answer anew.
+//! Machine that it was made for had that name, so it is gone. That read is made only for such a VM, and again for each answer.
 //!
 //! # Caveats
 //! Two control clusters that share an account of the provider and a cluster tag do not see each other's Machines: between them only
@@ -33,7 +33,7 @@ pub(super) enum Ownership {
     Unknown(NotOwned, Timestamp),
 }
 
-/// Whose the VM of an answer is. A provider that cannot tell of any VM has answered without an instance.
+/// Whose the VM of an answer is. A provider that cannot say of any VM has answered without an instance.
 pub(super) fn ownership(provider: &Provider<'_>, answer: &Answer<'_>, instance: Option<&Instance>) -> Ownership {
     let owner = instance.and_then(|instance| instance.owner_uid.as_deref());
     if provider.owns(owner) || owner.is_none() && is_noted(provider, instance) {
@@ -96,6 +96,6 @@ fn described(provider: &Provider<'_>, instance: Option<&Instance>) -> String {
         Some((id, None)) => {
             format!("VM {id} has the name of this machine, and nothing says for which machine it was made")
         }
-        None => format!("the provider cannot tell whose VM {} is", machine.spec.provider_id),
+        None => format!("the provider cannot say whose VM {} is", machine.spec.provider_id),
     }
 }

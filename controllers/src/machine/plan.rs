@@ -39,7 +39,7 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan {
         Plan { traceparent: Some(trace::current(scope.machine)), ..stage.plan }
     };
     plan.scoped_watches.extend(scope.snapshot.scoped_watches.iter().cloned());
-    waiting::told(scope, plan)
+    waiting::report(scope, plan)
 }
 
 /// What one question adds to the plan, and whether the next one follows.
@@ -75,7 +75,7 @@ fn run(scope: &Scope<'_>, questions: &[Question]) -> PartialPlan {
     all
 }
 
-/// Until then nobody knows which Node is the Machine's.
+/// Until then it is not known which Node is the Machine's.
 fn nodes_listed(scope: &Scope<'_>) -> PartialPlan {
     if scope.snapshot.nodes_listed || !scope.settings.has_target {
         return PartialPlan::over();

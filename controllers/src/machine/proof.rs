@@ -36,7 +36,7 @@ pub(super) fn vm_proven(scope: &Scope<'_>) -> PartialPlan {
 
 /// Whose the VM is that a Machine names.
 enum Proof<'a> {
-    /// It is the Machine's: the provider says so, or, without an instance, cannot tell.
+    /// It is the Machine's: the provider says so, or, without an instance, cannot say.
     Own(Option<&'a Instance>),
     /// The provider knows no such VM. It is asked again then, or now.
     Missing(Option<Timestamp>),
@@ -158,7 +158,7 @@ enum Settlement<'a> {
     Foreign(NotOwned),
     /// There is none.
     Missing,
-    /// The provider cannot tell, and other Machines name the VM, too: these are waited for.
+    /// The provider cannot say, and other Machines name the VM, too: these are waited for.
     Shared,
     Await(String),
     Ask,

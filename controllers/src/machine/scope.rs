@@ -9,7 +9,7 @@ use nodewright_runtime::{
 
 use super::{memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft};
 
-/// How long a wait lasts before the status tells it: most creations and deletions wait for less, and cost no write more.
+/// How long a wait lasts before the status reports it: most creations and deletions wait for less, and cost no write more.
 pub(super) const WORTH_REPORTING: SignedDuration = SignedDuration::from_secs(30);
 /// A live kubelet reports within this time: it posts its status at least every five minutes (`nodeStatusReportFrequency`).
 pub(super) const REPORTS_WITHIN: SignedDuration = SignedDuration::from_mins(6);

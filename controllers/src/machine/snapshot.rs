@@ -222,7 +222,7 @@ fn is_held(stores: &Stores, class: &MachineClass) -> bool {
     has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER) && class.secret_names().all(is_secret_held)
 }
 
-/// Whether a Machine is given up once its health timeout is over.
+/// Whether a Machine fails once its health timeout is over.
 fn is_in_doubt(machine: &Machine) -> bool {
     matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed)
 }

@@ -158,7 +158,7 @@ impl<'a> StatusDraft<'a> {
 }
 
 impl StatusDraft<'_> {
-    /// The write, unless only texts have changed and this process has told its own already. Another manager without leader election
+    /// The write, unless only texts have changed and this process has reported its own already. Another manager without leader election
     /// gets answers of its own from the provider, with other texts, and the two would overwrite each other without end.
     pub(super) fn step_unless_reported(self, is_reported: bool) -> Option<Step<Call>> {
         let known = self.machine.status.as_ref().map(headlines);
@@ -192,7 +192,7 @@ pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
 }
 
-/// When the Machine is given up, as its condition `HealthTimeout` says.
+/// When the Machine fails, as its condition `HealthTimeout` says.
 pub(super) fn announced_deadline(machine: &Machine) -> Option<Timestamp> {
     Some(HealthDeadline::of(machine.condition(conditions::machine::HEALTH_TIMEOUT)?)?.at)
 }

@@ -1,4 +1,4 @@
-//! What a Machine waits for, in its status: a wait that lasts is told there, not in the log alone.
+//! What a Machine waits for, in its status: a wait that lasts is reported there, not in the log alone.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeCondition;
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::shared::CONTROL;
 
-/// The plan, and the condition `Waiting` of the Machine, if a wait has lasted for long and no other condition tells it. The
+/// The plan, and the condition `Waiting` of the Machine, if a wait has lasted for long and no other condition reports it. The
 /// condition goes when the wait is over, or with the next change of the phase or of the last operation.
-pub(super) fn told(scope: &Scope<'_>, mut plan: Plan) -> Plan {
+pub(super) fn report(scope: &Scope<'_>, mut plan: Plan) -> Plan {
     let known = scope.machine.condition(conditions::machine::WAITING);
     let has_nothing = known.is_none() && plan.waits.is_empty();
-    // While a request fails, the status tells that.
+    // While a request fails, the status reports that.
     if has_nothing || writes_machine(scope.machine, &plan) || scope.lasting_failure().is_some() {
         return plan;
     }
@@ -49,7 +49,7 @@ pub(super) fn told(scope: &Scope<'_>, mut plan: Plan) -> Plan {
     plan
 }
 
-/// The first wait that has lasted for long, or that the condition tells already, and that no other condition tells; or when there
+/// The first wait that has lasted for long, or that the condition reports already, and that no other condition reports; or when there
 /// will be one.
 fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan) -> (Option<&'a Wait>, Option<Timestamp>) {
     let known = scope.machine.condition(conditions::machine::WAITING).and_then(|known| known.reason.as_deref());
@@ -63,12 +63,12 @@ fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan) -> (Option<&'a Wait>, Option<Ti
     (None, next)
 }
 
-/// Until when a wait for an answer stays in the status that this process has not told: another manager without leader election
-/// may have a call of its own in progress, and would tell it again.
+/// Until when a wait for an answer stays in the status that this process has not reported: another manager without leader election
+/// may have a call of its own in progress, and would report it again.
 fn kept_for_another(scope: &Scope<'_>, known: &NodeCondition) -> Option<Timestamp> {
-    let told = known.last_transition_time.as_ref().filter(|_| known.reason.as_deref() == Some(CALLING))?.0;
-    let is_own = scope.context.status_written.is_some_and(|written| written >= told);
-    scope.pause_end(told, scope.driver.deadline).filter(|_| !is_own)
+    let reported = known.last_transition_time.as_ref().filter(|_| known.reason.as_deref() == Some(CALLING))?.0;
+    let is_own = scope.context.status_written.is_some_and(|written| written >= reported);
+    scope.pause_end(reported, scope.driver.deadline).filter(|_| !is_own)
 }
 
 /// Since when the wait lasts. That for an answer begins with the call.

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::shared::CONTROL;
 
-/// A driver gives up earlier.
+/// A driver times out earlier.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Asks the driver what is wrong with a providerSpec. All calls about a class are the same call.

@@ -80,7 +80,7 @@ fn report(context: &Context<'_, Validate>, snapshot: &Snapshot, errors: Option<&
     } else if snapshot.full_schema {
         write(context, snapshot, errors).add_to(plan);
     }
-    // Only a status could tell what is missing. Without one, as with machine-controller-manager's CRDs, an event does.
+    // Only a status could report what is missing. Without one, as with machine-controller-manager's CRDs, an event does.
     if !snapshot.full_schema && snapshot.machines > 0 {
         let missing = snapshot.secrets.iter().filter(|secret| matches!(secret.found, Lookup::Missing));
         let events =

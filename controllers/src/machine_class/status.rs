@@ -90,7 +90,7 @@ fn provider_spec_valid(class: &MachineClass, errors: Option<&[String]>) -> Findi
     }
 }
 
-/// What the status says already of this generation of the class: a manager that starts anew has yet to ask.
+/// What the status says already of this generation of the class: a manager that starts has yet to ask.
 fn earlier_validation(class: &MachineClass) -> Option<Finding<'static>> {
     let status = class.status.as_ref()?;
     let known = class.condition(kinds::PROVIDER_SPEC_VALID)?;

@@ -54,7 +54,7 @@ pub(super) enum Decision<'a> {
     Create(&'a str, Box<Value>),
     /// This is wanted, and is made at this time, if it is wanted until then.
     Settle(&'a str, Timestamp),
-    /// It exists, and belongs to nobody.
+    /// It exists, and has no owner.
     Adopt(&'a CachedConfig),
     /// It becomes the target at this time, if it is wanted until then.
     Pending(&'a str, Timestamp),
@@ -109,7 +109,7 @@ fn decide_early<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> OrDecided<'a
         return Ok(Decision::Keep(target));
     }
     let Some(existing) = scope.existing else {
-        // What is too large is told at once.
+        // What is too large is reported at once.
         let made = off_worker(|| create(scope, wanted, spec))?;
         let due = wanted_for(context, wanted, SETTLED);
         return Ok(if due > context.now { Decision::Settle(wanted, due) } else { made });
@@ -297,7 +297,7 @@ fn create<'a>(scope: &Scope<'_>, wanted: &'a str, spec: &RenderedSpec) -> OrDeci
     Ok(Decision::Create(wanted, Box::new(object)))
 }
 
-/// When something will have been wanted for so long: until then other changes may come. The age of the object does not tell: it may be of an earlier change, and be wanted for a
+/// When something will have been wanted for so long: until then other changes may come. The age of the object does not show that: it may be of an earlier change, and be wanted for a
 /// moment only, between two MachineConfigs that are changed together. A process that starts waits again.
 fn wanted_for(context: &Context<'_>, wanted: &str, long: SignedDuration) -> Timestamp {
     let since = context.noted_since(&Note::Desired(wanted.to_owned())).unwrap_or(context.now);

@@ -54,7 +54,7 @@ pub(super) fn collect(snapshot: &Snapshot, wanted: Option<&str>, retention: Dura
     plan
 }
 
-/// Removes the mark: whoever deletes it by what a cache shows does so by the version with the mark.
+/// Removes the mark: a deletion that rests on a cache carries the version with the mark.
 pub(super) fn unmark(config: &CachedConfig) -> Option<Planned<Render>> {
     let step = Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, None))?;
     Some(Planned { why: "it is in use".into(), step })

@@ -24,7 +24,7 @@
 //! * A Node's annotations are read from a cache. One that names a configuration that has been unused for the whole retention, and
 //!   is not among the newest, may come too late.
 //! * A pool that is deleted takes its rendered MachineConfigs along, also those that Nodes name: it owns them, as with
-//!   machine-config-operator, and garbage collection asks nobody.
+//!   machine-config-operator, and garbage collection asks no controller.
 
 mod call;
 mod decision;

@@ -72,7 +72,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan.then("it is what the pool selects, and has been for a while", step);
         plan.events.extend(target_event(&decision, snapshot));
     } else if let Some(step) = restored(snapshot) {
-        plan.then("it was the target, and nobody has chosen another one", step);
+        plan.then("it was the target, and no other one has been chosen", step);
     } else {
         status::write(context, snapshot, &decision).add_to(&mut plan);
     }
@@ -124,7 +124,7 @@ impl Decision<'_> {
     }
 }
 
-/// The steps before the target is written: what it names exists, belongs to the pool, is marked by nobody, and says of what it
+/// The steps before the target is written: what it names exists, belongs to the pool, bears no mark, and says of what it
 /// is rendered.
 fn prepare(decision: &Decision<'_>, scope: &Scope<'_>) -> Vec<Planned<Render>> {
     let mut steps = vec![];
@@ -155,7 +155,7 @@ fn adopt(config: &CachedConfig, pool: &MachineConfigPool) -> Option<Planned<Rend
         set(&["metadata", "ownerReferences"], serde_json::to_value([owner]).ok()?),
     ]);
     let step = Step::edit(TARGET, config, patch)?;
-    Some(Planned { why: "it is what the pool selects, and belongs to nobody".into(), step })
+    Some(Planned { why: "it is what the pool selects, and has no owner".into(), step })
 }
 
 /// Other inputs may render to the same.

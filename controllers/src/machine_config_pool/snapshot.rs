@@ -227,7 +227,7 @@ fn unreadable_input(stores: &Stores, pool: &MachineConfigPool) -> Option<String>
     config.or_else(|| controller_config.map(|object| object.describe::<ControllerConfig>()))
 }
 
-/// Whether a MachineConfig is one that we have created for the pool, and nobody has changed its spec. Without a subresource for
+/// Whether a MachineConfig is one that we have created for the pool, and whose spec has not been changed. Without a subresource for
 /// a status, each change of the spec makes another generation.
 pub(super) fn is_as_created(config: &CachedConfig, pool: &MachineConfigPool) -> bool {
     controller_uid(config) == Some(uid(pool))

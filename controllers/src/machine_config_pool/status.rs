@@ -20,11 +20,11 @@ use crate::shared::{
 };
 
 /// A shorter wait for something that is read or made is no news.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(30);
+const GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(30);
 
 /// Whether the rendering has changed before it was stored again and again.
 fn is_never_settled(context: &Context<'_>) -> bool {
-    context.now.duration_since(context.waiting_since(SETTLING)) >= PATIENCE
+    context.now.duration_since(context.waiting_since(SETTLING)) >= GRACE_PERIOD
 }
 
 pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decision<'_>) -> StatusWrite {
@@ -36,7 +36,7 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
         }
         Decision::Wait(text) => {
             let since = context.waiting_since(reasons::WAITING_FOR_INPUTS);
-            let due = since.checked_add(PATIENCE).unwrap_or(context.now);
+            let due = since.checked_add(GRACE_PERIOD).unwrap_or(context.now);
             let text = format!("{}: {text}", snapshot.consequence());
             let is_noted = !snapshot.has_target() || noted_target(pool) == snapshot.target_name.as_deref();
             if due > context.now && is_noted {

@@ -15,13 +15,13 @@ use nodewright_runtime::{
 use super::snapshot::{SetView, Snapshot};
 use crate::shared::ownership::node_name;
 
-/// After this time, a rollout goes on without the Machines of a set whose ledger cannot be read. They still exist, and nobody may
+/// After this time, a rollout continues without the Machines of a set whose ledger cannot be read. They still exist, and no controller may
 /// delete them: meanwhile there are as many more than the strategy allows.
 pub(super) const GIVEN_UP: SignedDuration = SignedDuration::from_mins(15);
 const LONGEST_CAUSE: usize = 256;
 
-/// When a rollout goes on without the Machines of this set, if its ledger cannot be read.
-pub(super) fn given_up_at(view: &SetView) -> Option<Timestamp> {
+/// When a rollout continues without the Machines of this set, if its ledger cannot be read.
+pub(super) fn excluded_at(view: &SetView) -> Option<Timestamp> {
     let said = view.set.condition(machine_set::REPLICA_FAILURE).filter(|said| said.reason == unreadable::LEDGER)?;
     said.last_transition_time.as_ref()?.0.checked_add(GIVEN_UP).ok()
 }
@@ -29,7 +29,7 @@ pub(super) fn given_up_at(view: &SetView) -> Option<Timestamp> {
 /// The first obstacle: a former set that cannot delete its Machines, else the Machine that has been in deletion for the longest,
 /// else the oldest one of the current set that is not available.
 pub(super) fn blocker(snapshot: &Snapshot) -> Option<String> {
-    let without_ledger = |view: &&SetView| given_up_at(view).is_some() && !view.machines.is_empty();
+    let without_ledger = |view: &&SetView| excluded_at(view).is_some() && !view.machines.is_empty();
     if let Some(view) = snapshot.old().find(without_ledger) {
         let machine = view.machines.iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())))?;
         let said = view.set.condition(machine_set::REPLICA_FAILURE).map_or("", |said| said.message.as_str());
@@ -78,11 +78,11 @@ fn cause(machine: &Machine) -> String {
 }
 
 fn refusal(machine: &Machine) -> Option<&str> {
-    held_up(machine)?.message.as_deref()
+    blocked_by(machine)?.message.as_deref()
 }
 
 /// The condition of the stage of a deletion, if that takes long.
-pub(super) fn held_up(machine: &Machine) -> Option<&NodeCondition> {
+pub(super) fn blocked_by(machine: &Machine) -> Option<&NodeCondition> {
     use conditions::machine::{DRAINED, INSTANCE_TERMINATED, NODE_DELETED, VOLUMES_DETACHED};
     let stages = [DRAINED, VOLUMES_DETACHED, INSTANCE_TERMINATED, NODE_DELETED];
     let waits = stages.iter().filter_map(|stage| machine.condition(stage)).find(|stage| stage.status == "False");

@@ -5,7 +5,7 @@
 //!   from the compared fields, so that it is never created twice; if another owner's set has the name, the collision is counted
 //!   in the status, which leads to another name. Sets without an owner that the selector matches are adopted.
 //! * **Sizes.** `rollout` decides how large the sets are; each write of a set's replicas is refused once the set has changed.
-//!   Notes on the sets tell for which goal they were sized, as with Kubernetes' Deployments.
+//!   Notes on the sets say for which goal they were sized, as with Kubernetes' Deployments.
 //!   A set that the selector no longer matches is released.
 //! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
 //!   the condition `Stalled` says what can be done.
@@ -150,9 +150,9 @@ fn matters(change: &Change<Machine>) -> bool {
         let marked = annotation(machine, nodewright_api::annotations::MARKED_FOR_DELETION_TIME).map(str::to_owned);
         let has_vm = noted_id(machine).is_some();
         // Without the messages, which change often: what the deployment says of them is as new as its last look.
-        let held_up = blockers::held_up(machine).map(|stage| (stage.type_.clone(), stage.reason.clone()));
+        let blocked_by = blockers::blocked_by(machine).map(|stage| (stage.type_.clone(), stage.reason.clone()));
         let missing = stalls::missing_reason(machine).map(|(reason, since, _)| (reason, since));
-        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, (marked, held_up, missing))
+        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, (marked, blocked_by, missing))
     };
     gist(old) != gist(new)
 }
@@ -175,7 +175,7 @@ mod change_tests {
         };
         let begun = Arc::new(machine("a").deleting().build());
         let left = drained("PodsLeft", "pod a");
-        assert!(matters(&begun, &left), "it is held up now");
+        assert!(matters(&begun, &left), "it is blocked now");
         assert!(matters(&left, &drained("EvictionRefused", "pod a")), "by something else");
         assert!(!matters(&left, &drained("PodsLeft", "pod b")), "a text");
     }

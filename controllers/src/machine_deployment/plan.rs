@@ -18,7 +18,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    blockers::given_up_at,
+    blockers::excluded_at,
     decision::{Change, Creation, Decision, Preparation, Rollout, decide, without_strayed},
     memory::{Context, Plan},
     pause,
@@ -217,7 +217,7 @@ fn roll_out(scope: &Scope<'_>, rollout: &Rollout<'_>) -> Plan {
     let after = status(scope, &input(scope, rollout));
     create_and_report(scope, rollout, &after, &mut plan);
     plan.append(wait_for_progress(scope, &after));
-    let fails = scope.snapshot.old().filter_map(given_up_at).filter(|at| *at > scope.context.now).min();
+    let fails = scope.snapshot.old().filter_map(excluded_at).filter(|at| *at > scope.context.now).min();
     plan.wake = plan.wake.into_iter().chain(fails).chain(stalls::next(scope)).min();
     add_history(plan, scope, &after)
 }
@@ -363,7 +363,7 @@ fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan
     if let Some(reconciling) = find(conditions::machine_deployment::RECONCILING) {
         let reason = if reconciling.reason == ROLLING_OUT { ROLLING_OUT } else { SCALING };
         match scope.snapshot.target {
-            // No object changes when the API server of the target cluster is lost or found, and the message tells of that.
+            // No object changes when the API server of the target cluster is lost or found, and the message reports that.
             Some(_) => plan.wait(reason, reconciling.message.clone()).wake_at(after_a_minute(scope.context.now)),
             None => plan.wait(reason, reconciling.message.clone()),
         };

@@ -77,7 +77,7 @@ impl Size {
         self.replicas.max(self.live) + self.deleting
     }
 
-    /// The same set, whose machines nobody can delete, as if it had none.
+    /// The same set, whose machines cannot be deleted, as if it had none.
     pub(super) fn without_machines(self) -> Self {
         Self { live: 0, deleting: 0, available: 0, without_vm: 0, observed: true, ..self }
     }

@@ -51,7 +51,7 @@ pub(super) fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
     targets
 }
 
-/// How many machines a set gives up so that it keeps its share of the total.
+/// How many machines a set loses so that it keeps its share of the total.
 fn share(goal: Goal, set: Share, total: i64) -> i64 {
     let whole = set.ceiling_before.filter(|&ceiling| ceiling > 0).unwrap_or(total);
     if goal.ceiling() == 0 || whole == 0 {

@@ -7,7 +7,7 @@ use nodewright_api::{
 use nodewright_runtime::object::uid;
 
 use super::{
-    blockers::given_up_at,
+    blockers::excluded_at,
     pause,
     rollout::{Goal, Size, grow, shrink},
     scale_in::{Share, scale_in, scale_in_rollout},
@@ -99,9 +99,9 @@ impl<'a> SetSizes<'a> {
         let current = snapshot.current().map(|view| uid(view.set.as_ref()));
         let leaving = snapshot.sets.iter().filter(|view| view.set.is_deleting()).map(SetView::size).collect();
         let current = views.iter().position(|view| Some(uid(view.set.as_ref())) == current);
-        let is_given_up = |view: &SetView| given_up_at(view).is_some_and(|at| at <= scope.context.now);
+        let is_excluded = |view: &SetView| excluded_at(view).is_some_and(|at| at <= scope.context.now);
         let size = |(at, view): (usize, &&SetView)| match view.size() {
-            size if current != Some(at) && is_given_up(view) => size.without_machines(),
+            size if current != Some(at) && is_excluded(view) => size.without_machines(),
             size => size,
         };
         let sizes = views.iter().enumerate().map(size).collect();

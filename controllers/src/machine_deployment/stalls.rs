@@ -12,7 +12,7 @@ use crate::shared::{class_secrets, creation_backoff, usable_class::CLASS_NOT_FOU
 
 /// Machines would have to be updated in place, which this version does not do.
 const IN_PLACE_UPDATE_UNSUPPORTED: &str = "InPlaceUpdateUnsupported";
-/// How long the class of a Machine, or its Secret, may be missing: whoever applies a folder may create it last.
+/// How long the class of a Machine, or its Secret, may be missing: a user who applies a folder may create it last.
 const MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
 
 const CLOCK_RETRY: SignedDuration = SignedDuration::from_mins(1);

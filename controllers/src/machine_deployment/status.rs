@@ -34,9 +34,9 @@ use crate::shared::status_writer::{FailedMachines, Health, Urgency, count, unkno
 pub(super) const ROLLING_OUT: &str = "RollingOut";
 /// Reconciling: there are fewer available Machines than desired, or too many.
 pub(super) const SCALING: &str = "Scaling";
-/// A cause that no Machine tells: only what is changing waits for it, so a deployment that is complete does not say so.
+/// A cause that no Machine reports: only what is changing waits for it, so a deployment that is complete does not say so.
 const TARGET_AWAY: &str =
-    "the API server of the target cluster is out of reach: no node can join or be drained, and no health is judged";
+    "the API server of the target cluster is out of reach: no node can join or be drained, and no health is evaluated";
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct StatusInput {
@@ -261,7 +261,7 @@ impl Draft<'_> {
     /// Which of its sets is frozen. The condition, also another client's, stays as it is while the label is there.
     fn frozen(&self) -> Option<Condition> {
         let Scope { deployment, snapshot, context, .. } = self.scope;
-        let told = || {
+        let new = || {
             let set = snapshot.sets.iter().find(|view| view.set.is_frozen())?;
             let now = Some(Time(context.now));
             Some(Condition {
@@ -276,7 +276,7 @@ impl Draft<'_> {
         if !deployment.is_frozen() {
             return None;
         }
-        deployment.condition(kinds::FROZEN).cloned().or_else(told)
+        deployment.condition(kinds::FROZEN).cloned().or_else(new)
     }
 
     fn stalled(&self, progressing: Option<&Condition>) -> Option<(&'static str, String)> {

@@ -41,7 +41,7 @@ use nodewright_runtime::{
 pub(crate) use self::metrics::register as register_metrics;
 use self::{
     memory::{Context, Note, Plan},
-    snapshot::{Snapshot, deployment_of, is_ahead, wish},
+    snapshot::{Snapshot, deployment_of, desired, is_ahead},
 };
 use crate::shared::{
     CONTROL,
@@ -81,8 +81,9 @@ impl Controller for MachineSetController {
             .wakes(wake_sets);
         on.kind::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID).wakes(
             |change, stores, wake| {
-                let progress =
-                    |side: &Option<Arc<MachineDeployment>>| side.as_ref().map(|it| (wish(it.as_ref()), is_ahead(it)));
+                let progress = |side: &Option<Arc<MachineDeployment>>| {
+                    side.as_ref().map(|it| (desired(it.as_ref()), is_ahead(it)))
+                };
                 if progress(&change.old) != progress(&change.new) {
                     let sets = stores.of::<MachineSet>(CONTROL);
                     change.sides().for_each(|it| wake_all(sets.owned_by(uid(it.as_ref())), wake));
@@ -98,8 +99,9 @@ impl Controller for MachineSetController {
     fn is_outdated(&self, stores: &Stores, snapshot: &Snapshot) -> bool {
         let key = ObjectRef::of(CONTROL, snapshot.set.as_ref());
         let set = stores.of::<MachineSet>(CONTROL).get(&key);
-        set.as_deref().map(wish) != Some(wish(snapshot.set.as_ref()))
-            || deployment_of(stores, &snapshot.set).as_deref().map(wish) != snapshot.deployment.as_deref().map(wish)
+        set.as_deref().map(desired) != Some(desired(snapshot.set.as_ref()))
+            || deployment_of(stores, &snapshot.set).as_deref().map(desired)
+                != snapshot.deployment.as_deref().map(desired)
     }
 
     fn children(&self, snapshot: &Snapshot) -> usize {

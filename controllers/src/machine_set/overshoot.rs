@@ -2,7 +2,7 @@
 //! none until there are fewer. Thresholds, label, condition and events are those of machine-controller-manager.
 //!
 //! machine-controller-manager counts the Machines that a set has, those in deletion included, so that a plain scale-down freezes
-//! the set, and what fails meanwhile is not replaced. Here those count that nobody is about to delete: what the set keeps, the
+//! the set, and what fails meanwhile is not replaced. Here those count that no controller is about to delete: what the set keeps, the
 //! Machines without an owner that it selects, and of its deployment's other sets as many as their sizes allow. So it is Machines
 //! without an owner that make too many, and those that cannot be read: a set deletes its own surplus before that.
 

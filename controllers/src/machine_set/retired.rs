@@ -2,7 +2,7 @@
 //!
 //! The set retires an ordinal and deletes its Machine in one plan. What it chose was a surplus, or did not work, so what is left after
 //! a crash in between may go at once. A ledger that a user has edited, or that is another set's, may retire Machines that work and are
-//! needed. Nothing tells the two apart. So a Machine that works goes only if the set has enough others, and one that is needed is
+//! needed. The two cannot be distinguished. So a Machine that works goes only if the set has enough others, and one that is needed is
 //! replaced before, within the bounds of the deployment's strategy.
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub(super) fn retired<'a>(
     Retired { due, kept, room }
 }
 
-/// How many Machines there may be above the size of the set, `enough`, and how many below. At least one of both is possible, but for
+/// How many Machines there may be above the size of the set, `enough`, and how many below. At least one of both is possible, except
 /// as long as other sets of the deployment take its surge.
 fn bounds(snapshot: &Snapshot, enough: usize) -> (usize, usize) {
     let count = |number: i32| usize::try_from(number).unwrap_or(0);
@@ -80,7 +80,7 @@ pub(super) fn text(members: &Members<'_>, retired: &Retired<'_>) -> Option<Strin
 }
 
 /// The same, for the status.
-pub(super) fn told(context: &Context<'_>, snapshot: &Snapshot, settings: &FleetSettings) -> Option<String> {
+pub(super) fn report(context: &Context<'_>, snapshot: &Snapshot, settings: &FleetSettings) -> Option<String> {
     let ledger = LEDGER.of(snapshot.set.as_ref())?;
     // Names are compared only if there is such a Machine, which is rare.
     let may_be_retired = |machine: &Machine| match ORDINAL.of(machine) {

@@ -98,7 +98,7 @@ pub(super) fn is_consistent(set: &MachineSet) -> bool {
 }
 
 /// What changes with each change of the spec of an object, and with its deletion.
-pub(super) fn wish<K: Kind>(object: &K) -> (Option<i64>, bool) {
+pub(super) fn desired<K: Kind>(object: &K) -> (Option<i64>, bool) {
     (object.meta().generation, is_deleting(object))
 }
 

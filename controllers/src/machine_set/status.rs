@@ -151,7 +151,7 @@ fn replica_failure(
     if let Some(failure) = context.failure.filter(|failure| is_lasting(failure, context.attempt)) {
         return Some((refusal_reason(failure), failure.to_string()));
     }
-    if let Some(text) = retired::told(context, snapshot, settings) {
+    if let Some(text) = retired::report(context, snapshot, settings) {
         return Some((unreadable::LEDGER, text));
     }
     if let Some(text) = unreadable_text(snapshot) {

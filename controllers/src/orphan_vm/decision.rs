@@ -145,7 +145,7 @@ impl<'a> Search<'a> {
         Decision::Believed(findings, verdict)
     }
 
-    /// An orphan that nobody explains is kept until the record has had it for long.
+    /// An orphan that nothing explains is kept until the record has had it for long.
     fn candidate(&self, list: &List<'_>, orphan: Orphan, unexplained: Option<&Unexplained>) -> Candidate {
         let since = self.context.noted_since(&Note::Orphan(orphan.provider_id.as_str().into()));
         let since = since.filter(|since| *since >= self.context.connected_since);

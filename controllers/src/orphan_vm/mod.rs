@@ -15,7 +15,7 @@
 //!   account, of another cluster, or a part of one deletes nothing.
 //! * Nothing is deleted while the API server is out of reach, while a Machine cannot be decoded, and for a day after a Machine has
 //!   vanished from the cache without having been deleted. Times start again after a restart, an outage, and a change of the class.
-//! * A VM whose Machine nobody is known to have deleted is kept for a day from when it was seen first, also when the Machine vanished
+//! * A VM whose Machine is not known to have been deleted is kept for a day from when it was seen first, also when the Machine vanished
 //!   while no manager ran. That time is an annotation of the class: it outlasts restarts, and starts again if it is lost.
 //! * No more VMs go than the limit of a pass. The VM of another cluster, and one without the tags of a Machine, are never listed.
 //! * The Node of a deleted VM is deleted once a believed list lacks the VM: the Node has exactly its id, no label of another Machine
@@ -77,7 +77,7 @@ pub struct OrphanVmSettings {
     pub period: Duration,
     /// The time between the first list that shows an orphan and the one that confirms it (`--orphan-vms-grace`).
     pub grace: Duration,
-    /// The age below which no VM is deleted; from the first list that shows it if the provider tells no age
+    /// The age below which no VM is deleted; from the first list that shows it if the provider reports no age
     /// (`--orphan-vms-minimum-age`).
     pub minimum_age: Duration,
     /// For how long an orphan is kept of whose Machine no deletion is known, from when it was seen first, and all orphans after

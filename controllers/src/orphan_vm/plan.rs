@@ -118,7 +118,7 @@ impl Search<'_> {
         plan.then("delete the VMs that two lists have shown without a machine", Step::Call(sweep));
     }
 
-    /// What the next plan has to know. An orphan that was seen before an outage is seen anew.
+    /// What the next plan has to know. An orphan that was seen before an outage is seen for the first time again.
     fn notes(&self, findings: &Findings<'_>) -> Notes<Note> {
         let id = |candidate: &Candidate| Arc::<str>::from(candidate.orphan.provider_id.as_str());
         let all = || findings.candidates.iter().chain(&findings.kept);
@@ -204,7 +204,7 @@ impl Search<'_> {
 }
 
 /// Whether a Node with the id of a VM that is gone has the label of the Machine of the VM's tags, or none: after a restore of etcd, a
-/// kubelet has registered the Node again, and nobody has written the label. It would keep the next VM of that name from joining.
+/// kubelet has registered the Node again, and the label has not been written. It would keep the next VM of that name from joining.
 fn is_node_of_machine(node: &Node, machine: &str) -> bool {
     label(node, labels::MACHINE_NAME).is_none_or(|of| of == machine)
 }

@@ -1,4 +1,4 @@
-//! Orphans of which nobody knows why their Machine is gone, and since when each was seen: an annotation of the class that lists.
+//! Orphans of which it is not known why their Machine is gone, and since when each was seen: an annotation of the class that lists.
 //!
 //! What is missing there only makes a VM wait for longer. So nothing is lost with a process, and a restored backup of the
 //! API server, which knows of no orphan that appeared after it, starts the time of each.

@@ -20,7 +20,7 @@ use crate::shared::{
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub(super) node: Arc<Node>,
-    /// Whether the Node belongs to a former template whose Machines are being replaced; `None` if nobody may say.
+    /// Whether the Node belongs to a former template whose Machines are being replaced; `None` if that is not known.
     pub(super) is_old: Option<bool>,
     pub(super) is_preserved: bool,
     /// Whether the cluster autoscaler is kept from removing Nodes of former templates.

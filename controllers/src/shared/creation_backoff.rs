@@ -43,7 +43,7 @@ fn pause(rounds: u32) -> SignedDuration {
     pause.unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
 }
 
-/// What to tell the user about a set of which several rounds have failed.
+/// What to report of a set of which several rounds have failed.
 pub(crate) fn report<'a>(
     set: &MachineSet,
     machines: impl Iterator<Item = &'a Machine>,
@@ -124,7 +124,7 @@ impl<'a> CreationBackoff<'a> {
         begins.then(|| CreationRound { rounds: self.rounds.saturating_add(1), first: next, begun: Seconds(self.now) })
     }
 
-    /// What to tell the user, if several rounds have failed. The text follows from objects: it does not change with time.
+    /// What to report if several rounds have failed. The text follows from objects: it does not change with time.
     pub(crate) fn report(&self) -> Option<String> {
         let rounds = self.failed_rounds()?;
         let mut kept: Vec<_> =

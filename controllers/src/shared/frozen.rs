@@ -1,4 +1,4 @@
-//! Whether an API server is out of reach, so that nothing is judged.
+//! Whether an API server is out of reach, so that no health is evaluated.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ impl Collector for FrozenCollector {
         let frozen = is_away(CONTROL) || self.has_target && is_away(TARGET);
         let gauge = <Gauge>::default();
         gauge.set(frozen.into());
-        let help = "1 while an API server is out of reach: the health of machines is not judged";
+        let help = "1 while an API server is out of reach: the health of machines is not evaluated";
         gauge.encode(encoder.encode_descriptor("mcm_machine_controller_frozen", help, None, gauge.metric_type())?)
     }
 }

@@ -26,7 +26,7 @@ const PAUSE: SignedDuration = SignedDuration::from_secs(2);
 /// The same if only messages change.
 const PAUSE_OF_MESSAGES: SignedDuration = SignedDuration::from_secs(30);
 /// How long Machines may be unhealthy before a status says so.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+const GRACE_PERIOD: SignedDuration = SignedDuration::from_secs(10);
 
 /// How soon a status has to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,7 +187,7 @@ where
     let is_now = matches!(urgency, Urgency::Now);
     if let Urgency::MayPass(unhealthy) = urgency {
         let since = context.noted_since(&unhealthy).unwrap_or(context.now);
-        let over = since.checked_add(PATIENCE).unwrap_or(context.now);
+        let over = since.checked_add(GRACE_PERIOD).unwrap_or(context.now);
         if over > context.now {
             return StatusWrite::Unless(unhealthy, over);
         }

@@ -1,8 +1,7 @@
 //! The rollout game: the plans of a deployment and of its sets, in generated worlds and in random orders of events, with the bounds
-//! checked after each event. Each case has a log, which is compared with the one in `game/`. After an intended change of a plan,
-//! `UPDATE_GOLDEN=1 cargo test -p nodewright-controllers --lib game` writes them again: read the difference.
+//! checked after each event. A failure prints the log of its case.
 
-use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf, sync::Arc};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
@@ -318,21 +317,10 @@ fn is_ready(machine: &Value) -> bool {
 
 #[test]
 fn rollouts_in_any_order_keep_their_bounds_and_end_at_their_goal() {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/tests/game");
-    let updates = std::env::var_os("UPDATE_GOLDEN").is_some();
-    let mut differing = vec![];
     for case in 0..CASES {
         let mut game = Game::new(case);
         (0..EVENTS).for_each(|_| game.random_event());
         game.log.push_str("\nno further change\n\n");
         game.end();
-        let file = folder.join(format!("{case:02}.log"));
-        if updates {
-            std::fs::create_dir_all(&folder).unwrap();
-            std::fs::write(&file, &game.log).unwrap();
-        } else if std::fs::read_to_string(&file).unwrap_or_default() != game.log {
-            differing.push(format!("{}\n{}", file.display(), game.log));
-        }
     }
-    assert!(differing.is_empty(), "{} logs differ from the kept ones. The first:\n{}", differing.len(), differing[0]);
 }

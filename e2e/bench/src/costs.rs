@@ -2,8 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use nodewright_e2e_control_plane::audit::Entry;
-use nodewright_e2e_devcluster::table::Table;
+use nodewright_e2e_lab::{control_plane::audit::Entry, devcluster::table::Table};
 
 use crate::measure::{Measurable, is_from};
 
@@ -125,7 +124,7 @@ impl fmt::Display for Costs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nodewright_e2e_devcluster::ManagerProcess;
+    use nodewright_e2e_lab::devcluster::ManagerProcess;
 
     fn entry(agent: &str, verb: &str, resource: &str, subresource: &str) -> Entry {
         Entry {

@@ -1,9 +1,11 @@
 //! Errors of measurements and attacks.
 
 use nodewright_e2e_cloud::ClientError;
-use nodewright_e2e_control_plane::ControlPlaneError;
-use nodewright_e2e_devcluster::{DevclusterError, ManagerError};
-use nodewright_e2e_process::ProcessError;
+use nodewright_e2e_lab::{
+    control_plane::ControlPlaneError,
+    devcluster::{DevclusterError, ManagerError},
+    process::ProcessError,
+};
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

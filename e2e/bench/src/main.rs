@@ -26,7 +26,7 @@ mod writes;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use nodewright_e2e_process::command::{DEFAULT_FILTER, exit_code, init_logging};
+use nodewright_e2e_lab::process::command::{DEFAULT_FILTER, exit_code, init_logging};
 
 /// Measure or attack a devcluster: a real control plane, a fake cloud and the manager in a temporary directory.
 ///

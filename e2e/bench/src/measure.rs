@@ -9,15 +9,17 @@ use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 
 use nodewright_e2e_cloud::CloudClient;
-use nodewright_e2e_control_plane::{
-    ControlPlane,
-    audit::{AuditLog, Entry},
+use nodewright_e2e_lab::{
+    control_plane::{
+        ControlPlane,
+        audit::{AuditLog, Entry},
+    },
+    devcluster::{
+        Controllers, Devcluster, DevclusterError, DevclusterOptions, ManagerProcess, McmProcesses, NAMESPACE,
+        machines::{machine_deployments, wait_for_running},
+    },
+    process::ProcessError,
 };
-use nodewright_e2e_devcluster::{
-    Controllers, Devcluster, DevclusterError, DevclusterOptions, ManagerProcess, McmProcesses, NAMESPACE,
-    machines::{machine_deployments, wait_for_running},
-};
-use nodewright_e2e_process::ProcessError;
 
 use crate::error::BenchError;
 

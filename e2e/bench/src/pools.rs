@@ -17,9 +17,7 @@ use nodewright_api::{
     conditions::machine_config_pool::RENDER_DEGRADED,
     machine_config::{API_VERSION, CURRENT_CONFIG, DESIRED_CONFIG, MachineConfig, MachineConfigPool, ROLE, WORKER},
 };
-use nodewright_e2e_control_plane::ControlPlaneError;
-use nodewright_e2e_devcluster::DevclusterOptions;
-use nodewright_e2e_process::command::Shutdown;
+use nodewright_e2e_lab::{control_plane::ControlPlaneError, devcluster::DevclusterOptions, process::command::Shutdown};
 use serde_json::{Value, json};
 
 use crate::{

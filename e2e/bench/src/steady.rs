@@ -2,9 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nodewright_e2e_control_plane::audit::Entry;
-use nodewright_e2e_devcluster::DevclusterOptions;
-use nodewright_e2e_process::command::Shutdown;
+use nodewright_e2e_lab::{control_plane::audit::Entry, devcluster::DevclusterOptions, process::command::Shutdown};
 
 use crate::{
     error::BenchError,

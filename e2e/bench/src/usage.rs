@@ -6,8 +6,24 @@ use std::{fs, io, time::Duration};
 const TICKS_PER_SECOND: u64 = 100;
 /// The indexes of user and system time among the fields after the name of the process.
 const TIMES: [usize; 2] = [11, 12];
+/// The index of the parent's process id there.
+const PARENT: usize = 1;
 /// The value for `/proc/PID/clear_refs` that resets the peak; see proc(5).
 const RESET_PEAK: &str = "5";
+
+/// The processes that a process has started and that have not ended.
+pub(crate) fn children(pid: u32) -> io::Result<Vec<u32>> {
+    let mut children = vec![];
+    for entry in fs::read_dir("/proc")? {
+        let Some(child) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // It may have ended since.
+        let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        if parent(&stat) == Some(pid) {
+            children.push(child);
+        }
+    }
+    Ok(children)
+}
 
 /// The processor time of a process, user and system.
 pub(crate) fn processor_time(pid: u32) -> io::Result<Duration> {
@@ -34,10 +50,17 @@ fn of_ticks(ticks: u64) -> Duration {
     Duration::from_millis(ticks * 1_000 / TICKS_PER_SECOND)
 }
 
-/// The name of the process stands in parentheses and may contain any character. Only numbers follow it.
+/// The name of the process stands in parentheses and may contain any character. Its state and numbers follow it.
+fn fields(stat: &str) -> Option<Vec<&str>> {
+    Some(stat.rsplit_once(')')?.1.split_whitespace().collect())
+}
+
+fn parent(stat: &str) -> Option<u32> {
+    fields(stat)?.get(PARENT)?.parse().ok()
+}
+
 fn ticks(stat: &str) -> Option<u64> {
-    let (_, behind) = stat.rsplit_once(')')?;
-    let fields: Vec<_> = behind.split_whitespace().collect();
+    let fields = fields(stat)?;
     TIMES.iter().map(|index| fields.get(*index)?.parse::<u64>().ok()).sum()
 }
 
@@ -56,6 +79,7 @@ mod tests {
         let behind = "S 1 42 42 0 -1 4194560 1906 99 0 7 153 28 1000 2000 20 0 5 0 19 1 2";
         for name in ["nodewright", "a b", "x) R 9 9 9 9 9 9 9 9 9 9 9 9 9 (y", "(", ")"] {
             assert_eq!(ticks(&format!("42 ({name}) {behind}\n")), Some(181), "{name}");
+            assert_eq!(parent(&format!("42 ({name}) {behind}\n")), Some(1), "{name}");
         }
         assert_eq!(of_ticks(181), Duration::from_millis(1_810));
     }
@@ -71,6 +95,14 @@ mod tests {
     #[test]
     fn the_peak_is_in_kibibytes() {
         assert_eq!(high_water("Name:\tVmHWM: x\nVmPeak:\t  100 kB\nVmHWM:\t   41000 kB\n"), Some(41_984_000));
+    }
+
+    #[test]
+    fn children_are_found_until_they_end() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(children(std::process::id()).unwrap().contains(&child.id()));
+        child.kill().and(child.wait()).unwrap();
+        assert!(!children(std::process::id()).unwrap().contains(&child.id()));
     }
 
     #[test]

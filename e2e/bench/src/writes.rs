@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use nodewright_e2e_devcluster::{DevclusterOptions, ManagerProcess};
-use nodewright_e2e_process::command::Shutdown;
+use nodewright_e2e_lab::{
+    devcluster::{DevclusterOptions, ManagerProcess},
+    process::command::Shutdown,
+};
 
 use crate::{
     costs::{Costs, RequestKind},

@@ -254,7 +254,7 @@ fn bounded_entries(field: &str, entries: &BTreeMap<String, String>) -> Result<()
 }
 
 /// A duration from a number of seconds: finite, not negative, at most [`SECONDS_LIMIT`].
-pub(crate) fn duration(field: &str, seconds: f64) -> Result<Duration, Failure> {
+pub fn duration(field: &str, seconds: f64) -> Result<Duration, Failure> {
     if (0.0..=SECONDS_LIMIT).contains(&seconds) {
         Ok(Duration::from_secs_f64(seconds))
     } else {

@@ -1,7 +1,7 @@
 //! A fake cloud: virtual machines over HTTP, with every failure of a real cloud on demand.
 //!
-//! [`Cloud`] is the cloud itself, without clock, network or disk. [`Server`] adds these, and a kubelet for each booted VM;
-//! `nodewright-cloud` is that server as a process. Tests start the process with [`CloudProcess`] and call it with
+//! [`Cloud`] is the cloud itself, without clock, network or disk. [`Server`] adds these, and a kubelet for each booted VM; the
+//! command `nodewright-cloud` of the laboratory, `e2e/lab`, is that server as a process, which tests call with
 //! [`CloudClient`]. [`LocalCloud`] is the same without ports, in this process and on any clock, for simulations.
 //!
 //! # The API
@@ -28,9 +28,9 @@
 //!
 //! # Real nodes
 //!
-//! With `--real-nodes`, a VM is one of `nodewright-e2e-node`, with a kubelet that runs pods. It knows nothing of the cluster but
-//! what is in its user data. Orders to kubelets and hardware reach the real ones; those that only a stand-in can follow, such
-//! as to flap, are refused.
+//! With `--real-nodes`, a VM is one of the laboratory ([`RealNodes`]), with a kubelet that runs pods. It knows nothing of the
+//! cluster but what is in its user data. Orders to kubelets and hardware reach the real ones; those that only a stand-in can
+//! follow, such as to flap, are refused.
 //!
 //! # Test orders
 //!
@@ -48,13 +48,13 @@
 //! * One token creates at most one VM, forever; see [`state`].
 //! * With a state file, every answered change survives the process; see [`store`].
 
+mod accept;
+pub mod address;
 pub mod api;
 mod calls;
 pub mod client;
 mod clocked;
-pub mod command;
 pub mod disks;
-mod driver_program;
 mod fault;
 pub mod kubelet;
 pub mod local;
@@ -63,7 +63,6 @@ pub mod mirror;
 mod node_view;
 mod nodes;
 pub mod pages;
-pub mod process;
 pub mod request;
 mod routes;
 pub mod server;
@@ -73,16 +72,16 @@ pub mod store;
 mod tests;
 
 pub use self::{
+    accept::accept,
     api::{
         Code, CreateVm, Effect, Event, EventKind, Failure, Fault, FaultMatch, FaultOperation, FaultOrder,
         HardwareOrder, KubeletOrder, ListVms, NodeTemplate, OBSERVER_HEADER, Page, Quota, Stats, Taint, Vm, VmState,
     },
     calls::{Call, Caller},
     client::{ClientError, CloudClient},
-    driver_program::{DriverProgram, DriverProgramError},
     fault::validate as validate_fault,
     local::LocalCloud,
-    process::{CloudProcess, CloudProcessError, CloudProcessOptions},
+    nodes::RealNodes,
     routes::CloudService,
     server::{Kubelets, Options, Server, ServerError},
     state::{Answer, Cloud, Reply, Settings},

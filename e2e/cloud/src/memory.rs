@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
-use nodewright_e2e_node::address::node_address;
 use serde::{Deserialize, Serialize};
 
+use super::address::node_address;
 use super::api::{CreateVm, Event, Fault, PROVIDER_ID_PREFIX, Quota, Vm, VmState};
 
 /// How many events are kept.

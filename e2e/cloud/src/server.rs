@@ -4,22 +4,13 @@
 //! * A change is in the state file before its answer is sent.
 //! * The server ends if the state file cannot be written.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto::Builder,
-    service::TowerToHyperService,
-};
-use nodewright_e2e_node::NodeError;
 use nodewright_runtime::leadership::boot_clock;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::{Semaphore, oneshot},
-    task::JoinSet,
-};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet};
 
 use super::{
+    accept::accept,
     clocked::{Clocked, Journal},
     memory::Memory,
     nodes::{Nodes, RealNodes},
@@ -28,11 +19,6 @@ use super::{
     store::{Store, StoreError},
 };
 use crate::kubelet::{self, Fleet};
-
-/// The maximum number of connections. More connections wait. Each hung call holds one.
-const CONNECTION_LIMIT: usize = 4_096;
-/// The deadline for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How a cloud is started.
 #[derive(Clone, Debug)]
@@ -52,8 +38,8 @@ pub struct Options {
 pub enum Kubelets {
     /// Stand-ins that join the cluster of this configuration.
     StandIns(Box<kube::Config>, kubelet::Settings),
-    /// Real kubelets, in VMs in the directory of this network, see `nodewright-e2e-node`.
-    Real(PathBuf),
+    /// Real kubelets.
+    Real(Arc<dyn RealNodes>),
 }
 
 /// Why the server cannot start or continue.
@@ -74,8 +60,8 @@ pub enum ServerError {
     #[error("failed to make a client for the target cluster: {0}; check the kubeconfig")]
     Client(#[from] kube::Error),
     /// Real VMs that an earlier cloud left cannot be removed.
-    #[error(transparent)]
-    Node(#[from] NodeError),
+    #[error("failed to delete the VMs of an earlier cloud: {0}")]
+    Node(String),
 }
 
 /// A running server. Dropping it ends it.
@@ -102,7 +88,10 @@ impl Server {
             Some(Kubelets::StandIns(config, settings)) => {
                 Some(Nodes::StandIns(Fleet::start(*config, settings, boot_clock())?))
             }
-            Some(Kubelets::Real(directory)) => Some(Nodes::Real(RealNodes::start(directory, &memory.vms)?)),
+            Some(Kubelets::Real(nodes)) => {
+                nodes.keep_only(&memory.vms).map_err(ServerError::Node)?;
+                Some(Nodes::Real(nodes))
+            }
             None => None,
         };
         let (send_broken, broken) = oneshot::channel();
@@ -137,40 +126,5 @@ impl Server {
     /// Ends the server. Pending calls get no answer.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
-    }
-}
-
-async fn accept(listener: TcpListener, service: CloudService) {
-    let mut connections: JoinSet<()> = JoinSet::new();
-    let free = Arc::new(Semaphore::new(CONNECTION_LIMIT));
-    loop {
-        let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
-        tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let service = service.clone();
-                    connections.spawn(async move {
-                        serve(stream, service).await;
-                        drop(permit);
-                    });
-                }
-                Err(error) => {
-                    // Most likely there are no free file descriptors. Retry when connections have ended.
-                    tracing::warn!(%error, "failed to accept a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
-            Some(_) = connections.join_next() => {}
-        }
-    }
-}
-
-async fn serve(stream: TcpStream, service: CloudService) {
-    // Messages are small: without this, answers wait for acknowledgements.
-    drop(stream.set_nodelay(true));
-    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)).await {
-        tracing::debug!(%error, "a connection ended early");
     }
 }

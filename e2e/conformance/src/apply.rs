@@ -6,7 +6,7 @@ use super::{
     objects::{KINDS, Kind, WRONG_UID, held, with, without},
     probe::{OURS, Probe, Request, THEIRS},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 /// The object's type and this metadata, and nothing else.
 fn bare(object: &Value, metadata: Value) -> Value {

@@ -7,7 +7,7 @@ use super::{
     objects::{FINALIZER, Kind, WRONG_UID, held, with},
     probe::{Probe, Request, Said},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 fn owner(owner: &Said, blocks: bool) -> Value {
     json!({"apiVersion": owner.body["apiVersion"], "kind": owner.body["kind"], "name": owner.text("/metadata/name"),

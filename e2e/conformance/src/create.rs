@@ -6,7 +6,7 @@ use super::{
     objects::{KINDS, Kind, held, with, without},
     probe::{OURS, Probe, Request, THEIRS},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 pub(super) async fn post(probe: &mut Probe) -> TestResult {
     for kind in [KINDS.as_slice(), &[Kind::Lease, Kind::MachineSet, Kind::Node, Kind::Pod, Kind::Secret]].concat() {

@@ -6,7 +6,7 @@ use super::{
     objects::{FINALIZER, KINDS, Kind, WRONG_UID, held, with},
     probe::{OURS, Probe, Request},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 pub(super) async fn at_once(probe: &mut Probe) -> TestResult {
     for kind in [KINDS.as_slice(), &[Kind::Lease, Kind::Node, Kind::PodDisruptionBudget, Kind::Secret]].concat() {

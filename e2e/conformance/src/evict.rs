@@ -6,7 +6,7 @@ use super::{
     objects::{Kind, WRONG_UID, held, with},
     probe::{Probe, Request},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 fn eviction(name: &str, options: &Value) -> Value {
     let mut body = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}});

@@ -30,7 +30,7 @@ mod watch;
 
 pub use self::{probe::Probe, transcript::Transcript};
 use futures::future::BoxFuture;
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 /// A group of related requests.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@ use super::{
     objects::{Kind, with},
     probe::{Probe, Request},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 pub(super) async fn sizes(probe: &mut Probe) -> TestResult {
     let all = probe.all(Kind::MachineClass);

@@ -13,7 +13,7 @@ use super::{
     objects::Kind,
     transcript::{Answer, Transcript},
 };
-use nodewright_e2e_control_plane::testing::{Failure, TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{Failure, TestResult, ensure};
 
 /// The timeout for an expected answer or event.
 const PATIENCE: Duration = Duration::from_mins(2);

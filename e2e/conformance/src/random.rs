@@ -12,7 +12,7 @@ use super::{
     objects::{FINALIZER, Kind, WRONG_UID, held, with},
     probe::{OURS, Probe, Request, Said, THEIRS, Watch},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 const KINDS: [Kind; 7] =
     [Kind::ConfigMap, Kind::Lease, Kind::Machine, Kind::MachineDeployment, Kind::MachineSet, Kind::Node, Kind::Pod];

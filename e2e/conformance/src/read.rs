@@ -4,7 +4,7 @@ use super::{
     objects::{KINDS, Kind},
     probe::{Probe, Request},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 pub(super) async fn get(probe: &mut Probe) -> TestResult {
     for kind in [KINDS.as_slice(), &[Kind::Node, Kind::Pod]].concat() {

@@ -6,7 +6,7 @@ use super::{
     objects::{Kind, WRONG_UID, with, without},
     probe::{OURS, Probe, Request, THEIRS},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 pub(super) async fn of_sets(probe: &mut Probe) -> TestResult {
     for kind in [Kind::MachineSet, Kind::MachineDeployment] {

@@ -6,7 +6,7 @@ use super::{
     objects::{Kind, WRONG_UID, with, without},
     probe::{OURS, Probe, Request, THEIRS},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 pub(super) async fn custom(probe: &mut Probe) -> TestResult {
     let (all, path) = (probe.all(Kind::Machine), probe.path(Kind::Machine, "a"));

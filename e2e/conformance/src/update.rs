@@ -6,7 +6,7 @@ use super::{
     objects::{KINDS, Kind, WRONG_UID, held, with, without},
     probe::{Probe, Request},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 pub(super) async fn versions_and_uids(probe: &mut Probe) -> TestResult {
     for kind in [

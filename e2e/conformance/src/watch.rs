@@ -6,7 +6,7 @@ use super::{
     objects::{KINDS, Kind, held, with},
     probe::{Probe, Request},
 };
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 fn labels(labels: &Value) -> Value {
     json!({"metadata": {"labels": labels}})

@@ -7,11 +7,13 @@ use std::{
 };
 
 use kube::{Api, Client, config::Kubeconfig};
-use nodewright_e2e_control_plane::{
-    USER_AGENT, client,
-    testing::{Failure, TestResult, ensure},
+use nodewright_e2e_lab::{
+    control_plane::{
+        USER_AGENT, client,
+        testing::{Failure, TestResult, ensure},
+    },
+    process::repository,
 };
-use nodewright_e2e_process::repository;
 use tempfile::TempDir;
 
 use crate::{

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use http::Request;
 use kube::{Client, Config};
-use nodewright_e2e_control_plane::testing::{Failure, TestResult};
+use nodewright_e2e_lab::control_plane::testing::{Failure, TestResult};
 use tokio::{
     io::{AsyncBufReadExt, BufReader, Lines},
     process::{Child, ChildStdout, Command},

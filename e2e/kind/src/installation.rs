@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::{apps::v1::Deployment, coordination::v1::Lease, core::v1::Pod};
 use kube::{ResourceExt, api::ListParams};
-use nodewright_e2e_control_plane::testing::{Failure, TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{Failure, TestResult, ensure};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, NAMESPACE};
@@ -15,8 +15,14 @@ const LEASES: [&str; 2] = ["machine-controller", "machine-controller-manager"];
 
 /// Applies a folder of `config` and waits until all of its Pods are ready and no older ones are left.
 pub(crate) async fn apply(cluster: &Cluster, folder: &str) -> TestResult {
-    let folder = nodewright_e2e_process::repository().join("config").join(folder);
+    let folder = nodewright_e2e_lab::process::repository().join("config").join(folder);
     cluster.kubectl(&format!("apply --server-side --validate=strict -k {}", folder.display())).await?;
+    ready(cluster).await.map(drop)
+}
+
+/// Replaces all Pods, and waits until the new ones are ready and no older ones are left.
+pub(crate) async fn restart(cluster: &Cluster) -> TestResult {
+    cluster.kubectl(&format!("rollout restart deployment nodewright --namespace={NAMESPACE}")).await?;
     ready(cluster).await.map(drop)
 }
 

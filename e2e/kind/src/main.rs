@@ -19,8 +19,10 @@ mod program;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::Parser;
-use nodewright_e2e_control_plane::testing::{Failure, TestResult};
-use nodewright_e2e_process::command::init_logging;
+use nodewright_e2e_lab::{
+    control_plane::testing::{Failure, TestResult},
+    process::command::init_logging,
+};
 
 use crate::{cluster::Cluster, program::Program};
 
@@ -30,9 +32,9 @@ use crate::{cluster::Cluster, program::Program};
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Archive with the image of Nodewright, see hack/image.sh.
-    #[arg(long, value_name = "FILE")]
-    image: PathBuf,
+    /// Archive with an image: that of the manager and that of the driver `local`, see hack/image.sh.
+    #[arg(long = "image", value_name = "FILE", required = true)]
+    images: Vec<PathBuf>,
     /// Path of kind.
     #[arg(long, default_value = "kind", value_name = "FILE")]
     kind: PathBuf,
@@ -74,7 +76,9 @@ async fn run(arguments: &Arguments) -> TestResult {
 }
 
 async fn check(cluster: &Cluster, arguments: &Arguments) -> TestResult {
-    cluster.load(&arguments.image).await?;
+    for image in &arguments.images {
+        cluster.load(image).await?;
+    }
     checks::install(cluster).await?;
     checks::run(cluster, &arguments.only).await?;
     if let [program, rest @ ..] = arguments.command.as_slice() {

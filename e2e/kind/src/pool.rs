@@ -12,8 +12,10 @@ use k8s_openapi::{
 };
 use kube::{Api, ResourceExt, api::ListParams};
 use nodewright_api::{Machine, MachinePhase};
-use nodewright_e2e_control_plane::testing::{Failure, TestResult, ensure};
-use nodewright_e2e_process::repository;
+use nodewright_e2e_lab::{
+    control_plane::testing::{Failure, TestResult, ensure},
+    process::repository,
+};
 use serde_json::json;
 
 use crate::cluster::{Cluster, NAMESPACE, docker};

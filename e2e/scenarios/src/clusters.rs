@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nodewright_e2e_control_plane::{
+use nodewright_e2e_lab::control_plane::{
     ControlPlaneOptions, machine_controller_manager_crds,
     testing::{Cluster, TestResult, on_shared_runtime},
 };

@@ -21,10 +21,13 @@ use crate::{
     oracles,
     requests::Tail,
 };
-use nodewright_e2e_cloud::{CloudClient, CloudProcess, CloudProcessOptions, Vm};
-use nodewright_e2e_control_plane::ControlPlane;
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
-use nodewright_e2e_node::delete_vms;
+use nodewright_e2e_cloud::{CloudClient, Vm};
+use nodewright_e2e_lab::{
+    cloud::{CloudProcess, CloudProcessOptions},
+    control_plane::ControlPlane,
+    devcluster::{ManagerOptions, ManagerProcess},
+    node::delete_vms,
+};
 
 /// The number of concurrent scenarios, whatever the number of test threads: each has three processes. Those whose controllers
 /// mostly wait count half.

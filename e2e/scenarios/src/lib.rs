@@ -46,7 +46,7 @@ pub use self::{
     objects::{Class, Pool},
     requests::Requests,
 };
-pub use nodewright_e2e_control_plane::{
+pub use nodewright_e2e_lab::control_plane::{
     history::{self, Change, History},
     testing::{
         CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, machine_config_crds,

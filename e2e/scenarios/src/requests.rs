@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 
 use crate::{Environment, Failure, TestResult};
-use nodewright_e2e_control_plane::audit::{AuditLog, Counts, Entry};
+use nodewright_e2e_lab::control_plane::audit::{AuditLog, Counts, Entry};
 
 /// The prefix of Nodewright's `User-Agent`.
 pub const AGENT: &str = "nodewright/";

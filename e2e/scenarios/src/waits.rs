@@ -7,7 +7,7 @@ use nodewright_api::Machine;
 use tokio::time::Instant;
 
 use crate::{Environment, Failure, TestResult, diagnosis, history::State};
-pub use nodewright_e2e_devcluster::machines::is_running;
+pub use nodewright_e2e_lab::devcluster::machines::is_running;
 
 /// The polling interval.
 const LOOK: Duration = Duration::from_millis(50);

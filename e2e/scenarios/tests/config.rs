@@ -13,16 +13,19 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, binaries, client};
-use nodewright_e2e_process::repository;
+use nodewright_e2e_lab::{
+    control_plane::{
+        ControlPlane, ControlPlaneOptions, binaries, client,
+        testing::{TestResult, eventually},
+    },
+    process::repository,
+};
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     leadership::{Leadership, boot_clock},
     request::Connection,
 };
 use nodewright_webhooks::{CertificateSource, DEFAULT_NAMESPACE, Limits, Options, Registration, WebhookServer};
-
-use nodewright_e2e_control_plane::testing::{TestResult, eventually};
 
 const NAMESPACE: &str = "nodewright-system";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:nodewright-system:nodewright";
@@ -46,6 +49,7 @@ async fn the_components_render() -> TestResult {
         ("components/certmanager", "mutatingwebhookconfigurations", 0),
         ("components/machine-controller-manager-name", "  name: machine-controller-manager\n", 1),
         ("components/network-policy", "kind: NetworkPolicy", 2),
+        ("components/driver", "image: nodewright-driver\n", 1),
         ("components/driver-aws", "- --driver-socket=/run/driver/driver.sock\n", 1),
         ("components/driver-aws", "image: nodewright-driver-aws\n", 1),
         ("components/driver-aws", "mountPath: /run/driver\n", 2),
@@ -142,8 +146,11 @@ async fn the_overlay_for_kind_renders() -> TestResult {
     let output = Command::new(&kubectl).arg("kustomize").arg(config("kind")).output()?;
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && error.is_empty(), "{error}");
-    for expected in ["- --cloud-provider=local\n", "pod-security.kubernetes.io/enforce: privileged\n", "type: Socket\n"]
-    {
+    for expected in [
+        "image: ghcr.io/nodewright/nodewright-driver-local:0.1.0\n",
+        "pod-security.kubernetes.io/enforce: privileged\n",
+        "type: Socket\n",
+    ] {
         assert_eq!(text.matches(expected).count(), 1, "{expected}");
     }
     Ok(())

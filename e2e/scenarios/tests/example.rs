@@ -9,12 +9,13 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
-use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions};
+use nodewright_e2e_lab::control_plane::{
+    ControlPlane, ControlPlaneOptions,
+    testing::{TestResult, eventually},
+};
 use nodewright_runtime::manager::{Manager, Options};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-
-use nodewright_e2e_control_plane::testing::{TestResult, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_controller_of_the_crate_page_does_what_it_says() -> TestResult {

@@ -1,8 +1,10 @@
 //! Installations with the rights that `config/` gives them: two in one cluster, their end, and what their tokens are good for.
 //! And one whose etcd is set back. Each test has a control plane of its own.
 
-use nodewright_e2e_control_plane::testing::{Failure, TestResult};
-use nodewright_e2e_devcluster::{etcd_restore, installation::attacks};
+use nodewright_e2e_lab::{
+    control_plane::testing::{Failure, TestResult},
+    devcluster::{etcd_restore, installation::attacks},
+};
 
 fn judged(measured: Result<String, String>) -> TestResult {
     measured.map(|text| println!("{text}")).map_err(Failure::new)

@@ -14,8 +14,13 @@ use nodewright_api::{
     MachineClass,
     field::{FieldError, FieldPath},
 };
-use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneOptions, client, machine_controller_manager_crds};
-use nodewright_e2e_process::repository;
+use nodewright_e2e_lab::{
+    control_plane::{
+        ControlPlane, ControlPlaneOptions, client, machine_controller_manager_crds,
+        testing::{PATIENCE, TestResult, eventually},
+    },
+    process::repository,
+};
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     leadership::{Leadership, boot_clock},
@@ -24,8 +29,6 @@ use nodewright_runtime::{
 use nodewright_webhooks::{CertificateSource, Limits, Options, Registration, WebhookServer};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, task::JoinHandle};
-
-use nodewright_e2e_control_plane::testing::{PATIENCE, TestResult, eventually};
 
 const TRACE: &str = "nodewright.dev/traceparent";
 

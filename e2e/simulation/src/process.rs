@@ -160,7 +160,7 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
             machine_deployment_selector: true,
         }
         .into(),
-        driver: Arc::new(driver),
+        driver: Some(Arc::new(driver)),
         settings: Settings { brake: around.limits.brake(), ..Settings::default() },
         orphan_vms: lost::settings(),
         fleet: around.limits.fleet(),

@@ -15,8 +15,6 @@ use nodewright_controllers::{
     shared::{CONTROL, TARGET, fleet::FleetSettings},
     wiring::Wiring,
 };
-use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
-use nodewright_e2e_cloud::{self as cloud, LocalCloud, memory::Memory};
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     leadership::{Clock, checked_clock, tokio_clock},
@@ -95,7 +93,7 @@ impl World {
             metrics: Arc::clone(&metrics),
             ..Options::new("nodewright", "0", CONTROL, client)
         });
-        let wiring = wiring(clock, &metrics)?;
+        let wiring = wiring(clock, &metrics);
         for controller in ["kubelet-config", "machine-config-pool"] {
             wiring.add(&mut manager, controller)?;
         }
@@ -135,19 +133,17 @@ impl World {
     }
 }
 
-fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>) -> TestResult<Wiring> {
-    let cloud = LocalCloud::start(cloud::Settings::default(), Memory::default(), Arc::clone(&clock), None);
-    let driver = SimulatedDriver::with_service(cloud.service(), &DriverOptions::new("http://cloud"))?;
+fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>) -> Wiring {
     let served = Served {
         missing_kinds: vec![],
         machine_class_status: true,
         machine_set_selector: true,
         machine_deployment_selector: true,
     };
-    Ok(Wiring {
+    Wiring {
         namespace: "default".to_owned(),
         schemas: served.into(),
-        driver: Arc::new(driver),
+        driver: None,
         settings: Settings::default(),
         orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
@@ -156,7 +152,7 @@ fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>) -> TestResult<Wiring> {
         clock,
         spans: Spans::disabled(),
         metrics: Arc::clone(metrics),
-    })
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -21,7 +21,7 @@ pub use self::{
     code::product_code,
     functions::{Function, functions},
     imports::imports,
-    manifest::Manifest,
+    manifest::{Manifest, linked},
     table::table,
 };
 

@@ -1,6 +1,6 @@
 //! What a crate's `Cargo.toml` says of other crates of the workspace.
 
-use std::{fs, io, path::Path};
+use std::{collections::BTreeSet, fs, io, path::Path};
 
 /// The name of a crate, and the crates of the workspace that it depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +52,18 @@ impl Manifest {
     }
 }
 
+/// The crates of the workspace that a build of one contains, itself included.
+pub fn linked(manifests: &[Manifest], name: &str) -> BTreeSet<String> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![name]);
+    while let Some(name) = open.pop() {
+        if found.insert(name.to_owned()) {
+            let manifest = manifests.iter().find(|manifest| manifest.name == name);
+            open.extend(manifest.iter().flat_map(|manifest| &manifest.dependencies).map(String::as_str));
+        }
+    }
+    found
+}
+
 fn is_own(name: &str) -> bool {
     name == "nodewright" || name.starts_with("nodewright-")
 }
@@ -59,6 +71,21 @@ fn is_own(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_contains_what_its_dependencies_contain() {
+        let manifest = |name: &str, dependencies: &[&str], dev_dependencies: &[&str]| {
+            let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+            Manifest {
+                name: name.to_owned(),
+                dependencies: owned(dependencies),
+                dev_dependencies: owned(dev_dependencies),
+            }
+        };
+        let manifests = [manifest("a", &["b"], &["t"]), manifest("b", &["c", "a"], &[]), manifest("c", &[], &["t"])];
+        let names = |of: &str| linked(&manifests, of).into_iter().collect::<Vec<_>>().join(" ");
+        assert_eq!((names("a"), names("c"), names("t")), ("a b c".to_owned(), "c".to_owned(), "t".to_owned()));
+    }
 
     #[test]
     fn normal_and_test_dependencies_are_told_apart() {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use nodewright_architecture::{
-    Manifest, circles, functions, imports, is_test, module_graph, module_of, product_code, rust_files, table,
+    Manifest, circles, functions, imports, is_test, linked, module_graph, module_of, product_code, rust_files, table,
 };
 
 /// Where the crates are that the product is made of: their files may not import one another in circles.
@@ -77,6 +77,9 @@ const NO_FACTS: [&str; 11] = [
     "machine_deployment/stalls.rs",
     "shared/indexes.rs",
 ];
+/// What the manager contains of drivers: their contract, their protocol, and its own side of that.
+const OF_DRIVERS: [&str; 3] = ["nodewright-driver", "nodewright-driver-protocol", "nodewright-driver-remote"];
+
 /// What each folder of a controller has.
 const SHAPE: [&str; 4] = ["mod.rs", "snapshot.rs", "decision.rs", "plan.rs"];
 /// What a decision must not make: it returns values, of which the plan makes steps. The verb of a step that failed is a value.
@@ -118,6 +121,20 @@ fn crates_depend_on_what_the_table_allows() {
     let known: BTreeSet<_> = members().into_iter().map(|(_, manifest)| manifest.name).collect();
     wrong.extend(allowed.keys().filter(|name| !known.contains(*name)).map(|name| format!("there is no crate {name}")));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_manager_links_no_driver_and_nothing_of_the_laboratory() {
+    let manifests: Vec<_> = members().into_iter().map(|(_, manifest)| manifest).collect();
+    let linked = linked(&manifests, "nodewright");
+    assert!(linked.len() > 8 && OF_DRIVERS.iter().all(|name| linked.contains(*name)), "{linked:?}");
+    let is_driver = |name: &str| name.starts_with("nodewright-driver") && !OF_DRIVERS.contains(&name);
+    let is_laboratory = |name: &str| name.starts_with("nodewright-e2e-") || name == "nodewright-testing";
+    let wrong: Vec<_> = linked.iter().filter(|name| is_driver(name) || is_laboratory(name)).collect();
+    assert!(
+        wrong.is_empty(),
+        "controllers/manager/Cargo.toml: nodewright links {wrong:?}, by itself or by what it uses"
+    );
 }
 
 #[test]

@@ -4,14 +4,14 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
 use nodewright_driver_aws::{AwsDriver, Options, PROVIDER_ID_PREFIX};
-use nodewright_driver_server::{self as driver_server, Provider};
+use nodewright_driver_protocol::server::{self, Provider};
 
 /// Serves VMs of Amazon EC2 over the drivers' protocol.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "nodewright-driver-aws", version)]
 struct Arguments {
     #[command(flatten)]
-    server: driver_server::Arguments,
+    server: server::Arguments,
     /// URL of EC2, such as that of a VPC endpoint; by default that of the class's region.
     #[arg(long, env = "AWS_ENDPOINT_URL", value_name = "URL")]
     endpoint_url: Option<String>,
@@ -31,12 +31,12 @@ fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let Arguments { server, endpoint_url, request_timeout, consistency } = Arguments::parse();
+    let Arguments { server: arguments, endpoint_url, request_timeout, consistency } = Arguments::parse();
     let endpoint = endpoint_url.filter(|url| !url.is_empty());
     match AwsDriver::new(&Options { endpoint, request_timeout, consistency }) {
         Ok(driver) => {
             let provider = Provider { id_prefix: PROVIDER_ID_PREFIX.to_owned(), initializes: true };
-            driver_server::run(server, Arc::new(driver), provider).await
+            server::run(arguments, Arc::new(driver), provider).await
         }
         Err(error) => {
             eprintln!("error: {error}");

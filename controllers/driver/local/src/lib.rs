@@ -46,8 +46,8 @@ use self::{
 
 /// The name of the provider in `MachineClass.provider`.
 pub const PROVIDER: &str = "local";
-
-const PROVIDER_ID_PREFIX: &str = "local:///";
+/// The beginning of each provider id.
+pub const PROVIDER_ID_PREFIX: &str = "local:///";
 const LABEL_CLUSTER: &str = "nodewright.dev/cluster";
 const LABEL_MACHINE: &str = "nodewright.dev/machine";
 const LABEL_UID: &str = "nodewright.dev/machine-uid";

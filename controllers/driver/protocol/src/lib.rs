@@ -5,17 +5,21 @@
 //!          Instance, DriverError ◀──decode── v1 ◀══socket══ v1 ◀──encode── Instance, DriverError
 //! ```
 //!
-//! `proto/driver.proto` is the protocol; the test of `generate/` finds it when the code in `src/generated` is not what it generates.
+//! `proto/driver.proto` is the protocol; the test `generated` fails when the code in `src/generated` is not what it generates. A driver
+//! serves it with [`server`].
 //!
 //! # Guarantees
 //! * An answer is decoded with distrust: an unknown code, a provider id of another provider, an oversized text or a missing part is
 //!   an error that says so, and each text is bounded.
 //! * No `Debug` prints a secret.
 
+#![cfg(not(feature = "generate"))]
+
 mod info;
 mod request;
 mod response;
 mod secret;
+pub mod server;
 
 pub use self::{
     info::{Info, InvalidInfo},

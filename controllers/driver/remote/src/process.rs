@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn lines_keep_their_level() {
         for (line, level) in [
-            ("ERROR nodewright_driver_server: failed to serve the socket", Level::ERROR),
+            ("ERROR nodewright_driver_protocol: failed to serve the socket", Level::ERROR),
             ("2026-11-23T16:00:00Z  WARN a: b", Level::WARN),
             ("E1123 16:00:00.000000       1 server.go:7] failed", Level::ERROR),
             ("W1123 16:00:00.000000       1 server.go:7] odd", Level::WARN),

@@ -20,7 +20,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     net::UnixStream,
     sync::{Notify, watch},
-    time::{sleep, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{
@@ -107,6 +107,7 @@ impl Keeper {
 
     pub(crate) async fn run(self) {
         let (mut first, mut number) = (None::<Arc<Info>>, 0);
+        let begun = Instant::now();
         loop {
             let opened = timeout(GREETING, open(&self.socket, &self.leadership, number)).await;
             let opened = opened.unwrap_or_else(|_| Err(format!("it has not said what it is within {GREETING:?}")));
@@ -116,6 +117,8 @@ impl Keeper {
                     number += 1;
                     self.serve(session).await;
                 }
+                // It starts at the same moment as this process, and has not bound its socket yet.
+                Err(_) if first.is_none() && begun.elapsed() < GREETING && !self.socket.exists() => {}
                 Err(why) => self.report(Err(format!("the driver at {} is away: {why}", self.socket.display()))),
             }
             sleep(RETRY).await;

@@ -1,4 +1,4 @@
-//! The driver against servers that are away, hang, lie, or talk nonsense. The contract suite over the wire is in `e2e/cloud`.
+//! The driver against servers that are away, hang, lie, or talk nonsense. The contract suite over the wire is in `e2e/lab`.
 
 use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
@@ -11,8 +11,8 @@ use futures::{
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Result};
 use nodewright_driver_contract as contract;
+use nodewright_driver_protocol::server::{Provider, Socket, serve};
 use nodewright_driver_protocol::{Info, v1};
-use nodewright_driver_server::{Provider, Socket, serve};
 use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
 use tempfile::TempDir;

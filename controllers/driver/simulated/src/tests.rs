@@ -1,4 +1,4 @@
-//! The driver against a server with canned answers. The contract suite runs with the fake cloud, in `e2e/cloud`.
+//! The driver against a server with canned answers. The contract suite runs with the fake cloud, in `e2e/lab`.
 
 use std::{collections::VecDeque, net::SocketAddr, sync::Arc, time::Duration};
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! # Guarantees
-//! * There is one decision for all Machines of a deployment, made from objects alone. So two Machines that are judged at the
+//! * There is one decision for all Machines of a deployment, made from objects alone. So two Machines that are evaluated at the
 //!   same time do not both take the last place, and a new leader decides the same.
 //! * A place is held for a limited time ([`Place::held_until`]), and a Machine about which nothing is decided comes after those that
 //!   can go: no Machine blocks the others for good.
@@ -74,7 +74,7 @@ pub(super) fn permit(scope: &Scope<'_>) -> Result<(), Held> {
     }
 }
 
-/// Tells the set of a Machine that the brake holds: one event for all of them.
+/// An event on the set of a Machine that the brake holds: one for all of them.
 pub(super) fn brake_event(scope: &Scope<'_>) -> Option<Event> {
     let (Owner::Set(set), brake) = (&scope.snapshot.owner, &scope.snapshot.pool.brake) else { return None };
     let reason = reasons::machine_set::FLEET_BRAKE;

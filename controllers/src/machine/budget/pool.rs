@@ -61,7 +61,7 @@ pub struct Place {
 pub struct Candidate {
     pub uid: String,
     pub name: String,
-    /// When its Node was deleted, or else when it is given up: by the times in its object, not by those of this process.
+    /// When its Node was deleted, or else when it fails: by the times in its object, not by those of this process.
     pub due: Timestamp,
     pub has_lost_node: bool,
     /// Whether the provider knows no VM of it any more, so that it is certain that the Machine is lost.
@@ -226,7 +226,7 @@ pub(super) fn sibling_sets(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<Ma
     }
 }
 
-/// When a Machine is given up, as its status says; `None` if it has no health timeout.
+/// When a Machine fails, as its status says; `None` if it has no health timeout.
 pub(super) fn due(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
     announced_deadline(machine).or_else(|| settings.health_deadline(machine, phase_since(machine)?))
 }
@@ -255,12 +255,12 @@ fn held_until(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
         let created = machine.metadata.creation_timestamp.as_ref()?.0;
         return created.checked_add(settings.creation_timeout_of(machine) / 2).ok();
     }
-    // It is about to be deleted, or in a phase of another manager that nobody ends.
+    // It is about to be deleted, or in a phase of another manager that nothing ends.
     phase_since(machine)?.checked_add(STUCK).ok()
 }
 
 /// Whether a Machine says why nothing is decided about it: somebody keeps it, its Node cannot be read, or it is not settled whose VM
-/// it has. Only the order depends on this: of two Machines that judge themselves at the same time still only one goes.
+/// it has. Only the order depends on this: of two Machines that are evaluated at the same time still only one goes.
 pub(super) fn is_stuck(machine: &Machine) -> bool {
     let is_refuted = |kind| machine.condition(kind).is_some_and(|condition| condition.status == "False");
     let is_unproven =
@@ -306,7 +306,7 @@ pub(super) fn is_held(machine: &Machine) -> bool {
     condition.is_some_and(|condition| condition.status == "False") && !is_deleting(machine) && !is_disputed(machine)
 }
 
-/// Whether the budget limits a Machine's replacement. A disputed Machine is not judged, so it must not hold up others.
+/// Whether the budget limits a Machine's replacement. The health of a disputed Machine is not evaluated, so it must not block others.
 pub(in super::super) fn may_be_replaced(machine: &Machine) -> bool {
     let waits = matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed);
     waits && !is_deleting(machine) && !is_disputed(machine)

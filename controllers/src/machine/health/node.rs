@@ -67,8 +67,8 @@ pub(super) fn lacks_critical_components(node: &Node) -> bool {
 
 pub(super) fn is_reported_since(node: &Node, since: Timestamp) -> bool {
     let ready = ready(node);
-    let told = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));
-    told.is_some_and(|told| told.0 > since)
+    let reported = ready.and_then(|it| it.last_heartbeat_time.as_ref().max(it.last_transition_time.as_ref()));
+    reported.is_some_and(|reported| reported.0 > since)
 }
 
 /// Ignore an unhealthy report that is older than our connection, until this time; `None` once it is over.

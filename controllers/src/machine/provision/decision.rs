@@ -53,7 +53,7 @@ pub(in super::super) enum Provision<'a> {
     NotFound,
     /// The driver has left notes with the creation, for the calls that follow.
     Note(&'a String),
-    /// The VM is set up: the provider says that it is the Machine's, or, without an instance, cannot tell.
+    /// The VM is set up: the provider says that it is the Machine's, or, without an instance, cannot say.
     Initialized(Option<&'a Instance>),
 }
 

@@ -76,13 +76,13 @@ pub(in super::super) fn drained(scope: &Scope<'_>) -> PartialPlan {
     let drain = of(scope, node);
     let progress = drain.evictions();
     let marked = mark(scope, node);
-    if progress.end == Some(End::GivenUp) || marked.plan.is_idle() {
+    if progress.end == Some(End::TimedOut) || marked.plan.is_idle() {
         return stage(scope, node, progress, DRAINING);
     }
     if drain.rules.force.is_none() {
         return marked;
     }
-    // What refuses the marks does not hold up a forced drain.
+    // What refuses the marks does not block a forced drain.
     let marks = marked.plan.stages.into_iter().flatten();
     marks.fold(stage(scope, node, progress, DRAINING), PartialPlan::beside_planned)
 }
@@ -122,7 +122,7 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
         view: &scope.snapshot.drain,
         rules: Rules {
             force: force(scope, node),
-            patience: signed(settings.evict_retry.saturating_mul(retries)),
+            grace_period: signed(settings.evict_retry.saturating_mul(retries)),
             retry: signed(settings.evict_retry),
             detach_timeout: signed(settings.detach_timeout),
             reattach_timeout: signed(settings.reattach_timeout),
@@ -167,7 +167,7 @@ fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -
     stage.showing_news(scope, shown, (reason, &message)).and_wait(reason, message)
 }
 
-/// Tells of a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
+/// Reports a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
 /// one that says that it is forced.
 fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
     let note = Note::EvictionRefused(text.to_owned());

@@ -1,4 +1,4 @@
-//! When a drain is forced: its Pods are deleted without grace. And when a deletion goes on without the target cluster.
+//! When a drain is forced: its Pods are deleted without grace. And when a deletion continues without the target cluster.
 //!
 //! A drain is forced once the drain timeout is over ([`Settings::drain_deadline`]), or once the Node has been not ready or read-only
 //! for [`Settings::not_ready_limit`]. A forced deletion (label `force-deletion`) does not drain at all.
@@ -31,7 +31,7 @@ pub(super) fn forced_at(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
     limits.into_iter().flatten().min().filter(|_| !is_forced)
 }
 
-/// Whether the drain timeout was over so long ago that the deletion goes on without the target cluster, which may be away.
+/// Whether the drain timeout was over so long ago that the deletion continues without the target cluster, which may be away.
 pub(in super::super) fn is_abandoned(settings: &Settings, machine: &Machine, now: Timestamp) -> bool {
     abandoned_at(settings, machine).is_some_and(|limit| limit <= now)
 }

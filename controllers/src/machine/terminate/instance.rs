@@ -238,9 +238,9 @@ fn uncertain_until(provider: &Provider<'_>) -> Option<Timestamp> {
     let (hidden, since) = (scope.driver.consistency, scope.context.leader_since);
     let asked = provider.known(Verb::Create);
     if vm_id(scope.machine).is_some() {
-        let told = asked.and_then(|known| known.last.as_ref()).map_or(since, |(ended, _)| *ended);
+        let answered = asked.and_then(|known| known.last.as_ref()).map_or(since, |(ended, _)| *ended);
         let noted = noted_as_created(scope).filter(|noted| *noted <= scope.now());
-        return noted.map_or(told, |noted| noted.max(told)).checked_add(hidden).ok();
+        return noted.map_or(answered, |noted| noted.max(answered)).checked_add(hidden).ok();
     }
     let settle = hidden.checked_add(scope.driver.deadline)?;
     asked.map_or(since, |known| known.begun).checked_add(settle).ok()

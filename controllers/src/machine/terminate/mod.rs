@@ -1,4 +1,4 @@
-//! The stages of a deletion. Objects and provider tell which are over, so that a restart goes on wherever things stand.
+//! The stages of a deletion. Objects and provider show which are over, so that a restart continues from there.
 
 mod drain;
 mod force;

@@ -23,7 +23,7 @@ impl Drain<'_> {
         if let Some(limit) = self.gives_up_at() {
             progress.notes.push(Note::Forced);
             if limit <= self.now {
-                return Progress { end: Some(End::GivenUp), ..progress };
+                return Progress { end: Some(End::TimedOut), ..progress };
             }
             progress.wake_at(limit);
         }
@@ -51,7 +51,7 @@ impl Drain<'_> {
         ends_at > self.now
     }
 
-    /// Whether the kubelet does not answer: nobody would confirm the end of a Pod.
+    /// Whether the kubelet does not answer: nothing would confirm the end of a Pod.
     fn is_silent(&self) -> bool {
         self.node.conditions().iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
     }
@@ -120,7 +120,7 @@ impl Drain<'_> {
         let verdict = self.verdict(pod);
         let why = verdict.why(&refusal.message);
         progress.blockers.push(Blocker::Refused { pod: title(pod), since: refusal.since, why });
-        let is_over = refusal.at.duration_since(refusal.since) >= self.rules.patience;
+        let is_over = refusal.at.duration_since(refusal.since) >= self.rules.grace_period;
         if is_over && !matches!(verdict, Verdict::Never(_) | Verdict::Room) {
             self.delete(pod, REFUSED_TOO_LONG, progress);
             // If that is refused as well, the other Pods go on.

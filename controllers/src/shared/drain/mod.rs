@@ -10,14 +10,14 @@
 //!
 //! # Rules
 //! * Mirror Pods and Pods of DaemonSets stay, as in `kubectl drain`. So does a Pod whose time has run out on a Node that does
-//!   not answer: nobody is there to end it.
+//!   not answer: nothing is there to end it.
 //! * Pods without attached volumes leave at the same time. Pods with attached volumes leave one after the other, the highest
 //!   priority first: the next one waits until the volumes are detached here and attached elsewhere, each for a limited time.
 //!   So does machine-controller-manager, because providers throttle such requests.
-//! * A volume counts if there is a `VolumeAttachment` for it: without one nobody attaches or detaches it. Volumes of Pods that
+//! * A volume counts if there is a `VolumeAttachment` for it: without one nothing attaches or detaches it. Volumes of Pods that
 //!   stay do not count.
 //! * A refused eviction is made again after a pause, and soon if the disruption budget has room. Once it has been refused for
-//!   longer than [`Rules::patience`], the Pod is deleted, unless its budget can never allow a disruption.
+//!   longer than [`Rules::grace_period`], the Pod is deleted, unless its budget can never allow a disruption.
 //! * A forced drain deletes Pods without grace and waits at most [`FORCED_LIMIT`] for that, whatever the API server says.
 
 mod budgets;
@@ -68,7 +68,7 @@ pub enum Note {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Volume {
     Named(Arc<str>),
-    /// Those without a `VolumeAttachment`, whose names on the Node do not tell the Pods that use them.
+    /// Those without a `VolumeAttachment`, whose names on the Node do not show which Pods use them.
     OfNode,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Rules {
     /// Why Pods are deleted instead of evicted, once they are.
     pub(crate) force: Option<&'static str>,
     /// For how long the evictions of a Pod may be refused.
-    pub(crate) patience: SignedDuration,
+    pub(crate) grace_period: SignedDuration,
     /// The pause after a refused eviction.
     pub(crate) retry: SignedDuration,
     /// How long a volume may take to be detached.
@@ -119,7 +119,7 @@ pub(crate) struct Progress {
 pub(crate) enum End {
     Done,
     /// A forced drain has waited long enough.
-    GivenUp,
+    TimedOut,
 }
 
 /// A request that removes an object.
@@ -195,7 +195,7 @@ pub(crate) enum Blocker {
 impl fmt::Display for Blocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // Not since when: that is known to this process alone, and another manager would tell another time.
+            // Not since when: that is known to this process alone, and another manager would name another time.
             Self::Refused { pod, why, .. } => write!(f, "pod {pod} is not evicted: {why}"),
             Self::Unreadable(text) => f.write_str(text),
             Self::Overdue { pod, since, finalizers } => {

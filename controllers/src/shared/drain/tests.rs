@@ -14,7 +14,7 @@ use super::{
 };
 use crate::shared::TARGET;
 
-const PATIENCE: SignedDuration = SignedDuration::from_hours(2);
+const GRACE_PERIOD: SignedDuration = SignedDuration::from_hours(2);
 
 /// A Node, and what a drain sees of it.
 struct Scene {
@@ -130,7 +130,7 @@ impl Scene {
         let view = View::take(&self.stores, TARGET, &node);
         let rules = Rules {
             force: self.force,
-            patience: PATIENCE,
+            grace_period: GRACE_PERIOD,
             retry: SignedDuration::from_secs(20),
             detach_timeout: SignedDuration::from_mins(2),
             reattach_timeout: SignedDuration::from_secs(90),
@@ -383,10 +383,10 @@ fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
     assert!(fresh.evictions().notes.contains(&Note::Forced));
     assert_eq!(forced(-20).evictions().wake, Some(after(40)));
     let given_up = forced(-60).evictions();
-    assert_eq!((given_up.end, given_up.watches.len()), (Some(End::GivenUp), 3), "volumes are still to be seen");
+    assert_eq!((given_up.end, given_up.watches.len()), (Some(End::TimedOut), 3), "volumes are still to be seen");
     let detached = forced(-60).detachment();
     assert!(detached.removals.iter().all(|it| it.how == How::Delete) && detached.removals.len() == 2);
-    assert_eq!(forced(-120).detachment().end, Some(End::GivenUp));
+    assert_eq!(forced(-120).detachment().end, Some(End::TimedOut));
     let unlisted = Scene { has_volumes: false, ..forced(-60) }.detachment();
     assert_eq!((unlisted.end, unlisted.wake), (None, Some(after(60))));
     let mut asked = forced(0);
@@ -408,7 +408,7 @@ fn mcm_defect_11_a_drain_whose_time_is_over_is_not_done_while_pods_with_volumes_
     for seconds in [0, 59] {
         assert_eq!((overdue(seconds).evictions().end, overdue(seconds).told().len()), (None, 2), "after {seconds} s");
     }
-    assert_eq!(overdue(60).evictions().end, Some(End::GivenUp), "not done");
+    assert_eq!(overdue(60).evictions().end, Some(End::TimedOut), "not done");
     assert_eq!(overdue(60).detachment().removals.len(), 2, "their volumes are taken off the node");
     let empty = Scene { pods: vec![], ..overdue(1) };
     assert_eq!(empty.evictions().end, Some(End::Done));

@@ -63,7 +63,7 @@ pub(crate) struct AttachmentStatusView {
     pub attached: bool,
 }
 
-/// A disruption budget, as far as it tells whether and why an eviction is refused.
+/// A disruption budget, as far as it shows whether and why an eviction is refused.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
 #[resource(inherit = PodDisruptionBudget)]
 #[serde(default)]

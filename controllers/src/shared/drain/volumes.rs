@@ -10,7 +10,7 @@ use super::{
     view::{Attached, AttachmentView, Volumes},
 };
 
-const ABANDONED: &str = "its node is given up";
+const ABANDONED: &str = "its node is abandoned";
 
 impl Drain<'_> {
     /// Waits until the volumes of the Pods that left are detached. A forced drain has them detached, and does not wait.
@@ -30,7 +30,7 @@ impl Drain<'_> {
         Progress { end: (!is_moving).then_some(End::Done), ..progress }
     }
 
-    /// Has the volumes detached from a Node that is given up, without Pods to wait for.
+    /// Has the volumes detached from a Node that is abandoned, without Pods to wait for.
     pub(crate) fn release(&self) -> Progress {
         self.abandonment(self.forced_since().checked_add(FORCED_LIMIT).unwrap_or(self.now))
     }
@@ -43,7 +43,7 @@ impl Drain<'_> {
         self.watch_volumes(&mut progress);
         progress.notes.push(Note::Forced);
         if limit <= self.now {
-            return Progress { end: Some(End::GivenUp), ..progress };
+            return Progress { end: Some(End::TimedOut), ..progress };
         }
         progress.wake_at(limit);
         match &self.view.volumes {

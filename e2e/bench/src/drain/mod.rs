@@ -21,14 +21,16 @@ use std::{
 
 use jiff::Timestamp;
 use nodewright_e2e_cloud::{EventKind, disks::Disks};
-use nodewright_e2e_control_plane::{
-    audit::{Entry, most_at_once},
-    testing::TestResult,
+use nodewright_e2e_lab::{
+    control_plane::{
+        audit::{Entry, most_at_once},
+        testing::TestResult,
+    },
+    devcluster::{
+        DevclusterOptions, ManagerProcess, NAMESPACE, directory::RunDirectory, flag_value, machines::wait_for_running,
+    },
+    process::command::Shutdown,
 };
-use nodewright_e2e_devcluster::{
-    DevclusterOptions, ManagerProcess, NAMESPACE, directory::RunDirectory, flag_value, machines::wait_for_running,
-};
-use nodewright_e2e_process::command::Shutdown;
 
 use self::{
     chain::{Chain, seconds},

@@ -6,8 +6,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::{core::v1::Pod, storage::v1::VolumeAttachment};
 use kube::{Api, Client, ResourceExt};
 use nodewright_e2e_cloud::disks::Disks;
-use nodewright_e2e_control_plane::{history::History, testing::TestResult};
-use nodewright_e2e_devcluster::NAMESPACE;
+use nodewright_e2e_lab::{
+    control_plane::{history::History, testing::TestResult},
+    devcluster::NAMESPACE,
+};
 
 use super::{
     chain::{Budget, Leaving, Moved},

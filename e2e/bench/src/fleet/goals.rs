@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodewright_e2e_devcluster::table::Table;
+use nodewright_e2e_lab::devcluster::table::Table;
 
 use super::scale_run::{ScaleRun, mebibytes};
 
@@ -90,7 +90,11 @@ fn memory(machines: u32) -> f64 {
 /// The goal for processor time. It holds for the computer on which others were measured; a peer in the same run replaces it.
 /// `reference` is the processor time of the reference fleet in the same run.
 pub(crate) fn processor_goal(machines: u32, up: &ScaleRun, reference: Option<Duration>) -> Goal {
-    Goal::at_most("CPU s of the manager, 0 -> N", processor(machines, reference), up.processor.as_secs_f64())
+    Goal::at_most(
+        "CPU s of the manager, 0 -> N",
+        processor(machines, reference),
+        up.controllers.processor.as_secs_f64(),
+    )
 }
 
 /// All goals that every computer can meet. Time and memory of the deletion have none: they depend on how many nodes are drained at
@@ -98,7 +102,7 @@ pub(crate) fn processor_goal(machines: u32, up: &ScaleRun, reference: Option<Dur
 pub(crate) fn goals(machines: u32, up: &ScaleRun, down: &ScaleRun, problems: usize) -> Vec<Goal> {
     let none = 0_u64;
     vec![
-        Goal::at_most("peak memory in MiB, 0 -> N", memory(machines), mebibytes(up.peak_memory)),
+        Goal::at_most("peak memory in MiB, 0 -> N", memory(machines), mebibytes(up.controllers.peak_memory)),
         Goal::exactly("Machines created, 0 -> N", machines, up.created.requests),
         Goal::exactly("names of those Machines", machines, up.created.names.len() as u64),
         Goal::exactly("VMs created, 0 -> N", machines, up.vms_created),
@@ -131,17 +135,20 @@ pub(crate) fn others() -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{
+        super::scale_run::{Created, Usage},
+        *,
+    };
     use crate::costs::Costs;
 
     /// A scale run with this processor time in milliseconds and this memory in KiB.
     fn scale_run(processor: u64, memory: u64, created: u32) -> ScaleRun {
         let mut run = ScaleRun {
             wall: Duration::ZERO,
-            processor: Duration::from_millis(processor),
-            peak_memory: memory * 1_024,
+            controllers: Usage { processor: Duration::from_millis(processor), peak_memory: memory * 1_024 },
+            driver: Usage::default(),
             costs: Costs::of(1),
-            created: super::super::scale_run::Created::default(),
+            created: Created::default(),
             vms_created: created.into(),
             most_vms: created.into(),
         };

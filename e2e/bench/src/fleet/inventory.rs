@@ -7,10 +7,12 @@ use kube::{Api, Client, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use nodewright_api::Machine;
 
 use nodewright_e2e_cloud::pages::pages;
-use nodewright_e2e_control_plane::ControlPlaneError;
-use nodewright_e2e_devcluster::{
-    NAMESPACE,
-    machines::{is_running, table},
+use nodewright_e2e_lab::{
+    control_plane::ControlPlaneError,
+    devcluster::{
+        NAMESPACE,
+        machines::{is_running, table},
+    },
 };
 
 use crate::{

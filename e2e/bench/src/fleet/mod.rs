@@ -8,7 +8,8 @@
 //! With a peer, the other manager does the same before, on a control plane and a cloud of its own with the same settings, see
 //! [`peer`].
 //!
-//! With `--driver=remote`, the driver is a process of its own, and a run with the driver in the manager comes first, see [`remote`].
+//! The driver is a process of its own. Goals are for the manager; what the driver takes is printed beside it, and counts in the
+//! comparison with a peer, whose driver is part of it.
 //!
 //! The measurement disturbs little: while machines come and go, it polls one MachineDeployment and the statistics of the
 //! cloud. It reads the audit log and lists machines when nothing is written any more.
@@ -16,7 +17,6 @@
 mod goals;
 mod inventory;
 mod peer;
-mod remote;
 mod scale_run;
 
 use std::time::Duration;
@@ -25,11 +25,12 @@ use self::{
     goals::{Goal, REFERENCE, goals, others, processor_goal, results},
     inventory::Inventory,
     peer::Peer,
-    remote::DriverPlace,
     scale_run::ScaleRun,
 };
-use nodewright_e2e_devcluster::{DevclusterOptions, ManagerProcess, McmProcesses};
-use nodewright_e2e_process::command::Shutdown;
+use nodewright_e2e_lab::{
+    devcluster::{DevclusterOptions, ManagerProcess, McmProcesses},
+    process::command::Shutdown,
+};
 
 use crate::{
     error::BenchError,
@@ -60,9 +61,6 @@ pub(crate) struct FleetArguments {
     /// Requests per second that each process of the peer may send; machine-controller-manager's default is 20
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     peer_qps: u32,
-    /// Where the driver runs
-    #[arg(long, value_enum, default_value_t)]
-    driver: DriverPlace,
     /// Additional flags for the manager
     #[arg(last = true)]
     manager_flags: Vec<String>,
@@ -100,23 +98,10 @@ async fn measure(arguments: FleetArguments) -> Result<(), BenchError> {
         }
         None => None,
     };
-    let together = match arguments.driver {
-        DriverPlace::InProcess => None,
-        DriverPlace::Remote => {
-            print("Nodewright, the driver in the manager\n")?;
-            let options = FleetArguments::options(arguments.manager_flags.clone());
-            Some(Box::pin(Fleet::measure::<ManagerProcess>(&options, machines, arguments.timeout())).await?)
-        }
-    };
-    print(if together.is_some() { "Nodewright, the driver in a process of its own\n" } else { "Nodewright\n" })?;
-    let apart = if together.is_some() { remote::flags()? } else { vec![] };
-    let options = FleetArguments::options([arguments.manager_flags.clone(), apart].concat());
+    print("Nodewright\n")?;
+    let options = FleetArguments::options(arguments.manager_flags.clone());
     let ours = Box::pin(Fleet::measure::<ManagerProcess>(&options, machines, arguments.timeout())).await?;
     let mut goals = goals(machines, &ours.up, &ours.down, ours.problems);
-    if let Some(together) = &together {
-        print(&remote::comparison(machines, &ours, together))?;
-        goals.extend(remote::goals(machines, &ours, together));
-    }
     match &theirs {
         Some(theirs) => {
             print(&peer::comparison(machines, arguments.peer_qps, &ours, theirs))?;
@@ -176,7 +161,7 @@ async fn reference<C: Measurable>(
     let up = ScaleRun::measure(measured, REFERENCE, REFERENCE, timeout).await?;
     print(&format!("\n0 -> {REFERENCE}, for comparison\n\n{up}"))?;
     ScaleRun::measure(measured, 0, REFERENCE, timeout).await?;
-    Ok(Some(up.processor))
+    Ok(Some(up.controllers.processor))
 }
 
 /// Prints the results, and other managers as they were measured before unless one was measured in this run.

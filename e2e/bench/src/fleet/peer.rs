@@ -1,12 +1,14 @@
 //! The comparison with another manager in the same run: [`machine-controller-manager`](McmProcesses), both processes together.
 //!
+//! The driver counts on both sides: it is part of machine-controller, and a process that the manager starts.
+//!
 //! Goals are set for the creation of the reference fleet and of larger ones. A deletion is shown and not judged, for the
 //! reason that [`goals`](super::goals) gives.
 //!
 //! machine-controller-manager limits its requests to 20 a second by default, which alone determines how long a fleet takes. The
 //! default of the comparison is therefore a limit that it does not reach.
 
-use nodewright_e2e_devcluster::table::Table;
+use nodewright_e2e_lab::devcluster::table::Table;
 
 use super::{
     Fleet,
@@ -62,8 +64,8 @@ type Number = fn(&ScaleRun) -> f64;
 
 const NUMBERS: [(&str, Number); 5] = [
     ("wall time, s", |run| run.wall.as_secs_f64()),
-    ("CPU, s", |run| run.processor.as_secs_f64()),
-    ("peak memory, MiB", |run| mebibytes(run.peak_memory)),
+    ("CPU, s", |run| run.processor().as_secs_f64()),
+    ("peak memory, MiB", |run| mebibytes(run.peak_memory())),
     ("writes per machine, with tokens", |run| run.costs.each(RequestKind::Write) + run.costs.each(RequestKind::Token)),
     ("reads per machine", |run| run.costs.each(RequestKind::Read)),
 ];
@@ -86,16 +88,19 @@ pub(crate) fn goals(machines: u32, ours: &Fleet, theirs: &Fleet) -> Vec<Goal> {
 mod tests {
     use std::time::Duration;
 
-    use super::*;
+    use super::{
+        super::scale_run::{Created, Usage},
+        *,
+    };
     use crate::costs::Costs;
 
     fn fleet(wall: u64, processor: u64, memory: u64) -> Fleet {
         let run = ScaleRun {
             wall: Duration::from_secs(wall),
-            processor: Duration::from_secs(processor),
-            peak_memory: memory << 20,
+            controllers: Usage { processor: Duration::from_secs(processor), peak_memory: memory << 20 },
+            driver: Usage::default(),
             costs: Costs::of(1),
-            created: super::super::scale_run::Created::default(),
+            created: Created::default(),
             vms_created: 0,
             most_vms: 0,
         };

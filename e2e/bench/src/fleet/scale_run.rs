@@ -10,16 +10,18 @@ use std::{
 use kube::Api;
 use nodewright_api::MachineDeployment;
 
-use nodewright_e2e_control_plane::{ControlPlaneError, audit::Entry};
-use nodewright_e2e_devcluster::{DevclusterError, NAMESPACE};
-use nodewright_e2e_process::ProcessError;
+use nodewright_e2e_lab::{
+    control_plane::{ControlPlaneError, audit::Entry},
+    devcluster::{DevclusterError, NAMESPACE},
+    process::ProcessError,
+};
 
 use super::inventory::unfinished;
 use crate::{
     costs::{Costs, RequestKind},
     error::BenchError,
     measure::{Measurable, Measured},
-    usage::{peak_memory, processor_time, reset_peak_memory},
+    usage::{children, peak_memory, processor_time, reset_peak_memory},
 };
 
 /// Time between two polls.
@@ -47,15 +49,45 @@ impl Created {
     }
 }
 
+/// Processor time and peak memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Usage {
+    /// Of all processes, until nothing is written.
+    pub(crate) processor: Duration,
+    /// The sum of the peaks, in bytes.
+    pub(crate) peak_memory: u64,
+}
+
+/// Processes that are measured.
+struct Processes {
+    pids: Vec<u32>,
+    /// Their processor time before.
+    used: Duration,
+}
+
+impl Processes {
+    fn start(pids: Vec<u32>) -> Result<Self, BenchError> {
+        for pid in &pids {
+            reset_peak_memory(*pid).map_err(proc("reset the peak memory in", *pid))?;
+        }
+        Ok(Self { used: total(&pids, processor_time)?, pids })
+    }
+
+    fn usage(&self) -> Result<Usage, BenchError> {
+        let processor = total(&self.pids, processor_time)?.saturating_sub(self.used);
+        Ok(Usage { processor, peak_memory: total(&self.pids, peak_memory)? })
+    }
+}
+
 /// The costs of a scale run. Its `Display` is a report.
 #[derive(Clone, Debug)]
 pub(crate) struct ScaleRun {
     /// The time until the last machine runs, or until the last VM is gone.
     pub(crate) wall: Duration,
-    /// Processor time of all processes of the controllers, until they write nothing.
-    pub(crate) processor: Duration,
-    /// The sum of their peaks of memory, in bytes.
-    pub(crate) peak_memory: u64,
+    /// Of the processes of the controllers.
+    pub(crate) controllers: Usage,
+    /// Of the processes that these have started: the driver.
+    pub(crate) driver: Usage,
     pub(crate) costs: Costs,
     pub(crate) created: Created,
     pub(crate) vms_created: u64,
@@ -72,10 +104,9 @@ impl ScaleRun {
     ) -> Result<Self, BenchError> {
         let pids = pids(measured)?;
         let before = measured.cloud().reset_stats().await?;
-        for pid in &pids {
-            reset_peak_memory(*pid).map_err(proc("reset the peak memory in", *pid))?;
-        }
-        let (started, used) = (Instant::now(), total(&pids, processor_time)?);
+        let drivers = pids.iter().map(|pid| children(*pid).map_err(proc("find the children of", *pid)));
+        let driver = Processes::start(drivers.collect::<Result<Vec<_>, _>>()?.concat())?;
+        let (started, controllers) = (Instant::now(), Processes::start(pids)?);
         measured.set_replicas(target as usize).await?;
         if let Err(error) = wait_until_scaled(measured, u64::from(target), timeout).await {
             return Err(measured.explain(error));
@@ -88,11 +119,20 @@ impl ScaleRun {
             created.add(&entry);
         };
         measured.settle(count).await?;
-        let processor = total(&pids, processor_time)?.saturating_sub(used);
-        let peak_memory = total(&pids, peak_memory)?;
+        let (controllers, driver) = (controllers.usage()?, driver.usage()?);
         let stats = measured.cloud().stats().await?;
         let vms_created = stats.created - before.created;
-        Ok(Self { wall, processor, peak_memory, costs, created, vms_created, most_vms: stats.most_live_at_once })
+        Ok(Self { wall, controllers, driver, costs, created, vms_created, most_vms: stats.most_live_at_once })
+    }
+
+    /// Processor time of controllers and driver.
+    pub(crate) fn processor(&self) -> Duration {
+        self.controllers.processor + self.driver.processor
+    }
+
+    /// The sum of the peaks of memory of controllers and driver, in bytes.
+    pub(crate) fn peak_memory(&self) -> u64 {
+        self.controllers.peak_memory + self.driver.peak_memory
     }
 }
 
@@ -167,7 +207,7 @@ pub(crate) fn mebibytes(bytes: u64) -> f64 {
 
 impl fmt::Display for ScaleRun {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wall, processor, peak_memory, costs, created, vms_created, most_vms } = self;
+        let Self { wall, controllers, driver, costs, created, vms_created, most_vms } = self;
         writeln!(formatter, "{costs}")?;
         let [writes, tokens, events, reads] =
             [RequestKind::Write, RequestKind::Token, RequestKind::Event, RequestKind::Read]
@@ -177,9 +217,11 @@ impl fmt::Display for ScaleRun {
             "per machine: {writes:.2} writes, {tokens:.2} for bootstrap tokens, {events:.2} events, {reads:.2} reads"
         )?;
         writeln!(formatter, "wall time: {:.1} s", wall.as_secs_f64())?;
-        let each = processor.as_secs_f64() * 1_000.0 / f64::from(costs.machines());
-        writeln!(formatter, "controllers: {:.2} CPU s, {each:.2} ms per machine", processor.as_secs_f64())?;
-        writeln!(formatter, "controllers: {:.1} MiB of memory at the peak", mebibytes(*peak_memory))?;
+        for (name, Usage { processor, peak_memory }) in [("controllers", controllers), ("driver", driver)] {
+            let (seconds, memory) = (processor.as_secs_f64(), mebibytes(*peak_memory));
+            let each = seconds * 1_000.0 / f64::from(costs.machines());
+            writeln!(formatter, "{name}: {seconds:.2} CPU s, {each:.2} ms per machine, {memory:.1} MiB at the peak")?;
+        }
         let names = created.names.len();
         let names = if names > 0 { format!(", with {names} names") } else { String::new() };
         writeln!(formatter, "Machines created: {}{names}", created.requests)?;

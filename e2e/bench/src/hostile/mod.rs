@@ -18,8 +18,10 @@ mod two_managers;
 
 use std::time::Instant;
 
-use nodewright_e2e_devcluster::{DevclusterOptions, etcd_restore, installation::attacks};
-use nodewright_e2e_process::command::Shutdown;
+use nodewright_e2e_lab::{
+    devcluster::{DevclusterOptions, etcd_restore, installation::attacks},
+    process::command::Shutdown,
+};
 use nodewright_serving::raise_open_files;
 
 use self::target::Target;

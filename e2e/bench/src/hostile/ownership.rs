@@ -7,7 +7,7 @@ use std::{
 
 use http::Method;
 use nodewright_e2e_cloud::CloudClient;
-use nodewright_e2e_devcluster::DevclusterOptions;
+use nodewright_e2e_lab::devcluster::DevclusterOptions;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

@@ -11,7 +11,7 @@ use kube::{
     core::ApiResource,
 };
 use nodewright_api::machine_config::{API_VERSION, MachineConfig, MachineConfigPool, ROLE, WORKER};
-use nodewright_e2e_devcluster::NAMESPACE;
+use nodewright_e2e_lab::devcluster::NAMESPACE;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::sleep;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use http::Method;
-use nodewright_e2e_devcluster::{NAMESPACE, machines::wait_for_running};
+use nodewright_e2e_lab::devcluster::{NAMESPACE, machines::wait_for_running};
 use serde_json::{Value, json};
 
 use super::{

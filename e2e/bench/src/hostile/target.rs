@@ -7,9 +7,11 @@ use kube::{Client, Config, client::Body};
 use serde_json::Value;
 
 use nodewright_e2e_cloud::CloudClient;
-use nodewright_e2e_control_plane::{ControlPlane, ControlPlaneError};
-use nodewright_e2e_devcluster::{
-    Devcluster, DevclusterOptions, ManagerOptions, ManagerProcess, NAMESPACE, machines::wait_for_running,
+use nodewright_e2e_lab::{
+    control_plane::{ControlPlane, ControlPlaneError},
+    devcluster::{
+        Devcluster, DevclusterOptions, ManagerOptions, ManagerProcess, NAMESPACE, machines::wait_for_running,
+    },
 };
 
 use crate::{

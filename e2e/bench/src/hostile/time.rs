@@ -6,7 +6,7 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use nodewright_e2e_devcluster::{ManagerProcess, shifted_clock};
+use nodewright_e2e_lab::devcluster::{ManagerProcess, shifted_clock};
 
 use super::{
     Measured,

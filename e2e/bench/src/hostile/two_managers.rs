@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use http::Request;
 use nodewright_e2e_cloud::{Code, Effect, FaultOperation, FaultOrder};
-use nodewright_e2e_control_plane::audit::{AuditLog, Entry};
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess, machines::machines};
+use nodewright_e2e_lab::{
+    control_plane::audit::{AuditLog, Entry},
+    devcluster::{ManagerOptions, ManagerProcess, machines::machines},
+};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

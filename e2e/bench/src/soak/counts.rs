@@ -2,8 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nodewright_e2e_control_plane::audit::Entry;
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::{control_plane::audit::Entry, devcluster::ManagerProcess};
 
 use crate::measure::is_from;
 

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use nodewright_api::{Machine, MachinePhase};
 
-use nodewright_e2e_devcluster::machines::is_running;
+use nodewright_e2e_lab::devcluster::machines::is_running;
 
 /// The text before an announced deadline, in a condition or in the last operation.
 const ANNOUNCEMENT: &str = "fails at ";

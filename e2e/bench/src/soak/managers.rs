@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
-use nodewright_e2e_devcluster::{ManagerProcess, NAMESPACE};
+use nodewright_e2e_lab::devcluster::{ManagerProcess, NAMESPACE};
 
 use crate::{error::BenchError, measure::Measured};
 

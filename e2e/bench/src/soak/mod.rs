@@ -42,10 +42,10 @@ use self::{
     watcher::Watcher,
 };
 use nodewright_e2e_cloud::{KubeletOrder, Vm};
-use nodewright_e2e_devcluster::{
-    DevclusterOptions, NAMESPACE, directory::RunDirectory, flag_value, machines::is_running,
+use nodewright_e2e_lab::{
+    devcluster::{DevclusterOptions, NAMESPACE, directory::RunDirectory, flag_value, machines::is_running},
+    process::command::Shutdown,
 };
-use nodewright_e2e_process::command::Shutdown;
 
 use crate::{
     error::BenchError,

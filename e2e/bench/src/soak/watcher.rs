@@ -9,10 +9,12 @@ use jiff::{SignedDuration, Timestamp};
 use kube::{Api, ResourceExt, api::ListParams};
 use nodewright_api::Machine;
 
-use nodewright_e2e_control_plane::Component;
-use nodewright_e2e_devcluster::{
-    NAMESPACE,
-    machines::{is_running, table},
+use nodewright_e2e_lab::{
+    control_plane::Component,
+    devcluster::{
+        NAMESPACE,
+        machines::{is_running, table},
+    },
 };
 
 use super::{

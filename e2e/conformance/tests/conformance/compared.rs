@@ -4,7 +4,7 @@ use std::{env, str::FromStr, sync::Arc};
 
 use futures::{StreamExt, future::BoxFuture, stream};
 use nodewright_e2e_conformance::{Case, Probe, Transcript, cases, controller_cases, random};
-use nodewright_e2e_control_plane::{
+use nodewright_e2e_lab::control_plane::{
     ControlPlaneOptions, USER_AGENT, parse_manifest,
     testing::{Cluster, Failure, TestResult, crds, skip_on_external_cluster},
 };

@@ -17,7 +17,7 @@ use kube::{
     core::GroupVersionKind,
 };
 use nodewright_api::machine_config::{GROUP, VERSION};
-use nodewright_e2e_control_plane::{
+use nodewright_e2e_lab::control_plane::{
     ControlPlaneOptions, openshift_api, openshift_machine_config_crds, parse_manifest,
     testing::{Cluster, Failure, TestResult, ensure, eventually, skip_on_external_cluster},
 };

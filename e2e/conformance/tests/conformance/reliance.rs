@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{HeaderValue, Method, StatusCode};
 use kube::{Api, Client, api::PostParams};
 use nodewright_api::API_VERSION;
-use nodewright_e2e_control_plane::testing::{Cluster, Failure, TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{Cluster, Failure, TestResult, ensure};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     leadership::Leadership,

@@ -7,7 +7,7 @@ use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use http::Request;
 use kube::{Api, Client, api::PostParams};
 use nodewright_api::API_VERSION;
-use nodewright_e2e_control_plane::testing::{Cluster, TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{Cluster, TestResult, ensure};
 use nodewright_testing::api_server::ApiServer;
 use serde_json::{Value, json};
 use tokio::time::Instant;

@@ -7,7 +7,7 @@ use nodewright_api::RawJson;
 use nodewright_driver::{Class, Driver, DriverError, MachineRequest, SecretText};
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outcome, Verdict};
 use nodewright_driver_local::LocalDriver;
-use nodewright_e2e_control_plane::testing::{TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{TestResult, ensure};
 use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
 

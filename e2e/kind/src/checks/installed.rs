@@ -1,7 +1,7 @@
 //! Checks of the installation itself.
 
 use kube::ResourceExt;
-use nodewright_e2e_control_plane::testing::{Failure, TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{Failure, TestResult, ensure};
 use serde_json::{Value, json};
 
 use crate::{
@@ -95,16 +95,16 @@ pub(super) async fn budget_keeps_one(cluster: &Cluster) -> TestResult {
 }
 
 /// `maxUnavailable` is 0: one Pod is ready at any time.
-pub(super) async fn upgraded(cluster: &Cluster) -> TestResult {
+pub(super) async fn restarted(cluster: &Cluster) -> TestResult {
     let watch = async {
         loop {
             let ready = pods(cluster).await?.iter().filter(|pod| is_ready(pod)).count();
-            ensure(ready >= 2, || format!("{ready} Pods are ready during the upgrade"))?;
+            ensure(ready >= 2, || format!("{ready} Pods are ready during the restart"))?;
             tokio::time::sleep(std::time::Duration::from_millis(200)).await;
         }
     };
     tokio::select! {
-        result = installation::apply(cluster, "kind") => result?,
+        result = installation::restart(cluster) => result?,
         result = watch => return result,
     }
     wait_for_leader(cluster, "").await.map(drop)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::ResourceExt;
-use nodewright_e2e_control_plane::testing::{Failure, TestResult, ensure};
+use nodewright_e2e_lab::control_plane::testing::{Failure, TestResult, ensure};
 
 use crate::{
     cluster::{Cluster, NAMESPACE, docker},

@@ -6,7 +6,7 @@ mod machines;
 
 use std::{pin::Pin, time::Instant};
 
-use nodewright_e2e_control_plane::testing::TestResult;
+use nodewright_e2e_lab::control_plane::testing::TestResult;
 
 use crate::{
     cluster::{Cluster, NAMESPACE},
@@ -19,15 +19,13 @@ macro_rules! checks {
     ($($name:expr => $check:path,)*) => { [$(($name, |cluster| Box::pin($check(cluster)))),*] };
 }
 
-const UPGRADE: &str = "an upgrade to config/kind leaves no gap";
-
 const CHECKS: [Check; 16] = checks! {
     "one Pod leads, and both are ready" => installed::one_leads,
     "webhooks fill in defaults and refuse what is wrong" => installed::webhooks_answer,
     "metrics are for who may read them" => installed::metrics_are_authorized,
     "a leader that is killed is followed" => installed::killed_leader_is_followed,
     "a disruption budget keeps one Pod" => installed::budget_keeps_one,
-    UPGRADE => installed::upgraded,
+    "new Pods leave no gap" => installed::restarted,
     "the driver keeps its contract" => driver::contract,
     "machines join and run Pods" => machines::join_and_run_pods,
     "a machine that is off and on again stays" => machines::power_cycle,
@@ -40,16 +38,16 @@ const CHECKS: [Check; 16] = checks! {
     "the logs have no complaint" => installed::no_complaints,
 };
 
-/// Installs `config/cluster` and `config/default`.
+/// Installs `config/cluster` and `config/kind`.
 pub(crate) async fn install(cluster: &Cluster) -> TestResult {
-    let folder = nodewright_e2e_process::repository().join("config/cluster");
+    let folder = nodewright_e2e_lab::process::repository().join("config/cluster");
     cluster.kubectl(&format!("apply --server-side --validate=strict -k {}", folder.display())).await?;
-    report("config/default is installed", installation::apply(cluster, "default")).await
+    report("config/kind is installed", installation::apply(cluster, "kind")).await
 }
 
-/// Makes the checks whose names contain this text, and the upgrade, which others rely on.
+/// Makes the checks whose names contain this text.
 pub(crate) async fn run(cluster: &Cluster, only: &str) -> TestResult {
-    for (name, check) in CHECKS.into_iter().filter(|(name, _)| name.contains(only) || *name == UPGRADE) {
+    for (name, check) in CHECKS.into_iter().filter(|(name, _)| name.contains(only)) {
         report(name, check(cluster)).await?;
     }
     Ok(())
@@ -58,7 +56,7 @@ pub(crate) async fn run(cluster: &Cluster, only: &str) -> TestResult {
 /// Uninstalls everything as docs/tasks/uninstall.md says, and checks that nothing is left.
 pub(crate) async fn uninstall(cluster: &Cluster) -> TestResult {
     report("nothing is left of Nodewright", async {
-        let config = nodewright_e2e_process::repository().join("config");
+        let config = nodewright_e2e_lab::process::repository().join("config");
         let objects = "machinedeployments,machinesets,machines,machineclasses";
         cluster.kubectl(&format!("delete --namespace={NAMESPACE} --timeout=3m {objects} --all")).await?;
         cluster

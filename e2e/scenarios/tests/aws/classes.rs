@@ -2,9 +2,7 @@
 //!
 //! The driver judges a class without EC2, so moto is not needed.
 
-use nodewright_e2e_cloud::DriverProgram;
-use nodewright_e2e_devcluster::ManagerProcess;
-use nodewright_e2e_process::executable;
+use nodewright_e2e_lab::{cloud::DriverProgram, devcluster::ManagerProcess, process::executable};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, skip_on_external_cluster};
 use serde_json::{Value, json};
 

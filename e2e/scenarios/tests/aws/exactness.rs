@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use nodewright_e2e_ec2::{Moto, Vm};
+use nodewright_e2e_lab::ec2::{Moto, Vm};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 
 /// All VMs that were ever made, and how many of them are left.

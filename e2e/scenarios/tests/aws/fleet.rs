@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nodewright_e2e_ec2::Moto;
+use nodewright_e2e_lab::ec2::Moto;
 use nodewright_e2e_scenarios::{Environment, TestResult};
 
 use crate::{

@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_e2e_cloud::DriverProgram;
-use nodewright_e2e_devcluster::ManagerProcess;
-use nodewright_e2e_ec2::{Account, Ec2Options, Ec2Processes, Moto};
-use nodewright_e2e_process::{Process, Supervisor};
+use nodewright_e2e_lab::{
+    cloud::DriverProgram,
+    devcluster::ManagerProcess,
+    ec2::{Account, Ec2Options, Ec2Processes, Moto},
+    process::{Process, Supervisor},
+};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, objects::ENVIRONMENT_LABEL};
 use serde_json::{Value, json};
 

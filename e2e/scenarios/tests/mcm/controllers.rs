@@ -1,7 +1,9 @@
 //! The processes of a scenario: ours, theirs, or one of each.
 
-use nodewright_e2e_control_plane::ControlPlane;
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess, McmHalf, McmOptions, McmProcess};
+use nodewright_e2e_lab::{
+    control_plane::ControlPlane,
+    devcluster::{ManagerOptions, ManagerProcess, McmHalf, McmOptions, McmProcess},
+};
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult};
 
 /// Short Leases: the other side has to wait until the Lease of a killed one has expired. On a computer that also compiles, a

@@ -15,12 +15,14 @@ use std::{
     time::Duration,
 };
 
-use nodewright_e2e_cloud::{CloudProcess, CloudProcessOptions};
-use nodewright_e2e_control_plane::{
-    ControlPlane, ControlPlaneOptions, machine_controller_manager_binaries, machine_controller_manager_crds,
+use nodewright_e2e_lab::{
+    cloud::{CloudProcess, CloudProcessOptions, simulated_driver},
+    control_plane::{
+        ControlPlane, ControlPlaneOptions, machine_controller_manager_binaries, machine_controller_manager_crds,
+    },
+    devcluster::manager::BINARY_VARIABLE,
+    process::{executable, repository},
 };
-use nodewright_e2e_devcluster::manager::BINARY_VARIABLE;
-use nodewright_e2e_process::{executable, repository};
 use nodewright_e2e_scenarios::{Failure, TestResult, ensure};
 use serde::Deserialize;
 use serde_json::json;
@@ -49,7 +51,7 @@ async fn nodewright_passes_machine_controller_managers_integration_tests() -> Te
         return Ok(());
     };
     let program = executable("nodewright", BINARY_VARIABLE)?;
-    let tests = run(&isolation, &Start::nodewright(&program)).await?;
+    let tests = run(&isolation, &Start::nodewright(&program, &simulated_driver()?)).await?;
     for test in &tests {
         println!("{test}");
     }
@@ -67,9 +69,9 @@ struct Start {
 }
 
 impl Start {
-    /// The two halves of Nodewright, with the flags of machine-controller-manager's own Makefiles.
-    fn nodewright(program: &Path) -> Self {
-        let program = program.display();
+    /// The two halves of Nodewright, with the flags of machine-controller-manager's own Makefiles, and a driver.
+    fn nodewright(program: &Path, driver: &Path) -> Self {
+        let (program, driver) = (program.display(), driver.display());
         let common = "--control-kubeconfig=$(CONTROL_KUBECONFIG) --target-kubeconfig=$(TARGET_KUBECONFIG) \
                       --namespace=$(CONTROL_NAMESPACE) --leader-elect=$(LEADER_ELECT) --v=3 --address=127.0.0.1";
         Self {
@@ -81,7 +83,7 @@ impl Start {
                 "exec {program} mc {common} --port=0 --machine-creation-timeout=20m --machine-drain-timeout=5m \
                  --machine-health-timeout=10m --machine-pv-detach-timeout=2m --machine-safety-orphan-vms-period=30m \
                  --machine-safety-apiserver-statuscheck-timeout=30s \
-                 --machine-safety-apiserver-statuscheck-period=1m --simulated-cloud-url=$(SIMULATED_CLOUD_URL)"
+                 --machine-safety-apiserver-statuscheck-period=1m --driver={driver}"
             ),
         }
     }
@@ -164,7 +166,7 @@ async fn run(isolation: &[&str], start: &Start) -> TestResult<Vec<Test>> {
         .env("CONTROL_KUBECONFIG", plane.kubeconfig_path())
         .env("MACHINECLASS_V1", tree.path("class.json"))
         .env("TARGET_CLUSTER_NAME", "suite")
-        .env("SIMULATED_CLOUD_URL", cloud.url())
+        .env("NODEWRIGHT_CLOUD_URL", cloud.url())
         .env("TIMEOUT_SECONDS", TIMEOUT_SECONDS.to_string())
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

@@ -1,4 +1,4 @@
-//! Scenarios with real kubelets: what the stand-ins of the other scenarios only claim. See `nodewright_e2e_node`.
+//! Scenarios with real kubelets: what the stand-ins of the other scenarios only claim. See `nodewright_e2e_lab::node`.
 //!
 //! The control plane misses a node after 10 s, not after 50 s, and the kubelets renew their Leases every 2 s, not every 10 s.
 //! Each scenario says what else differs from the defaults.
@@ -16,7 +16,7 @@ mod workload;
 
 use std::io::Write;
 
-use nodewright_e2e_node::requirements;
+use nodewright_e2e_lab::node::requirements;
 use nodewright_e2e_scenarios::{Environment, EnvironmentBuilder, TestResult};
 
 /// A builder for an environment with real nodes; `None`, with a message, where they cannot run.

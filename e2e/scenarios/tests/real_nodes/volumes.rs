@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nodewright_e2e_cloud::{EventKind, disks::Disks};
-use nodewright_e2e_node::BUSYBOX;
+use nodewright_e2e_lab::node::BUSYBOX;
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 use serde_json::{Value, json};
 

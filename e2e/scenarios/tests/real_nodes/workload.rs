@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
-use nodewright_e2e_node::BUSYBOX;
+use nodewright_e2e_lab::node::BUSYBOX;
 use nodewright_e2e_scenarios::{Environment, History, TestResult, objects::ENVIRONMENT_LABEL};
 use serde_json::{Value, json};
 

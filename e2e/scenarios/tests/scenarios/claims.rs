@@ -9,7 +9,7 @@ use kube::{
 };
 use nodewright_api::Machine;
 use nodewright_e2e_cloud::CreateVm;
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster};
 use serde_json::{Value, json};
 

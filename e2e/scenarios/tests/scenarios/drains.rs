@@ -16,7 +16,7 @@ use kube::{
 };
 use nodewright_api::{Machine, conditions};
 use nodewright_e2e_cloud::disks::Disks;
-use nodewright_e2e_control_plane::{
+use nodewright_e2e_lab::control_plane::{
     Component,
     audit::{Entry, most_at_once},
     testing::skip_on_external_cluster,

@@ -4,7 +4,7 @@ use std::{net::TcpListener, time::Duration};
 
 use kube::{Api, ResourceExt};
 use nodewright_api::{Machine, MachineClass, conditions};
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
+use nodewright_e2e_lab::devcluster::{ManagerOptions, ManagerProcess};
 use nodewright_e2e_scenarios::{
     Environment, Failure, TestResult, clusters, ensure, has_mcm_crds, history::State, waits,
 };

@@ -8,7 +8,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use nodewright_e2e_cloud::{CloudClient, VmState};
-use nodewright_e2e_control_plane::kwok::Kwok;
+use nodewright_e2e_lab::control_plane::kwok::Kwok;
 use nodewright_e2e_scenarios::{Environment, TestResult, objects::ENVIRONMENT_LABEL, skip_on_external_cluster};
 use serde_json::json;
 

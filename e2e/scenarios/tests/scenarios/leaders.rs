@@ -5,9 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use nodewright_e2e_control_plane::ControlPlane;
-use nodewright_e2e_control_plane::audit::{AuditLog, Entry};
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
+use nodewright_e2e_lab::{
+    control_plane::{
+        ControlPlane,
+        audit::{AuditLog, Entry},
+    },
+    devcluster::{ManagerOptions, ManagerProcess},
+};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, skip_on_external_cluster};
 use tokio::time::Instant;
 

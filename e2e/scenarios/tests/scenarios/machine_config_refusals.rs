@@ -5,7 +5,7 @@ use nodewright_api::{
     conditions::controller_config::FAILING,
     machine_config::{CONTROLLER_CONFIG, ControllerConfig, KubeletConfig, MachineConfigPool},
 };
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, has_mcm_crds, skip_on_external_cluster};
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use nodewright_api::machine_config::{ControllerConfig, KubeletConfig};
-use nodewright_e2e_control_plane::audit::{AuditLog, Entry};
+use nodewright_e2e_lab::control_plane::audit::{AuditLog, Entry};
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, requests::AGENT};
 use serde_json::json;
 

@@ -13,9 +13,11 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, ObjectMeta, Patch, PatchParams, PostParams},
 };
 use nodewright_api::machine_config::{ControllerConfig, MachineConfig, MachineConfigPool};
-use nodewright_e2e_control_plane::{openshift_api, parse_manifest};
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
-use nodewright_e2e_process::{executable, repository};
+use nodewright_e2e_lab::{
+    control_plane::{openshift_api, parse_manifest},
+    devcluster::{ManagerOptions, ManagerProcess},
+    process::{executable, repository},
+};
 use nodewright_e2e_scenarios::{
     Environment, EnvironmentBuilder, Failure, TestResult, ensure, has_mcm_crds, machine_config_crds,
     skip_on_external_cluster,

@@ -7,8 +7,10 @@ use kube::{
     api::{DeleteParams, ListParams, PostParams},
 };
 use nodewright_api::{Machine, MachineClass, MachineSet};
-use nodewright_e2e_control_plane::ControlPlane;
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
+use nodewright_e2e_lab::{
+    control_plane::ControlPlane,
+    devcluster::{ManagerOptions, ManagerProcess},
+};
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure};
 use serde_json::{Value, json};
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use kube::ResourceExt;
 use nodewright_api::conditions::machine::WAITING;
-use nodewright_e2e_control_plane::{Component, ControlPlane};
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::{
+    control_plane::{Component, ControlPlane},
+    devcluster::ManagerProcess,
+};
 use nodewright_e2e_scenarios::{Environment, TestResult, clusters, ensure, skip_on_external_cluster};
 use tokio::time::Instant;
 

@@ -6,7 +6,7 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use nodewright_api::{Machine, MachineDeployment};
-use nodewright_e2e_control_plane::Component;
+use nodewright_e2e_lab::control_plane::Component;
 use nodewright_e2e_scenarios::{
     Environment, Failure, TestResult, clusters, ensure, history::State, objects::ENVIRONMENT_LABEL,
     skip_on_external_cluster,

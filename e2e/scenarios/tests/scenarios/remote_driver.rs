@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use nodewright_e2e_cloud::DriverProgram;
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::{cloud::DriverProgram, devcluster::ManagerProcess};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, has_mcm_crds, skip_on_external_cluster};
 use serde_json::{Value, json};
 

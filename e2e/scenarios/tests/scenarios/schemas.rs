@@ -2,7 +2,7 @@
 
 use kube::Api;
 use nodewright_api::MachineDeployment;
-use nodewright_e2e_control_plane::{apply_file, machine_controller_manager_crds, testing::crds};
+use nodewright_e2e_lab::control_plane::{apply_file, machine_controller_manager_crds, testing::crds};
 use nodewright_e2e_scenarios::{Environment, TestResult, has_mcm_crds, skip_on_external_cluster};
 
 /// An apply with an undeclared field fails as a whole: statuses would not be updated until a restart.

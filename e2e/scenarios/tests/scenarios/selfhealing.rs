@@ -7,7 +7,7 @@ use kube::{
 };
 use nodewright_api::{Machine, MachineDeployment, MachinePhase, conditions};
 use nodewright_e2e_cloud::{Code, Effect, FaultOperation, FaultOrder};
-use nodewright_e2e_control_plane::Component;
+use nodewright_e2e_lab::control_plane::Component;
 use nodewright_e2e_scenarios::{
     Environment, TestResult, clusters, ensure, history::State, objects::ENVIRONMENT_LABEL, skip_on_external_cluster,
 };

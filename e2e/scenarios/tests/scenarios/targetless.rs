@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 use nodewright_api::MachinePhase;
-use nodewright_e2e_devcluster::{ManagerOptions, ManagerProcess};
+use nodewright_e2e_lab::devcluster::{ManagerOptions, ManagerProcess};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 use serde_json::json;
 

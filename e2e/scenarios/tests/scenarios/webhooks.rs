@@ -1,7 +1,7 @@
 //! Admission: defaults are filled in, and invalid objects are rejected.
 
 use nodewright_api::MachineDeployment;
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, skip_on_external_cluster};
 use serde_json::{Value, json};
 

@@ -6,9 +6,9 @@ use std::{
 };
 
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
+use nodewright_driver_protocol::server::{self, Provider, Socket};
 use nodewright_driver_remote::{Remote, RemoteDriver, Source};
-use nodewright_driver_server::{self as driver_server, Provider, Socket};
-use nodewright_e2e_ec2::{
+use nodewright_e2e_lab::ec2::{
     self as ec2, Ec2, Moto, REJECTED_KEY,
     account::{ACCESS_KEY, REGION, SECRET_KEY},
 };
@@ -90,7 +90,7 @@ impl Wire {
         let path = self.folder.path().join(self.made.fetch_add(1, Ordering::Relaxed).to_string());
         let provider = Provider { id_prefix: PROVIDER_ID_PREFIX.to_owned(), initializes: true };
         let socket = Socket::bind(&path).unwrap();
-        tokio::spawn(driver_server::serve(Arc::new(driver), provider, socket, CancellationToken::new()));
+        tokio::spawn(server::serve(Arc::new(driver), provider, socket, CancellationToken::new()));
         let remote = Remote::start(Source::Socket(path), &Leadership::unlimited()).unwrap();
         remote.driver().await
     }

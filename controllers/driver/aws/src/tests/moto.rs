@@ -1,9 +1,11 @@
-//! The driver with moto's EC2, behind the proxy of `nodewright-e2e-ec2` in this process.
+//! The driver with moto's EC2, behind the proxy of the laboratory in this process.
 
 use std::env;
 
-use nodewright_e2e_ec2::{Ec2, Faults, MOTO_VARIABLE, Moto, MotoServer};
-use nodewright_e2e_process::{Process, Supervisor};
+use nodewright_e2e_lab::{
+    ec2::{Ec2, Faults, MOTO_VARIABLE, Moto, MotoServer},
+    process::{Process, Supervisor},
+};
 use tempfile::TempDir;
 
 use super::*;

@@ -17,7 +17,7 @@ use kube::{
 };
 use nodewright_api::{MachineClass, MachineSet, finalizers, labels};
 use nodewright_e2e_cloud::{EventKind, VmState};
-use nodewright_e2e_devcluster::ManagerProcess;
+use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, waits::is_running};
 use serde_json::json;
 

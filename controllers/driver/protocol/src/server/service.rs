@@ -1,0 +1,107 @@
+//! The calls.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream, stream::BoxStream};
+use nodewright_api::RawJson;
+use nodewright_driver::{Driver, Instance, MachineRequest, Result as DriverResult};
+use tonic::{Response, Status};
+
+use super::Provider;
+use crate::{
+    self as protocol, Info,
+    v1::{
+        CreateMachineRequest, DeleteMachineResponse, DeleteOrphanRequest, GetInfoRequest, GetInfoResponse,
+        ListMachinesRequest, ListMachinesResponse, MachineRequest as Request, MachineResponse, ValidateClassRequest,
+        ValidateClassResponse, driver_server,
+    },
+};
+
+pub(crate) struct Service {
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) provider: Provider,
+}
+
+type Answer<T> = Result<Response<T>, Status>;
+
+#[tonic::async_trait]
+impl driver_server::Driver for Service {
+    async fn get_info(&self, _: tonic::Request<GetInfoRequest>) -> Answer<GetInfoResponse> {
+        let driver = self.driver.as_ref();
+        let info = Info {
+            provider: driver.name().to_owned(),
+            provider_id_prefix: self.provider.id_prefix.clone(),
+            identity: driver.identity().into_iter().map(str::to_owned).collect(),
+            longest_call: driver.deadline(),
+            consistency: driver.consistency(),
+            poll: driver.poll(),
+            initializes: self.provider.initializes,
+            validates: true,
+            stores_owner: driver.stores_owner(),
+        };
+        Ok(Response::new(info.encode()))
+    }
+
+    async fn validate_class(&self, request: tonic::Request<ValidateClassRequest>) -> Answer<ValidateClassResponse> {
+        let spec = RawJson::from_text(request.into_inner().provider_spec)
+            .map_err(|_| Status::invalid_argument("provider_spec is no JSON"))?;
+        let errors = self.driver.validate(&spec).await;
+        let errors = errors.ok_or_else(|| Status::unavailable("the driver has not answered"))?;
+        Ok(Response::new(protocol::encode_faults(errors)))
+    }
+
+    async fn create_machine(&self, request: tonic::Request<CreateMachineRequest>) -> Answer<MachineResponse> {
+        let request = protocol::decode_create(request.into_inner());
+        Ok(instance(request, |request| self.driver.create(request)).await)
+    }
+
+    async fn initialize_machine(&self, request: tonic::Request<Request>) -> Answer<MachineResponse> {
+        let request = protocol::decode_machine(request.into_inner());
+        Ok(instance(request, |request| self.driver.initialize(request)).await)
+    }
+
+    async fn delete_machine(&self, request: tonic::Request<Request>) -> Answer<DeleteMachineResponse> {
+        let deleted = match protocol::decode_machine(request.into_inner()) {
+            Ok(request) => self.driver.delete(request).await,
+            Err(error) => Err(error),
+        };
+        Ok(Response::new(protocol::encode_deleted(deleted)))
+    }
+
+    async fn get_machine_status(&self, request: tonic::Request<Request>) -> Answer<MachineResponse> {
+        let request = protocol::decode_machine(request.into_inner());
+        Ok(instance(request, |request| self.driver.status(request)).await)
+    }
+
+    async fn delete_orphan(&self, request: tonic::Request<DeleteOrphanRequest>) -> Answer<DeleteMachineResponse> {
+        let deleted = match protocol::decode_orphan(request.into_inner()) {
+            Ok(orphan) => self.driver.delete_orphan(orphan).await,
+            Err(error) => Err(error),
+        };
+        Ok(Response::new(protocol::encode_deleted(deleted.map(|()| None))))
+    }
+
+    type ListMachinesStream = BoxStream<'static, Result<ListMachinesResponse, Status>>;
+
+    async fn list_machines(&self, request: tonic::Request<ListMachinesRequest>) -> Answer<Self::ListMachinesStream> {
+        let listed = match protocol::decode_class(request.into_inner().class) {
+            Ok(class) => self.driver.list(class).await,
+            Err(error) => Err(error),
+        };
+        Ok(Response::new(stream::iter(protocol::encode_list(listed)).map(Ok).boxed()))
+    }
+}
+
+async fn instance<F>(
+    request: DriverResult<MachineRequest>,
+    call: impl FnOnce(MachineRequest) -> F,
+) -> Response<MachineResponse>
+where
+    F: Future<Output = DriverResult<Instance>>,
+{
+    let answer = match request {
+        Ok(request) => call(request).await,
+        Err(error) => Err(error),
+    };
+    Response::new(protocol::encode_instance(answer))
+}

@@ -1,0 +1,199 @@
+//! Applying manifests as `kubectl apply --server-side` does.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DynamicObject, ListParams, Patch, PatchParams, TypeMeta},
+    core::GroupVersionKind,
+    discovery::{self, Scope},
+};
+use serde_json::Value;
+
+use crate::control_plane::ControlPlaneError;
+
+/// The field manager.
+const FIELD_MANAGER: &str = "end-to-end";
+/// How long the API server may take to serve a new kind.
+const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Applies all objects of a YAML text in order, with force. Namespaced objects without a namespace go to `default`. Waits
+/// after a `CustomResourceDefinition` until the API server serves the new kind, so that later objects can use it, and at the
+/// end until the schemas of all new kinds are published.
+///
+/// Returns the stored objects.
+pub async fn apply_yaml(client: &Client, yaml: &str) -> Result<Vec<DynamicObject>, ControlPlaneError> {
+    apply_all(client, parse_manifest(yaml, "given as text")?).await
+}
+
+/// Applies a file, or all `.yaml` files of a directory in alphabetical order; see [`apply_yaml`].
+pub async fn apply_file(client: &Client, path: &Path) -> Result<Vec<DynamicObject>, ControlPlaneError> {
+    let mut objects = Vec::new();
+    for file in manifests(path)? {
+        let text = tokio::fs::read_to_string(&file).await.map_err(ControlPlaneError::file("read", &file))?;
+        objects.extend(parse_manifest(&text, &file.display().to_string())?);
+    }
+    apply_all(client, objects).await
+}
+
+/// The objects of a YAML text with any number of documents. Skips empty documents. `origin` names the text in errors.
+pub fn parse_manifest(yaml: &str, origin: &str) -> Result<Vec<DynamicObject>, ControlPlaneError> {
+    let invalid = |reason: String| ControlPlaneError::Manifest { origin: origin.to_owned(), reason };
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).map_err(|error| invalid(error.to_string()))?;
+    documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .map(|document| serde_json::from_value(document).map_err(|error| invalid(error.to_string())))
+        .collect()
+}
+
+fn manifests(path: &Path) -> Result<Vec<PathBuf>, ControlPlaneError> {
+    if path.is_file() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let read = || -> std::io::Result<Vec<PathBuf>> {
+        std::fs::read_dir(path)?.map(|entry| entry.map(|entry| entry.path())).collect()
+    };
+    let mut files = read().map_err(ControlPlaneError::file("read", path))?;
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
+    files.sort();
+    Ok(files)
+}
+
+async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, ControlPlaneError> {
+    let mut applied = Vec::with_capacity(objects.len());
+    let mut definitions = Vec::new();
+    for object in objects {
+        let kind = kind_of(&object)?;
+        let stored = apply_one(client, &kind, &object).await?;
+        if kind.kind == "CustomResourceDefinition" {
+            definitions.push(wait_until_served(client, &stored).await?);
+        }
+        applied.push(stored);
+    }
+    for definition in &definitions {
+        wait_until_published(client, definition).await?;
+    }
+    Ok(applied)
+}
+
+fn kind_of(object: &DynamicObject) -> Result<GroupVersionKind, ControlPlaneError> {
+    let none = TypeMeta::default();
+    GroupVersionKind::try_from(object.types.as_ref().unwrap_or(&none))
+        .map_err(|error| ControlPlaneError::Manifest { origin: object.name_any(), reason: error.to_string() })
+}
+
+async fn apply_one(
+    client: &Client,
+    kind: &GroupVersionKind,
+    object: &DynamicObject,
+) -> Result<DynamicObject, ControlPlaneError> {
+    let name = object.name_any();
+    let what = || format!("apply {} {name}", kind.kind);
+    let (resource, capabilities) =
+        discovery::pinned_kind(client, kind).await.map_err(|error| ControlPlaneError::request(what())(error))?;
+    let api: Api<DynamicObject> = match (capabilities.scope, object.namespace()) {
+        (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
+        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
+        (Scope::Namespaced, None) => Api::namespaced_with(client.clone(), "default", &resource),
+    };
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    api.patch(&name, &parameters, &Patch::Apply(object))
+        .await
+        .map_err(|error| ControlPlaneError::request(what())(error))
+}
+
+/// Waits until a kind can be used: discovery lists it a moment after its definition is established.
+async fn wait_until_served(
+    client: &Client,
+    definition: &DynamicObject,
+) -> Result<CustomResourceDefinition, ControlPlaneError> {
+    let name = definition.name_any();
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let served = async {
+        loop {
+            let definition =
+                api.get(&name).await.map_err(|error| ControlPlaneError::request(format!("read {name}"))(error))?;
+            if is_established(&definition) && is_served(client, &definition).await {
+                return Ok(definition);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let timeout = |_| ControlPlaneError::Timeout { what: format!("serving of {name}"), waited: ESTABLISH_TIMEOUT };
+    tokio::time::timeout(ESTABLISH_TIMEOUT, served).await.map_err(timeout)?
+}
+
+fn is_established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Established" && condition.status == "True")
+}
+
+/// Whether all versions can be listed. At first the API server answers that it initialises their storage.
+async fn is_served(client: &Client, definition: &CustomResourceDefinition) -> bool {
+    let spec = &definition.spec;
+    for version in spec.versions.iter().filter(|version| version.served) {
+        let kind = GroupVersionKind::gvk(&spec.group, &version.name, &spec.names.kind);
+        let Ok((resource, _)) = discovery::pinned_kind(client, &kind).await else { return false };
+        let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        if objects.list(&ListParams::default().limit(1)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Waits until the schema of a kind is published, about a second after it is served. The manager reads it at its start.
+async fn wait_until_published(client: &Client, definition: &CustomResourceDefinition) -> Result<(), ControlPlaneError> {
+    let published = async {
+        while !is_published(client, definition).await {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let what = || format!("publication of the schema of {}", definition.spec.names.kind);
+    let timeout = |_| ControlPlaneError::Timeout { what: what(), waited: ESTABLISH_TIMEOUT };
+    tokio::time::timeout(ESTABLISH_TIMEOUT, published).await.map_err(timeout)
+}
+
+async fn is_published(client: &Client, definition: &CustomResourceDefinition) -> bool {
+    let spec = &definition.spec;
+    for version in spec.versions.iter().filter(|version| version.served) {
+        let path = format!("/openapi/v3/apis/{}/{}", spec.group, version.name);
+        let Ok(request) = http::Request::get(path).body(Vec::new()) else { return false };
+        let Ok(document) = client.request::<Value>(request).await else { return false };
+        let schemas = document["components"]["schemas"].as_object();
+        let is_of_kind = |schema: &Value| {
+            let kinds = schema["x-kubernetes-group-version-kind"].as_array();
+            kinds.into_iter().flatten().any(|kind| kind["kind"] == spec.names.kind.as_str())
+        };
+        if !schemas.is_some_and(|schemas| schemas.values().any(is_of_kind)) {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_may_have_several_documents_and_empty_ones() {
+        let yaml = "---\n# a comment\n---\napiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n---\n\
+                    apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: b\ndata:\n  on: \"yes\"\n";
+        let objects = parse_manifest(yaml, "test").unwrap();
+        let names: Vec<_> = objects.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(objects[1].data["data"]["on"], "yes");
+    }
+
+    #[test]
+    fn an_error_names_the_manifest() {
+        let error = parse_manifest("a: [", "some.yaml").unwrap_err().to_string();
+        assert!(error.contains("some.yaml"), "{error}");
+    }
+}
