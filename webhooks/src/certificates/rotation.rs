@@ -8,7 +8,7 @@
 //! 3. When the former authority has expired, it is removed from the bundle.
 //!
 //! The server's certificate is renewed when a third of its lifetime remains, when its names change, and when the wall clock
-//! says that it is not valid yet.
+//! calls it not valid yet.
 
 use std::collections::BTreeSet;
 
