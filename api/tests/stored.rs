@@ -7,7 +7,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use std::{collections::BTreeSet, fmt::Display, fs, path::PathBuf, str::FromStr};
+use std::{
+    collections::BTreeSet,
+    fmt::{Display, Write as _},
+    fs,
+    path::PathBuf,
+    str::FromStr,
+};
 
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
@@ -25,34 +31,34 @@ const DIGESTS: [&str; 2] = ["render-inputs", "generated-content"];
 
 /// How many lines of each file are final, and a digest of them. After new lines, the test prints the new rows.
 const FINAL: &[(&str, usize, u32)] = &[
-    ("adopted-vm", 4, 0x9ef3f26b),
-    ("applied-node-template", 5, 0x99ceb069),
-    ("class-identity", 5, 0xfcb137b6),
-    ("creation-round", 9, 0x5358552d),
-    ("desired-replicas", 7, 0xa7b45a45),
-    ("freeze", 1, 0xa1566424),
-    ("health-deadline", 6, 0xee0f93f6),
-    ("joined-node", 5, 0x50ca24c2),
-    ("last-applied", 6, 0x2cc30e11),
-    ("ledger", 13, 0x905c4f0a),
-    ("machine-name", 9, 0xbdd36c2c),
-    ("machine-priority", 7, 0xa7b45a45),
-    ("marked-for-deletion", 4, 0xac426c05),
-    ("max-replicas", 7, 0xa7b45a45),
-    ("operation", 7, 0x0fe19bbe),
-    ("operator-finalizer", 3, 0x1ab17f29),
-    ("ordinal", 7, 0x5b1be1c0),
-    ("pool-target", 2, 0xc81468d0),
-    ("proven-vm", 5, 0x92d109b5),
-    ("removals", 4, 0x32d80d3d),
-    ("revision", 7, 0xa7b45a45),
-    ("scale-down-disabled", 1, 0x128f0344),
-    ("scaler-change", 4, 0xac426c05),
-    ("sized-for", 6, 0x75748b2c),
-    ("swept-vms", 4, 0x0a82d801),
-    ("unexplained-vms", 4, 0xc89d9ea0),
-    ("unused-since", 4, 0xbeb6b5fc),
-    ("virtual-capacity", 3, 0x9163fe11),
+    ("adopted-vm", 4, 0x9ef3_f26b),
+    ("applied-node-template", 5, 0x99ce_b069),
+    ("class-identity", 5, 0xfcb1_37b6),
+    ("creation-round", 9, 0x5358_552d),
+    ("desired-replicas", 7, 0xa7b4_5a45),
+    ("freeze", 1, 0xa156_6424),
+    ("health-deadline", 6, 0xee0f_93f6),
+    ("joined-node", 5, 0x50ca_24c2),
+    ("last-applied", 6, 0x2cc3_0e11),
+    ("ledger", 13, 0x905c_4f0a),
+    ("machine-name", 9, 0xbdd3_6c2c),
+    ("machine-priority", 7, 0xa7b4_5a45),
+    ("marked-for-deletion", 4, 0xac42_6c05),
+    ("max-replicas", 7, 0xa7b4_5a45),
+    ("operation", 7, 0x0fe1_9bbe),
+    ("operator-finalizer", 3, 0x1ab1_7f29),
+    ("ordinal", 7, 0x5b1b_e1c0),
+    ("pool-target", 2, 0xc814_68d0),
+    ("proven-vm", 5, 0x92d1_09b5),
+    ("removals", 4, 0x32d8_0d3d),
+    ("revision", 7, 0xa7b4_5a45),
+    ("scale-down-disabled", 1, 0x128f_0344),
+    ("scaler-change", 4, 0xac42_6c05),
+    ("sized-for", 6, 0x7574_8b2c),
+    ("swept-vms", 4, 0x0a82_d801),
+    ("unexplained-vms", 4, 0xc89d_9ea0),
+    ("unused-since", 4, 0xbeb6_b5fc),
+    ("virtual-capacity", 3, 0x9163_fe11),
 ];
 
 /// The value of a text, and the text that is written for it.
@@ -83,8 +89,8 @@ fn ledger(ledger: &Ledger) -> Value {
 fn machine_name(name: &str) -> Decoded {
     let set = set_of(name)?;
     let ledger: Ledger = "k7f;".parse().unwrap();
-    let ordinals = [0, 1, 41, 19_682, 19_683, 14_348_906].into_iter().filter_map(Ordinal::new);
-    let ordinal = ordinals.filter(|ordinal| ledger.retire([*ordinal]).has_retired(set, name)).next()?;
+    let mut ordinals = [0, 1, 41, 19_682, 19_683, 14_348_906].into_iter().filter_map(Ordinal::new);
+    let ordinal = ordinals.find(|ordinal| ledger.retire([*ordinal]).has_retired(set, name))?;
     Some((json!([set, ordinal.to_string()]), ledger.name(set, ordinal)))
 }
 
@@ -221,7 +227,7 @@ fn lines_of_golden_files_are_neither_changed_nor_removed() {
                 .push(format!("{name}.txt: a line was changed or removed that an earlier version may have written")),
             None => failures.push(format!("{name}.txt is new")),
         }
-        rows += &format!("    ({name:?}, {}, {:#010x}),\n", lines.len(), digest(&lines));
+        writeln!(rows, "    ({name:?}, {}, {:#010x}),", lines.len(), digest(&lines)).unwrap();
     }
     assert!(failures.is_empty(), "{}\nThe rows are now:\n{rows}", failures.join("\n"));
     let files: BTreeSet<_> = fs::read_dir(golden()).unwrap().map(|entry| entry.unwrap().path()).collect();
