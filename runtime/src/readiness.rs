@@ -50,7 +50,7 @@ impl Readiness {
                 let before = std::mem::replace(&mut *self.away.lock(), why.clone());
                 match (before, why) {
                     (None, Some(why)) => {
-                        tracing::warn!(why, "the API server of the {} cluster is unhealthy", self.home)
+                        tracing::warn!(why, "the API server of the {} cluster is unhealthy", self.home);
                     }
                     (Some(_), None) => tracing::info!("the API server of the {} cluster is healthy again", self.home),
                     _ => {}
