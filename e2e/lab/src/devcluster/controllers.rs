@@ -70,7 +70,7 @@ impl Controllers for ManagerProcess {
     ) -> Result<(), DevclusterError> {
         // A manager that was just killed may not have ended yet.
         if let (Some(pid), Err(_)) =
-            (self.pid(), self.wait_for_end(crate::devcluster::devcluster::MANAGER_END_TIMEOUT).await)
+            (self.pid(), self.wait_for_end(crate::devcluster::cluster::MANAGER_END_TIMEOUT).await)
         {
             return Err(DevclusterError::ManagerRuns { pid });
         }
