@@ -49,7 +49,7 @@ pub mod machine {
     pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
     /// Present only while False: the replacement of the machine waits until fewer machines of its deployment are replaced.
     pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
-    /// Present only while True: the machine is unhealthy. The message is the time at which it is given up.
+    /// Present only while True: the machine is unhealthy. The message is the time at which it fails.
     pub const HEALTH_TIMEOUT: &str = "HealthTimeout";
     /// Present only while False: the Node object exists and cannot be decoded.
     pub const NODE_READABLE: &str = "NodeReadable";
@@ -107,7 +107,7 @@ pub mod controller_config {
 
 /// Conditions of a MachineConfigPool that Nodewright writes, and those that make it degraded.
 pub mod machine_config_pool {
-    /// The pool has a target, whose name is the message: who takes it from the spec does not undo what was judged by it.
+    /// The pool has a target, whose name is the message: who takes it from the spec does not undo what was evaluated by it.
     pub const RENDERED: &str = "Rendered";
     /// What the pool selects cannot become its target.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";

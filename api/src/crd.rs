@@ -6,7 +6,7 @@
 //! * No defaults. A default would change a stored template, and a changed template starts a rollout.
 //! * One rule about changes: `spec.providerID` of a Machine is immutable once set.
 //! * No closed list of values in a status or for `class.kind`, and no rule about several fields: a write that only changes
-//!   the replicas must not fail because of an older mistake.
+//!   the replicas must not fail because of an older error.
 //! * Nothing is nullable. The API server then drops the `null` that Go writes for a zero time.
 //! * The lists of conditions that MCM also has are atomic, as in its definitions, so that an apply replaces them as a whole.
 

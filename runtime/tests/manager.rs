@@ -242,16 +242,16 @@ async fn what_another_writer_keeps_is_removed_under_the_version_of_the_answer() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_panic_one_poisoned_object_and_one_hung_call_hold_up_nobody_else() {
+async fn one_panic_one_undecodable_object_and_one_hung_call_hold_up_nobody_else() {
     let server = ApiServer::new();
     for name in ["panics", "hangs", "well"] {
         source(&server, name, 1);
     }
     annotate(&server, "panics", &json!({"panic": "1"}));
     annotate(&server, "hangs", &json!({"ask": "hangs"}));
-    let poison =
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "poisoned"}, "data": {"deep": [[1]]}});
-    server.seed(MAPS, poison);
+    let undecodable =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "undecodable"}, "data": {"deep": [[1]]}});
+    server.seed(MAPS, undecodable);
     let running = Running::start(server, vec![]);
     running.until("the healthy one", |it| annotated(&it.server, "well", "copies").as_deref() == Some("1")).await;
     let late = |it: &Running| annotated(&it.server, "hangs", "asked").is_some_and(|text| text.contains("late"));
@@ -326,8 +326,8 @@ async fn a_panic_outside_of_a_plan_is_caught_as_well() {
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader() {
     let server = ApiServer::new();
-    let poison = |name: &str, data: serde_json::Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
-    server.seed(MAPS, poison("bad", json!({"deep": [["hush"]]})));
+    let undecodable = |name: &str, data: serde_json::Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data});
+    server.seed(MAPS, undecodable("bad", json!({"deep": [["hush"]]})));
     let other = election(&server);
     let _term = other.acquire().await;
     let running = Running::start(server.clone(), vec![election(&server)]);
@@ -343,11 +343,11 @@ async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader
     other.release().await;
     running.until("an event", |it| events(&it.server) == 1).await;
     // One object that was readable before, and the first one, readable again.
-    server.seed(MAPS, poison("later", json!({"a": "b"})));
+    server.seed(MAPS, undecodable("later", json!({"a": "b"})));
     running.passes(1).await;
-    server.seed(MAPS, poison("later", json!({"a": 1})));
+    server.seed(MAPS, undecodable("later", json!({"a": 1})));
     running.until("another event", |it| events(&it.server) == 2).await;
-    server.seed(MAPS, poison("bad", json!({"a": "b"})));
+    server.seed(MAPS, undecodable("bad", json!({"a": "b"})));
     running.passes(1).await;
     let text = running.metrics.encode().unwrap();
     assert!(!text.contains(named) && text.contains(r#"name="later"} 1"#), "{text}");

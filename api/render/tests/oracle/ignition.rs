@@ -51,14 +51,14 @@ impl Ignition {
         Self { process, questions, answers }
     }
 
-    pub(crate) fn judge(&mut self, configs: &[Value]) -> Verdict {
+    pub(crate) fn evaluate(&mut self, configs: &[Value]) -> Verdict {
         let question = Value::Array(configs.to_vec());
         writeln!(self.questions, "{question}").expect("the oracle reads");
         let mut line = String::new();
         self.answers.read_line(&mut line).expect("the oracle answers");
         let answer: Answer = serde_json::from_str(&line).expect("an answer");
         Verdict {
-            inputs: answer.inputs.iter().map(|judgement| (!judgement.valid).then(|| paths(judgement))).collect(),
+            inputs: answer.inputs.iter().map(|evaluation| (!evaluation.valid).then(|| paths(evaluation))).collect(),
             merged: answer.merged.map(canonical),
             result: paths(&answer.result),
         }
@@ -73,7 +73,7 @@ impl Drop for Ignition {
 }
 
 /// The paths of errors, `$.storage.files[0].mode` for Ignition's `$.storage.files.0.mode`.
-fn paths(judgement: &Judgement) -> BTreeSet<String> {
+fn paths(evaluation: &Judgement) -> BTreeSet<String> {
     let path = |path: &String| {
         let parts = path.split('.').map(|part| match part.parse::<usize>() {
             Ok(index) => format!("[{index}]"),
@@ -81,7 +81,7 @@ fn paths(judgement: &Judgement) -> BTreeSet<String> {
         });
         parts.collect::<String>().trim_start_matches('.').to_owned()
     };
-    let paths = judgement.paths.iter().flatten().map(path);
+    let paths = evaluation.paths.iter().flatten().map(path);
     // The source of a key file is reported a second time, under a name that no field has.
     paths.filter(|path| path.rsplit('.').next() != Some("keys")).collect()
 }

@@ -1,4 +1,4 @@
-//! Merges and judges generated configs, and compares with Ignition's own code (`hack/tools/ignition`).
+//! Merges and evaluates generated configs, and compares with Ignition's own code (`hack/tools/ignition`).
 //!
 //! `SEQUENCES` and `SEED` of the environment say how many sequences of configs are compared, and where they begin.
 //! A difference is made as small as it can be, and printed with the seed of its sequence.
@@ -69,14 +69,14 @@ fn difference(ours: &Verdict, ignition: &Verdict) -> Option<String> {
 }
 
 #[test]
-fn configs_merge_and_are_judged_as_by_ignition() {
+fn configs_merge_and_are_evaluated_as_by_ignition() {
     let count = number("SEQUENCES").unwrap_or(SEQUENCES);
     let seed = number("SEED").unwrap_or_else(|| if count == SEQUENCES { 0 } else { fastrand::u64(..1 << 40) });
     let mut ignition = Ignition::start();
     let (mut merged, mut refused) = (0, 0);
     for seed in seed..seed + count {
         let configs = sequence(seed);
-        let (ours, theirs) = (ours(&configs), ignition.judge(&configs));
+        let (ours, theirs) = (ours(&configs), ignition.evaluate(&configs));
         if difference(&ours, &theirs).is_some() {
             report(&mut ignition, seed, configs);
         }
@@ -90,7 +90,7 @@ fn configs_merge_and_are_judged_as_by_ignition() {
 
 /// Fails with the smallest sequence that still differs.
 fn report(ignition: &mut Ignition, seed: u64, configs: Vec<Value>) {
-    let mut differs = |configs: &[Value]| difference(&ours(configs), &ignition.judge(configs));
+    let mut differs = |configs: &[Value]| difference(&ours(configs), &ignition.evaluate(configs));
     let smallest = shrink::shrink(configs, |configs| differs(configs).is_some());
     let difference = differs(&smallest).unwrap_or_default();
     let text: Vec<_> = smallest.iter().map(ToString::to_string).collect();

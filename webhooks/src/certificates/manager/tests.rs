@@ -29,24 +29,24 @@ impl Clock for FakeClock {
     }
 }
 
-struct World {
+struct Fixture {
     server: ApiServer,
     clock: Arc<FakeClock>,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let start = "2026-11-20T10:00:00Z".parse().unwrap();
         Self { server: ApiServer::new(), clock: Arc::new(FakeClock(Mutex::new(start))) }
     }
 
     fn installed() -> Self {
-        let world = Self::new();
+        let fixture = Self::new();
         let all = configurations(DEFAULT_NAMESPACE, &ClientConfig::Service, None);
-        let seed = |resource: &str, object: Value| world.server.seed(&format!("{REGISTRATIONS}/{resource}"), object);
+        let seed = |resource: &str, object: Value| fixture.server.seed(&format!("{REGISTRATIONS}/{resource}"), object);
         seed("mutatingwebhookconfigurations", serde_json::to_value(&all.mutating).unwrap());
         seed("validatingwebhookconfigurations", serde_json::to_value(&all.validating).unwrap());
-        world
+        fixture
     }
 
     fn connection(&self) -> Connection {
@@ -101,14 +101,14 @@ fn served(manager: &CertificateManager) -> Vec<rustls::pki_types::CertificateDer
 
 #[tokio::test]
 async fn the_first_replica_makes_the_certificate_and_the_others_take_it() {
-    let world = World::installed();
-    let (mut first, mut second) = (world.replica(Registration::Bundle), world.replica(Registration::None));
-    assert!(world.check(&first).unwrap_err().contains("no certificate"));
+    let fixture = Fixture::installed();
+    let (mut first, mut second) = (fixture.replica(Registration::Bundle), fixture.replica(Registration::None));
+    assert!(fixture.check(&first).unwrap_err().contains("no certificate"));
     first.round().await.unwrap();
     second.round().await.unwrap();
     assert_eq!(served(&first), served(&second));
-    assert_eq!((world.check(&first), world.check(&second)), (Ok(()), Ok(())));
-    let writes = world.writes();
+    assert_eq!((fixture.check(&first), fixture.check(&second)), (Ok(()), Ok(())));
+    let writes = fixture.writes();
     let paths: Vec<_> = writes.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(
         paths,
@@ -121,25 +121,25 @@ async fn the_first_replica_makes_the_certificate_and_the_others_take_it() {
     let mutating = &writes[1].1;
     assert_eq!(
         mutating["webhooks"][0],
-        json!({"name": "mutate.machineclasses.nodewright.dev", "clientConfig": {"caBundle": world.shared_bundle()}}),
+        json!({"name": "mutate.machineclasses.nodewright.dev", "clientConfig": {"caBundle": fixture.shared_bundle()}}),
         "the bundle and nothing else"
     );
     assert!(mutating["metadata"]["uid"].is_string(), "so that nothing is created");
     first.round().await.unwrap();
-    assert!(world.writes().is_empty(), "all is as it should be");
+    assert!(fixture.writes().is_empty(), "all is as it should be");
 }
 
 #[tokio::test]
 async fn of_two_replicas_at_once_one_wins() {
-    let world = World::new();
-    let (mut first, mut second) = (world.replica(Registration::None), world.replica(Registration::None));
+    let fixture = Fixture::new();
+    let (mut first, mut second) = (fixture.replica(Registration::None), fixture.replica(Registration::None));
     let (one, other) = tokio::join!(first.round(), second.round());
     one.unwrap();
     other.unwrap();
     assert_eq!(served(&first), served(&second));
     // At a renewal too.
     let before = served(&first);
-    world.pass(DAY * 25);
+    fixture.pass(DAY * 25);
     let (one, other) = tokio::join!(first.round(), second.round());
     one.unwrap();
     other.unwrap();
@@ -149,115 +149,115 @@ async fn of_two_replicas_at_once_one_wins() {
 
 #[tokio::test]
 async fn through_two_years_the_bundle_always_holds_what_is_served() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let host = "127.0.0.1".to_owned();
-    let mut manager = world.replica(Registration::Whole { host });
+    let mut manager = fixture.replica(Registration::Whole { host });
     for week in 0..104 {
         manager.round().await.unwrap();
-        assert_eq!(world.check(&manager), Ok(()), "week {week}");
-        let live = world
+        assert_eq!(fixture.check(&manager), Ok(()), "week {week}");
+        let live = fixture
             .server
             .object(&format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright-nodewright-system"));
-        assert_eq!(live.unwrap()["webhooks"][0]["clientConfig"]["caBundle"], world.shared_bundle());
-        world.pass(DAY * 7);
+        assert_eq!(live.unwrap()["webhooks"][0]["clientConfig"]["caBundle"], fixture.shared_bundle());
+        fixture.pass(DAY * 7);
     }
 }
 
 #[tokio::test]
 async fn an_unreachable_api_server_leaves_what_is_served_until_it_expires() {
-    let world = World::installed();
-    let mut manager = world.replica(Registration::Bundle);
+    let fixture = Fixture::installed();
+    let mut manager = fixture.replica(Registration::Bundle);
     manager.round().await.unwrap();
-    world.server.fail_always(Match::any(), Fault::Unreachable);
-    world.pass(DAY * 20);
+    fixture.server.fail_always(Match::any(), Fault::Unreachable);
+    fixture.pass(DAY * 20);
     assert!(manager.round().await.is_err());
-    assert_eq!(world.check(&manager), Ok(()), "still valid and registered");
-    world.pass(DAY * 20);
+    assert_eq!(fixture.check(&manager), Ok(()), "still valid and registered");
+    fixture.pass(DAY * 20);
     assert!(manager.round().await.is_err());
-    assert!(world.check(&manager).unwrap_err().contains("expired at"), "{:?}", world.check(&manager));
-    world.server.heal();
+    assert!(fixture.check(&manager).unwrap_err().contains("expired at"), "{:?}", fixture.check(&manager));
+    fixture.server.heal();
     manager.round().await.unwrap();
-    assert_eq!(world.check(&manager), Ok(()));
+    assert_eq!(fixture.check(&manager), Ok(()));
 }
 
 #[tokio::test]
 async fn a_clock_that_jumps_back_makes_another_certificate() {
-    let world = World::installed();
-    let mut manager = world.replica(Registration::Bundle);
+    let fixture = Fixture::installed();
+    let mut manager = fixture.replica(Registration::Bundle);
     manager.round().await.unwrap();
-    world.pass(DAY * -1_000);
-    assert!(world.check(&manager).unwrap_err().contains("not valid before"));
+    fixture.pass(DAY * -1_000);
+    assert!(fixture.check(&manager).unwrap_err().contains("not valid before"));
     manager.round().await.unwrap();
-    assert_eq!(world.check(&manager), Ok(()));
+    assert_eq!(fixture.check(&manager), Ok(()));
 }
 
 #[tokio::test]
 async fn a_missing_configuration_says_what_to_do() {
-    let world = World::new();
-    let mut manager = world.replica(Registration::Bundle);
+    let fixture = Fixture::new();
+    let mut manager = fixture.replica(Registration::Bundle);
     let error = manager.round().await.unwrap_err().to_string();
     assert_eq!(
         error,
         "failed to find the MutatingWebhookConfiguration nodewright-nodewright-system: apply config/webhook"
     );
-    assert!(world.check(&manager).unwrap_err().contains("apply config/webhook"));
+    assert!(fixture.check(&manager).unwrap_err().contains("apply config/webhook"));
 }
 
 /// That of node configuration may be missing: most clusters do not serve its kinds.
 #[tokio::test]
 async fn the_configuration_of_node_configuration_gets_the_bundle_where_it_is_installed() {
-    let world = World::installed();
-    let mut manager = world.replica(Registration::Bundle);
+    let fixture = Fixture::installed();
+    let mut manager = fixture.replica(Registration::Bundle);
     manager.round().await.unwrap();
-    assert_eq!(world.check(&manager), Ok(()));
-    world.writes();
+    assert_eq!(fixture.check(&manager), Ok(()));
+    fixture.writes();
     let wanted = machine_config_configuration(DEFAULT_NAMESPACE, &ClientConfig::Service, None);
     let collection = format!("{REGISTRATIONS}/validatingwebhookconfigurations");
-    world.server.seed(&collection, serde_json::to_value(wanted).unwrap());
+    fixture.server.seed(&collection, serde_json::to_value(wanted).unwrap());
     manager.round().await.unwrap();
     let path = format!("{collection}/nodewright-machine-config-nodewright-system");
-    let live = world.server.object(&path).unwrap();
+    let live = fixture.server.object(&path).unwrap();
     let webhooks = live["webhooks"].as_array().unwrap();
     assert_eq!(webhooks.len(), 4);
-    assert!(webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == world.shared_bundle()));
-    assert_eq!(world.writes().len(), 1);
+    assert!(webhooks.iter().all(|webhook| webhook["clientConfig"]["caBundle"] == fixture.shared_bundle()));
+    assert_eq!(fixture.writes().len(), 1);
 }
 
 #[tokio::test]
 async fn a_bundle_that_somebody_took_away_comes_back() {
-    let world = World::installed();
-    let mut manager = world.replica(Registration::Bundle);
+    let fixture = Fixture::installed();
+    let mut manager = fixture.replica(Registration::Bundle);
     manager.round().await.unwrap();
-    world.writes();
-    world.server.change(
+    fixture.writes();
+    fixture.server.change(
         &format!("{REGISTRATIONS}/validatingwebhookconfigurations/nodewright-nodewright-system"),
         |object| {
             object["webhooks"][0]["clientConfig"]["caBundle"] = json!("");
         },
     );
     manager.round().await.unwrap();
-    assert_eq!(world.writes().len(), 1);
+    assert_eq!(fixture.writes().len(), 1);
 }
 
 #[tokio::test]
 async fn what_else_stands_in_the_secret_stays() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let found = json!({"metadata": {"name": "webhook", "labels": {"a": "b"}}, "data": {"other": "eA=="}});
-    world.server.seed(SECRETS, found);
-    world.replica(Registration::None).round().await.unwrap();
-    let secret = world.server.object(SECRET).unwrap();
+    fixture.server.seed(SECRETS, found);
+    fixture.replica(Registration::None).round().await.unwrap();
+    let secret = fixture.server.object(SECRET).unwrap();
     assert_eq!((&secret["metadata"]["labels"]["a"], &secret["data"]["other"]), (&json!("b"), &json!("eA==")));
     assert!(secret["data"]["tls.crt"].is_string());
 }
 
 #[tokio::test]
 async fn files_are_read_again_when_they_change() {
-    let world = World::installed();
+    let fixture = Fixture::installed();
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
     let make =
-        || super::super::rotation::Material::create(&["localhost".to_owned()], world.clock.wall()).unwrap().texts();
-    let mut manager = world.manager(Source::Directory(Directory::new(directory.path().into())), Registration::Bundle);
+        || super::super::rotation::Material::create(&["localhost".to_owned()], fixture.clock.wall()).unwrap().texts();
+    let mut manager = fixture.manager(Source::Directory(Directory::new(directory.path().into())), Registration::Bundle);
     assert!(manager.round().await.unwrap_err().to_string().contains("tls.crt"));
 
     let (first, second) = (make(), make());
@@ -266,14 +266,14 @@ async fn files_are_read_again_when_they_change() {
     assert!(manager.round().await.unwrap_err().to_string().contains("ca.crt"), "the bundle is needed to register");
     write("ca.crt", &first.bundle);
     manager.round().await.unwrap();
-    assert_eq!(world.check(&manager), Ok(()));
+    assert_eq!(fixture.check(&manager), Ok(()));
     let before = served(&manager);
 
     // Between two writes of a renewal, the previous pair stays in use.
     write("tls.crt", &second.certificate);
     let error = manager.round().await.unwrap_err().to_string();
     assert!(error.contains("not that of its certificate"), "{error}");
-    assert_eq!((served(&manager), world.check(&manager)), (before.clone(), Ok(())));
+    assert_eq!((served(&manager), fixture.check(&manager)), (before.clone(), Ok(())));
     write("tls.key", &second.key);
     write("ca.crt", &second.bundle);
     manager.round().await.unwrap();
