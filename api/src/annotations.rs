@@ -1,4 +1,4 @@
-//! Annotation keys and their values. A key is MCM's, with MCM's meaning unless its text says otherwise. "Ours" begins the text of
+//! Annotation keys and their values. A key is MCM's, with MCM's meaning unless its text differs. "Ours" begins the text of
 //! one that is not MCM's.
 
 /// On a Machine: the deletion priority, an integer. Machines with a smaller one are deleted earlier.
@@ -26,7 +26,7 @@ pub const PRESERVE_WHEN_FAILED: &str = "when-failed";
 /// Value of [`PRESERVE`] that machine-controller-manager writes for a failed machine.
 pub const PRESERVE_AUTO: &str = "auto-preserved";
 /// Value of [`PRESERVE`]: never. In machine-controller-manager it ends a preservation as well; Nodewright keeps a failed machine
-/// with an expiry time in its status until then, whatever the annotation says.
+/// with an expiry time in its status until then, whatever the annotation has.
 pub const PRESERVE_FALSE: &str = "false";
 /// The values of [`PRESERVE`].
 pub const PRESERVE_VALUES: [&str; 4] = [PRESERVE_NOW, PRESERVE_WHEN_FAILED, PRESERVE_AUTO, PRESERVE_FALSE];
@@ -80,7 +80,7 @@ pub const APPLIED_NODE_TEMPLATE: &str = "nodewright.dev/applied-node-template";
 pub const TRACEPARENT: &str = "nodewright.dev/traceparent";
 /// Ours, on a MachineDeployment: how many unhealthy machines may be replaced at once, a number or a percentage (default 1).
 pub const REMEDIATION_MAX_IN_FLIGHT: &str = "nodewright.dev/remediation-max-in-flight";
-/// Ours, on a Node: the controller has made it unschedulable, and nobody else had before.
+/// Ours, on a Node: the controller has made it unschedulable, and no one had before.
 pub const CORDONED: &str = "nodewright.dev/cordoned";
 /// Ours, on a MachineDeployment, or on one Machine: [`HealthTimeouts`](crate::HealthTimeouts) of single Node conditions, such as
 /// `DiskPressure=30m,Ready=5m`.

@@ -107,7 +107,7 @@ pub mod controller_config {
 
 /// Conditions of a MachineConfigPool that Nodewright writes, and those that make it degraded.
 pub mod machine_config_pool {
-    /// The pool has a target, whose name is the message: who takes it from the spec does not undo what was evaluated by it.
+    /// The pool has a target, whose name is the message: removing it from the spec does not undo what was evaluated with it.
     pub const RENDERED: &str = "Rendered";
     /// What the pool selects cannot become its target.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";

@@ -6,7 +6,7 @@
 //! * No defaults. A default would change a stored template, and a changed template starts a rollout.
 //! * One rule about changes: `spec.providerID` of a Machine is immutable once set.
 //! * No closed list of values in a status or for `class.kind`, and no rule about several fields: a write that only changes
-//!   the replicas must not fail because of an older error.
+//!   the replicas must not fail because of an older invalid value.
 //! * Nothing is nullable. The API server then drops the `null` that Go writes for a zero time.
 //! * The lists of conditions that MCM also has are atomic, as in its definitions, so that an apply replaces them as a whole.
 
@@ -40,7 +40,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
     [MachineClass::crd(), MachineDeployment::crd(), Machine::crd(), MachineSet::crd()].map(tidy).to_vec()
 }
 
-/// Tells a definition of node configuration from OpenShift's, which is not ours to guard.
+/// Distinguishes a definition of node configuration from OpenShift's, which is not ours to guard.
 fn label(mut definition: CustomResourceDefinition) -> CustomResourceDefinition {
     let labels = definition.metadata.labels.get_or_insert_default();
     labels.insert(PART_OF.to_owned(), PART_OF_VALUE.to_owned());

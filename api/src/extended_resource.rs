@@ -1,6 +1,6 @@
 //! Extended resources: those of Nodes that are not Kubernetes' own, such as `nvidia.com/gpu`.
 
-/// Whether a resource is none of Kubernetes' own, such as `cpu`: their amounts are the kubelet's to say.
+/// Whether a resource is none of Kubernetes' own, such as `cpu`: the kubelet reports their amounts.
 pub fn is_extended(name: &str) -> bool {
     name.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
 }

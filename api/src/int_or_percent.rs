@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentage_is_rounded_as_told() {
+    fn a_percentage_is_rounded_as_requested() {
         for (text, total, up, down) in
             [("25%", 10, 3, 2), ("25%", 4, 1, 1), ("0%", 7, 0, 0), ("100%", 7, 7, 7), ("150%", 3, 5, 4)]
         {

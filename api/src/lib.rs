@@ -14,7 +14,7 @@
 //! * Values: [`GoDuration`], [`HealthTimeouts`], [`RawJson`], [`int_or_percent`], [`selector`], [`ClassIdentity`].
 //! * Facts that controllers store in objects and read again: [`stored`].
 //! * Rules: [`defaults`], and [`validation`] with its [`field`] errors.
-//! * Definitions: [`crd`], and [`served`], which says what an API server has of them.
+//! * Definitions: [`crd`], and [`served`], which lists what an API server has of them.
 //!
 //! The crate does no I/O and reads no clock.
 //!

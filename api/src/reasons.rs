@@ -26,7 +26,7 @@ pub mod machine_deployment {
     pub const INVALID_SPEC: &str = "InvalidSpec";
     /// `Stalled`, and an event of a Lease, ours: the clocks of the controller manager and of an API server differ.
     pub const CLOCK_SKEW: &str = "ClockSkew";
-    /// `Stalled`, ours: a MachineSet was sized for a newer generation, and no quorum read has said yet that there is none.
+    /// `Stalled`, ours: a MachineSet was sized for a newer generation, and no quorum read has shown yet that there is none.
     pub const OLD_VIEW: &str = "OldView";
 }
 
@@ -150,9 +150,9 @@ pub mod machine {
     pub const TERMINATED: &str = "Terminated";
     /// Its Node was deleted, and so the Machine is.
     pub const NODE_DELETED: &str = "NodeDeleted";
-    /// The tags of the VM that the Machine names say that it is another Machine's.
+    /// The tags of the VM that the Machine names are those of another Machine.
     pub const PROVIDER_ID_MISMATCH: &str = "ProviderIDMismatch";
-    /// The VM of the Machine's name was made for another Machine, or nothing says for which, and another Machine has the name.
+    /// The VM of the Machine's name was made for another Machine, or for an unknown one, and another Machine has the name.
     pub const VM_NOT_OWNED: &str = "VMNotOwned";
     /// The same, and whether another Machine has the name is not known.
     pub const VM_OWNER_UNKNOWN: &str = "VMOwnerUnknown";

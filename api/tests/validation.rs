@@ -312,14 +312,14 @@ fn names_leave_room_for_those_of_machines() {
 }
 
 #[test]
-fn an_older_mistake_does_not_keep_an_object_from_being_scaled() {
-    let mistake =
+fn an_older_invalid_value_does_not_keep_an_object_from_being_scaled() {
+    let invalid =
         ("/spec/template/spec/nodeTemplate", json!({"spec": {"taints": [{"key": "", "effect": "NoSchedule"}]}}));
-    let old = deployment(std::slice::from_ref(&mistake));
-    let scaled = deployment(&[mistake.clone(), ("/spec/replicas", json!(5))]);
+    let old = deployment(std::slice::from_ref(&invalid));
+    let scaled = deployment(&[invalid.clone(), ("/spec/replicas", json!(5))]);
     assert_eq!(old.validate().len(), 1);
     assert_eq!(scaled.validate_update(&old), []);
-    let worse = deployment(&[mistake, ("/spec/replicas", json!(-5))]);
+    let worse = deployment(&[invalid, ("/spec/replicas", json!(-5))]);
     assert_eq!(worse.validate_update(&old).len(), 1);
 }
 

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
+
+use crate::patch::{remove, set as add, test};
 
 /// Sets or removes an annotation; empty if it has that value already. A 422 means that the value has changed since.
 pub fn set(seen: &ObjectMeta, key: &str, value: Option<&str>) -> Patch {
@@ -21,20 +23,12 @@ fn set_in(field: &str, seen: Option<&BTreeMap<String, String>>, key: &str, value
     if standing == value {
         return Patch(vec![]);
     }
-    let path = PointerBuf::from_tokens(["metadata", field, key]);
-    let mut operations = vec![];
-    if seen.is_none() {
-        // In the test of a JSON patch, an API server treats a missing field as null.
-        let map = PointerBuf::from_tokens(["metadata", field]);
-        operations.push(PatchOperation::Test(TestOperation { path: map.clone(), value: Value::Null }));
-        operations.push(PatchOperation::Add(AddOperation { path: map, value: json!({}) }));
-    } else {
-        operations.push(PatchOperation::Test(TestOperation { path: path.clone(), value: standing.into() }));
-    }
-    operations.push(match value {
-        Some(value) => PatchOperation::Add(AddOperation { path, value: value.into() }),
-        None => PatchOperation::Remove(RemoveOperation { path }),
-    });
+    let path = ["metadata", field, key];
+    let mut operations = match seen {
+        None => vec![test(&path[..2], Value::Null), add(&path[..2], json!({}))],
+        Some(_) => vec![test(&path, standing.into())],
+    };
+    operations.push(value.map_or_else(|| remove(&path), |value| add(&path, value.into())));
     Patch(operations)
 }
 

@@ -9,7 +9,7 @@ use std::{
 use bytes::Bytes;
 use futures::future::join_all;
 use http::{HeaderValue, Method, Response};
-use json_patch::{Patch, PatchOperation, TestOperation, jsonptr::PointerBuf};
+use json_patch::Patch;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -19,6 +19,7 @@ use crate::{
     cache::Until,
     fair::Flow,
     object::{Cluster, ObjectRef, ResourceType, Target, parse_version, standing},
+    patch,
     plan::{Apply, Failure, FailureClass, Planned, Step, StepVerb},
     request::{Call, Connection, RequestError},
 };
@@ -276,10 +277,9 @@ impl Executor {
         }
     }
 
-    async fn edit(&self, at: &Target, subresource: &str, patch: &Patch, sending: &RequestContext) -> StepOutcome {
-        let same = TestOperation { path: PointerBuf::from_tokens(["metadata", "uid"]), value: at.uid().into() };
-        let mut operations = vec![PatchOperation::Test(same)];
-        operations.extend(patch.0.iter().cloned());
+    async fn edit(&self, at: &Target, subresource: &str, changes: &Patch, sending: &RequestContext) -> StepOutcome {
+        let is_same = patch::test(&["metadata", "uid"], at.uid().into());
+        let operations: Vec<_> = [is_same].into_iter().chain(changes.0.iter().cloned()).collect();
         let Ok(body) = serde_json::to_value(operations) else { return StepOutcome::Done(None) };
         let url = format!("{}?fieldManager={}", path(at, subresource), self.manager);
         let call = sending.write(Method::PATCH, url, JSON_PATCH, &body);

@@ -2,9 +2,11 @@
 //!
 //! One manager's apply cannot remove a finalizer that another one applied, and an update of the list removes those of others.
 
-use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::patch::{self, set, test};
 
 /// Adds a finalizer; empty if it is there already. A 422 means that the list has changed since.
 pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
@@ -12,26 +14,19 @@ pub fn add(seen: &ObjectMeta, finalizer: &str) -> Patch {
     if list.iter().any(|known| known == finalizer) {
         return Patch(vec![]);
     }
-    let path = PointerBuf::from_tokens(["metadata", "finalizers"]);
-    if list.is_empty() {
-        // In the test of a JSON patch, an API server treats a missing field as null.
-        let test = TestOperation { path: path.clone(), value: json!(null) };
-        let add = AddOperation { path, value: json!([finalizer]) };
-        return Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)]);
-    }
-    let test = TestOperation { path, value: json!(list) };
-    let end = PointerBuf::from_tokens(["metadata", "finalizers", "-"]);
-    let add = AddOperation { path: end, value: finalizer.into() };
-    Patch(vec![PatchOperation::Test(test), PatchOperation::Add(add)])
+    let path = ["metadata", "finalizers", "-"];
+    Patch(match list {
+        [] => vec![test(&path[..2], Value::Null), set(&path[..2], json!([finalizer]))],
+        _ => vec![test(&path[..2], json!(list)), set(&path, finalizer.into())],
+    })
 }
 
 /// Removes a finalizer; empty if it is not there. The API server refuses the patch if the finalizer has moved since.
 pub fn remove(seen: &ObjectMeta, finalizer: &str) -> Patch {
     let list = seen.finalizers.as_deref().unwrap_or_default();
     let Some(place) = list.iter().position(|known| known == finalizer) else { return Patch(vec![]) };
-    let path = PointerBuf::from_tokens(["metadata".to_owned(), "finalizers".to_owned(), place.to_string()]);
-    let test = TestOperation { path: path.clone(), value: finalizer.into() };
-    Patch(vec![PatchOperation::Test(test), PatchOperation::Remove(RemoveOperation { path })])
+    let path = ["metadata", "finalizers", &place.to_string()];
+    Patch(vec![test(&path, finalizer.into()), patch::remove(&path)])
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ pub mod leadership;
 pub mod manager;
 pub mod object;
 pub mod offload;
+pub mod patch;
 pub mod plan;
 mod queue;
 mod readiness;

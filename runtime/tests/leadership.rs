@@ -19,7 +19,7 @@ use serde_json::json;
 use self::support::{MAPS, Running, annotate, annotated, election, election_for, set_copies, source};
 
 #[tokio::test(start_paused = true)]
-async fn whoever_loses_the_lease_writes_nothing_more_and_ends() {
+async fn a_manager_that_loses_its_lease_stops_writing_and_ends() {
     let server = ApiServer::new();
     source(&server, "s", 1);
     let running = Running::start(server.clone(), vec![election(&server)]);
@@ -113,7 +113,7 @@ async fn a_plan_that_is_under_way_goes_no_further_than_leadership() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_step_is_written_only_by_whoever_leads() {
+async fn requests_outside_of_plans_need_leadership_too() {
     let server = ApiServer::new();
     let other = election(&server);
     let _term = other.acquire().await;
@@ -137,7 +137,7 @@ async fn what_is_no_step_is_written_only_by_whoever_leads() {
 
 /// The caches of a standby may lag: its first plan uses a list that began after it could lead.
 #[tokio::test(start_paused = true)]
-async fn whoever_takes_over_lists_before_its_first_plan() {
+async fn a_new_leader_lists_before_its_first_plan() {
     let server = ApiServer::new();
     source(&server, "s", 1);
     let other = election(&server);

@@ -86,10 +86,10 @@ async fn each_line_says_what_it_is_about() {
         let lines = log.lines(message);
         let mut about = lines.iter().map(|line| &line["spans"][0]);
         let span = about.find(|span| span["object"] == "default/s").unwrap_or_else(|| panic!("{message}: {lines:#?}"));
-        let said = [&span["controller"], &span["owner"], &span["trace_id"]];
-        assert_eq!(said, ["copies", "Fleet/f", "0af7651916cd43dd8448eb211c80319c"], "{message}");
+        let fields = [&span["controller"], &span["owner"], &span["trace_id"]];
+        assert_eq!(fields, ["copies", "Fleet/f", "0af7651916cd43dd8448eb211c80319c"], "{message}");
     }
     let strays = running.writes().into_iter().filter(|request| request.traceparent.as_deref() != Some(TRACE));
-    assert_eq!(strays.count(), 0, "each request says what it belongs to");
+    assert_eq!(strays.count(), 0, "each request has a span");
     running.end().await;
 }

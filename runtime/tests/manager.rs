@@ -242,7 +242,7 @@ async fn what_another_writer_keeps_is_removed_under_the_version_of_the_answer() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_panic_one_undecodable_object_and_one_hung_call_hold_up_nobody_else() {
+async fn one_panic_one_undecodable_object_and_one_hung_call_block_no_others() {
     let server = ApiServer::new();
     for name in ["panics", "hangs", "well"] {
         source(&server, name, 1);
@@ -316,7 +316,7 @@ async fn a_panic_outside_of_a_plan_is_caught_as_well() {
     assert!(text.contains(r#"watch_panics_total{cluster="home",resource="configmaps"}"#), "{text}");
     assert!(text.contains(r#"controller_runtime_reconcile_panics_total{controller="copies"}"#), "{text}");
     let made = |it: &Running, name: &str| it.server.object(&format!("{MAPS}/{name}-0")).is_some();
-    running.until("one listener's mistake to be its own", |it| made(it, "listened")).await;
+    running.until("one listener's panic to affect no other", |it| made(it, "listened")).await;
     assert!(!made(&running, "observed"));
     annotate(&running.server, "observed", &json!({}));
     running.until("it is well again", |it| made(it, "observed")).await;
@@ -352,9 +352,9 @@ async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader
     let text = running.metrics.encode().unwrap();
     assert!(!text.contains(named) && text.contains(r#"name="later"} 1"#), "{text}");
     assert!(text.contains(r#"watch_undecodable_objects{cluster="home",resource="configmaps"} 1"#), "{text}");
-    let told: Vec<_> =
+    let bodies: Vec<_> =
         server.requests().into_iter().filter_map(|request| request.body).map(|it| it.to_string()).collect();
-    assert!(told.iter().all(|body| !body.contains("hush")), "{told:?}");
+    assert!(bodies.iter().all(|body| !body.contains("hush")), "{bodies:?}");
     running.end().await;
 }
 

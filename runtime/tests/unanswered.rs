@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-//! A write to another cluster whose outcome cannot be learnt: the object says so, and nothing else is done meanwhile.
+//! A write to another cluster whose outcome cannot be learnt: the object reports it, and nothing else is done meanwhile.
 
 mod support;
 
@@ -27,11 +27,11 @@ use self::support::{HOME, MAPS, clusters::FAR};
 const POD: &str = "/api/v1/namespaces/default/pods/a";
 
 #[derive(Clone, PartialEq, Serialize)]
-struct Told {
+struct Message {
     status: Value,
 }
 
-impl ApplyConfiguration for Told {
+impl ApplyConfiguration for Message {
     type Of = Pod;
     const SUBRESOURCE: &'static str = STATUS;
     fn extract(live: &Pod) -> Self {
@@ -66,7 +66,7 @@ impl Controller for Companion {
     fn plan(context: &Context<'_, Never>, (pod, map): &Self::Snapshot) -> Plan<Never> {
         let mut plan = Plan::idle();
         if let Some(failure) = context.failure {
-            let status = Told { status: json!({"message": failure.to_string()}) };
+            let status = Message { status: json!({"message": failure.to_string()}) };
             plan.then("a request fails", Step::apply(HOME, pod.as_ref(), &status));
         }
         if map.is_none() {
@@ -96,10 +96,10 @@ async fn an_object_tells_that_another_cluster_does_not_answer() {
     far.fail_always(Match::any(), Fault::Hang);
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}});
     home.seed("/api/v1/namespaces/default/pods", pod);
-    let told = || home.object(POD).and_then(|pod| Some(pod["status"]["message"].as_str()?.to_owned()));
+    let message = || home.object(POD).and_then(|pod| Some(pod["status"]["message"].as_str()?.to_owned()));
 
     tokio::time::sleep(Duration::from_mins(4)).await;
-    let text = told().unwrap();
+    let text = message().unwrap();
     assert!(text.contains("ConfigMap"), "{text}");
     let asked: Vec<_> = far.take_requests().into_iter().map(|request| request.verb).collect();
     let count = |verb: &str| asked.iter().filter(|asked| **asked == verb).count();

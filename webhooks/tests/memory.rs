@@ -12,7 +12,7 @@ use peak_alloc::PeakAlloc;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use support::{PATIENCE, Running};
+use support::{Running, TEST_TIMEOUT};
 
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
@@ -117,7 +117,7 @@ async fn rest(before: usize) -> usize {
         }
     };
     // A timeout leaves what is kept for the caller to refuse.
-    let _ = tokio::time::timeout(PATIENCE, settled).await;
+    let _ = tokio::time::timeout(TEST_TIMEOUT, settled).await;
     grown()
 }
 
@@ -126,7 +126,7 @@ async fn rest(before: usize) -> usize {
 async fn reviews_of_many_small_values_cost_little() {
     let _alone = ALONE.lock().await;
     // On a busy machine large reviews wait for each other longer than a client would.
-    let server = Running::start(Limits { memory: PATIENCE, ..Limits::default() }).await;
+    let server = Running::start(Limits { memory: TEST_TIMEOUT, ..Limits::default() }).await;
     for (index, (kind, body)) in shapes().iter().enumerate() {
         for action in ["mutate", "validate"] {
             let path = format!("/{action}-{}", kind.to_lowercase());
@@ -160,7 +160,7 @@ fn machine_config(config: &str) -> Vec<u8> {
 #[tokio::test(flavor = "multi_thread")]
 async fn reviews_of_machine_configs_cost_little() {
     let _alone = ALONE.lock().await;
-    let server = Running::start(Limits { memory: PATIENCE, ..Limits::default() }).await;
+    let server = Running::start(Limits { memory: TEST_TIMEOUT, ..Limits::default() }).await;
     let files = |size: usize, rest: &str| {
         let files = many(size, |index| format!(r#"{{"path":"/etc/a{index}","mode":420{rest}}}"#));
         machine_config(&format!(r#""storage":{{"files":[{files}]}}"#))
@@ -196,7 +196,7 @@ async fn reviews_of_machine_configs_cost_little() {
 #[tokio::test(flavor = "multi_thread")]
 async fn large_objects_of_ordinary_shape_pass() {
     let _alone = ALONE.lock().await;
-    let server = Running::start(Limits { memory: PATIENCE, ..Limits::default() }).await;
+    let server = Running::start(Limits { memory: TEST_TIMEOUT, ..Limits::default() }).await;
     // An object as large as etcd keeps it, before and after; with annotations as large as an API server allows.
     let annotations = many(250 << 10, |index| format!(r#""example.com/annotation-{index}":"some value""#));
     let managed = many(256 << 10, |index| format!(r#""f:example.com/annotation-{index}":{{}}"#));

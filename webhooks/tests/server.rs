@@ -13,7 +13,7 @@ use nodewright_webhooks::Limits;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use support::{PATIENCE, Running};
+use support::{Running, TEST_TIMEOUT};
 
 const VALIDATE: &str = "/validate-machineclass";
 
@@ -136,10 +136,10 @@ async fn a_panic_costs_one_request() {
     server.stop().await;
 }
 
-/// Whether the server closes a connection within [`PATIENCE`].
+/// Whether the server closes a connection within [`TEST_TIMEOUT`].
 async fn is_closed(stream: &mut (impl AsyncReadExt + Unpin)) -> bool {
     let mut rest = Vec::new();
-    tokio::time::timeout(PATIENCE, stream.read_to_end(&mut rest)).await.is_ok()
+    tokio::time::timeout(TEST_TIMEOUT, stream.read_to_end(&mut rest)).await.is_ok()
 }
 
 #[tokio::test]
@@ -155,7 +155,7 @@ async fn what_is_no_tls_and_old_tls_is_closed() {
     greeting.extend([0, 0, 2, 0, 0x2f, 1, 0]);
     old.write_all(&greeting).await.unwrap();
     let mut answer = Vec::new();
-    tokio::time::timeout(PATIENCE, old.read_to_end(&mut answer)).await.unwrap().unwrap();
+    tokio::time::timeout(TEST_TIMEOUT, old.read_to_end(&mut answer)).await.unwrap().unwrap();
     assert_eq!((answer[0], answer[5]), (0x15, 2), "a fatal alert: {answer:?}");
     is_fine(&server).await;
     server.stop().await;
@@ -192,7 +192,7 @@ async fn idle_and_slow_connections_make_room_for_reviews() {
     let files = raise_open_files().unwrap();
     assert!(files.is_none_or(|files| files >= 5_000), "5,000 open files are needed: {files:?}");
     let mut limits = Limits::default();
-    limits.port.first_request = PATIENCE;
+    limits.port.first_request = TEST_TIMEOUT;
     let server = Running::start(limits).await;
     let mut kept = Vec::new();
     for number in 0..2 * limits.port.connections {
@@ -204,7 +204,7 @@ async fn idle_and_slow_connections_make_room_for_reviews() {
         kept.push(stream);
         if number % 100 == 99 {
             let (status, _) =
-                tokio::time::timeout(PATIENCE, async { server.client().await.post(VALIDATE, good(), &[]).await })
+                tokio::time::timeout(TEST_TIMEOUT, async { server.client().await.post(VALIDATE, good(), &[]).await })
                     .await
                     .unwrap();
             assert_eq!(status, 200, "after {number} connections");
@@ -220,8 +220,8 @@ async fn idle_and_slow_connections_make_room_for_reviews() {
 /// The memory that slow clients hold is bounded by time.
 #[tokio::test]
 async fn slow_heads_and_bodies_make_room_for_reviews() {
-    let mut limits = Limits { body: PATIENCE, ..Limits::default() };
-    (limits.port.connections, limits.port.first_request) = (16, PATIENCE);
+    let mut limits = Limits { body: TEST_TIMEOUT, ..Limits::default() };
+    (limits.port.connections, limits.port.first_request) = (16, TEST_TIMEOUT);
     let server = Running::start(limits).await;
     let head = "POST /validate-machineclass HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{";
     let mut kept = Vec::new();

@@ -32,7 +32,7 @@ impl<'a> From<&'a MachineConfig> for Input<'a> {
     }
 }
 
-/// What a cluster says to the rendering of all pools.
+/// The values of a cluster for the rendering of all pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Bootable container image for a pool of which no MachineConfig names one: that of the ControllerConfig. May be empty.
@@ -55,7 +55,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the ControllerConfig of a cluster says, if it has one.
+    /// The values of the ControllerConfig of a cluster, if it has one.
     pub fn of(controller_config: Option<&ControllerConfig>) -> Self {
         let Some(ControllerConfig { spec, .. }) = controller_config else { return Self::default() };
         Self {
@@ -207,7 +207,7 @@ fn merge_configs(configs: Vec<Option<Parsed>>, provenance: &mut Provenance) -> R
     if !errors.is_empty() {
         return Err(errors);
     }
-    // A file that says nothing replaces what the image has.
+    // A file without contents replaces what the image has.
     config.each_file(|file| {
         file.entry("overwrite").or_insert(true.into());
     });
@@ -233,7 +233,7 @@ fn merge_over(parent: &Config, mut child: Config) -> Config {
     merged
 }
 
-/// Two configs that are valid may not fit together. Says whose parts do not.
+/// Two configs that are valid may not fit together. Names the configs whose parts do not.
 fn validate_merged(config: &Config, provenance: &Provenance) -> Vec<RenderError> {
     let root = FieldPath::new("spec").child("config");
     let mut errors = Vec::new();

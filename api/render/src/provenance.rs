@@ -89,7 +89,7 @@ impl Provenance {
     /// with keys for indices.
     pub fn of_element(&self, config: &Config, path: &str) -> (String, Vec<&str>) {
         let key = keyed(config, path);
-        // A field that is wrong because it is missing was set by nobody: the element was.
+        // A field that is wrong because it is missing was not set by any: the element was.
         let element = key.rfind(']').map_or(key.as_str(), |end| &key[..=end]);
         let names: BTreeSet<_> = self.at(&format!("config.{element}")).flat_map(|origin| origin.set_by).collect();
         (key, names.into_iter().collect())

@@ -1,4 +1,4 @@
-//! What a MachineConfig may say besides what Ignition takes: the rules of machine-config-operator.
+//! The validation of a MachineConfig besides that of Ignition: the rules of machine-config-operator.
 
 use crate::ignition::{Config, Parsed, parse};
 use crate::spec::RenderedSpec;
@@ -52,7 +52,7 @@ fn modes(config: &Config, at: &FieldPath) -> Vec<FieldError> {
     wrong.collect()
 }
 
-/// Checks what several MachineConfigs say together.
+/// Checks several MachineConfigs together.
 pub(crate) fn of_merged(spec: &RenderedSpec) -> Vec<FieldError> {
     let is_default = spec.kernel_type == KernelType::Default.as_str();
     if is_default || !spec.extensions.iter().any(|extension| extension == "kernel-devel") {

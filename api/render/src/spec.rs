@@ -48,7 +48,7 @@ impl RenderedSpec {
     }
 }
 
-/// The kernel that is meant where nothing is said.
+/// The default kernel.
 pub(crate) fn kernel(kernel: &KernelType) -> &str {
     if kernel.is_unset() { KernelType::Default.as_str() } else { kernel.as_str() }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Reads YAML 1.1, as Kubernetes does: 0644 is octal. The error says where the text is none, and nothing of it: it may be secret.
+/// Reads YAML 1.1, as Kubernetes does: 0644 is octal. The error has the position, and nothing of the text: it may be secret.
 /// A text that takes very much more room than it has, by aliases of aliases, is refused as well.
 pub(crate) fn read(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };

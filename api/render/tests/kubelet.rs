@@ -102,7 +102,7 @@ fn test_kubelet_config_denylisted_options() {
         assert_eq!(refusal.is_some(), row["expect"] == "refused", "{}", name(&row));
         assert!(refusal.is_none_or(|text| text.contains(&format!("spec.kubeletConfig.{field}"))), "{}", name(&row));
     }
-    // Go cannot tell an empty value from none.
+    // Go cannot distinguish an empty value from none.
     for empty in [json!({"cgroupDriver": ""}), json!({"clusterDNS": []}), json!({"featureGates": {}})] {
         assert_eq!(user(&empty).refusal(), None);
     }
@@ -202,7 +202,7 @@ fn test_kubelet_config_tls() {
     let table: Value = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     let mut checked = 0;
     for row in rows("kubelet-tls", 10) {
-        // The cluster's profile is the base's here: only what a KubeletConfig says is ours.
+        // The cluster's profile is the base's here: only the fields of a KubeletConfig are ours.
         let profile = if row["profile"].is_object() { &row["profile"] } else { &row["cluster"] };
         if profile.is_null() || !row["user"].is_null() {
             continue;
@@ -245,7 +245,7 @@ fn values_of_a_wrong_type_are_refused_with_their_path() {
     let fine = json!({"maxPods": 110, "protectKernelDefaults": false, "syncFrequency": "1m0s", "ofALaterRelease": {"a": 1},
         "evictionHard": {"memory.available": "5%"}, "cpuCFSQuota": null});
     assert_eq!(user(&fine).refusal(), None);
-    assert_eq!(user(&fine).kubelet()["protectKernelDefaults"], false, "what is false is said, too");
+    assert_eq!(user(&fine).kubelet()["protectKernelDefaults"], false, "false is written, too");
 }
 
 #[test]

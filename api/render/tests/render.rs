@@ -93,7 +93,7 @@ fn each_key_knows_who_has_set_it_over_whom() {
 }
 
 #[test]
-fn what_another_one_removes_is_nobodys() {
+fn what_another_config_removes_has_no_source() {
     let link = config(json!({"storage": {"links": [{"path": "/etc/a", "target": "/b"}]}}));
     let file = files(json!([{"path": "/etc/a", "contents": {"source": "data:,1"}}]));
     let result = rendered(&[object("a", "worker", &link), object("b", "worker", &file)]);

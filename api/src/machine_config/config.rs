@@ -85,7 +85,7 @@ wire_string! {
 }
 
 impl KernelType {
-    /// Whether nothing is said.
+    /// Whether nothing is set.
     pub fn is_unset(&self) -> bool {
         *self == Self::Unset
     }

@@ -1,4 +1,4 @@
-//! `ControllerConfig`: what a cluster says to the templates of MachineConfigs.
+//! `ControllerConfig`: the values of a cluster for the templates of MachineConfigs.
 
 use crate::RawJson;
 use crate::common::Condition;

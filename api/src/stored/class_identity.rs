@@ -152,6 +152,9 @@ mod tests {
         assert_eq!(ClassIdentity::in_force(&partial, &fields), identity);
         let broken = class("p", &json!({"cluster": "b"}), Some("no JSON"));
         assert_eq!(ClassIdentity::in_force(&broken, &fields), ClassIdentity::of(&broken, &fields));
-        assert!(ClassIdentity::of(&class("", &json!({}), None), &[]).is_part_of(&identity), "no provider says nothing");
+        assert!(
+            ClassIdentity::of(&class("", &json!({}), None), &[]).is_part_of(&identity),
+            "a class without a provider matches"
+        );
     }
 }

@@ -45,7 +45,7 @@ pub(crate) enum Command {
     Crds,
     /// Print the configuration that the nodes of a MachineConfigPool would run, from files and without a cluster.
     ///
-    /// A pool selects MachineConfigs; their merge is what its nodes run. Says what is wrong with them, who has set what, and what
+    /// A pool selects MachineConfigs; their merge is what its nodes run. Shows validation errors, which config has set what, and what
     /// a change would cost.
     Render(RenderFlags),
 }
@@ -271,7 +271,7 @@ pub(crate) struct OrphanFlags {
     /// Time from the first list that shows a VM without a machine to the one that confirms it.
     #[arg(long, default_value = "10m", value_parser = duration, value_name = "DURATION")]
     pub(crate) orphan_vms_grace: Duration,
-    /// Age below which no VM is deleted; since the first list that shows it if the provider tells no age.
+    /// Age below which no VM is deleted; since the first list that shows it if the provider reports no age.
     #[arg(long, default_value = "30m", value_parser = duration, value_name = "DURATION")]
     pub(crate) orphan_vms_minimum_age: Duration,
     /// How long a VM is kept whose machine vanished without a deletion that the manager knows of.
@@ -301,7 +301,7 @@ impl OrphanFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Deployments and sets")]
 pub(crate) struct FleetFlags {
-    /// Time that a failed machine is kept if its preservation was asked for, unless its spec says how long.
+    /// Time that a failed machine is kept if its preservation was asked for, unless its spec sets a time.
     #[arg(long, default_value = "96h", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_preserve_timeout: Duration,
     /// Count machines as available only minReadySeconds after they became ready. machine-controller-manager ignores that field.

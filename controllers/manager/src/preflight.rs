@@ -1,4 +1,4 @@
-//! Checks of the clusters before the controllers start. Each error is one line that says what to do.
+//! Checks of the clusters before the controllers start. Each error is one line with what to do.
 
 use std::{sync::Arc, time::Duration};
 

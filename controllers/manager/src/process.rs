@@ -174,11 +174,11 @@ impl Process {
 
 /// Binds a port. Retries for a while, because a process that was just killed may still hold it.
 async fn bind(address: SocketAddr, flag: &'static str) -> Outcome<Server> {
-    const PATIENCE: Duration = Duration::from_secs(2);
+    const BIND_TIMEOUT: Duration = Duration::from_secs(2);
     let begun = tokio::time::Instant::now();
     loop {
         match Server::bind(address, flag).await {
-            Err(error) if error.source.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+            Err(error) if error.source.kind() == ErrorKind::AddrInUse && begun.elapsed() < BIND_TIMEOUT => {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             result => return Ok(result?),

@@ -22,7 +22,7 @@ use crate::{
 /// The Secret with the certificate that the webhooks create.
 const CERTIFICATE_SECRET: &str = "nodewright-webhook-certificate";
 /// The warning when the driver cannot be asked about a class.
-const UNVALIDATED: &str = "the driver has not answered whether it can read the providerSpec: the class's condition ProviderSpecValid will say";
+const UNVALIDATED: &str = "the driver has not answered whether it can read the providerSpec: see the class's condition ProviderSpecValid later";
 /// Maximum number of concurrent requests to the API server.
 const REQUESTS: usize = 8;
 
@@ -101,7 +101,7 @@ fn registration(flags: &WebhookFlags) -> Registration {
     }
 }
 
-/// A review has a thread of its own, which may wait for a driver in another process. Until that has said what it is, classes are
+/// A review has a thread of its own, which may wait for a driver in another process. Until that has reported its properties, classes are
 /// accepted with a warning.
 fn provider_specs(driver: Option<LateDriver>) -> ProviderSpecCheck {
     let Some(driver) = driver else { return Arc::new(|_| Ok(vec![])) };

@@ -2,32 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use json_patch::{
-    AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation, jsonptr::PointerBuf,
-};
+use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::{Value, json};
+use serde_json::json;
 
-pub(crate) fn same_version(seen: &ObjectMeta) -> PatchOperation {
-    test(&["metadata", "resourceVersion"], seen.resource_version.clone().into())
-}
-
-pub(crate) fn test(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Test(TestOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
-}
-
-/// Sets a field, whether or not it exists.
-pub(crate) fn set(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Add(AddOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
-}
-
-pub(crate) fn remove(path: &[&str]) -> PatchOperation {
-    PatchOperation::Remove(RemoveOperation { path: PointerBuf::from_tokens(path.iter().copied()) })
-}
-
-pub(crate) fn replace(path: &[&str], value: Value) -> PatchOperation {
-    PatchOperation::Replace(ReplaceOperation { path: PointerBuf::from_tokens(path.iter().copied()), value })
-}
+pub(crate) use nodewright_runtime::patch::{remove, replace, same_version, set, test};
 
 /// Sets annotations, and tests that each still has the value that was read. Empty if all are as wanted.
 pub(crate) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Patch {
@@ -49,6 +28,8 @@ pub(crate) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Pa
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn meta(value: Value) -> ObjectMeta {

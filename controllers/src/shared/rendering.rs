@@ -1,6 +1,6 @@
 //! What goes into the rendering of MachineConfigs, and how often it is done.
 
-use std::{future::Future, sync::Arc};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::machine_config::{ControllerConfig, GENERATED_BY};
@@ -60,8 +60,8 @@ impl Inputs {
 }
 
 /// Computes away from the workers that drive tasks.
-pub(crate) fn compute<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> impl Future<Output = T> + Send {
-    async { off_worker(work) }
+pub(crate) async fn compute<T>(work: impl FnOnce() -> T) -> T {
+    off_worker(work)
 }
 
 /// The group of the calls that compute: one at a time.
@@ -85,9 +85,7 @@ pub(crate) fn progress<'a, E: Effect, N: Ord + 'static>(
     call: &E,
     is_same: impl FnOnce(&E) -> bool,
 ) -> Progress<'a, E> {
-    let known: Option<&'a Known<E::Outcome>> = context.outcomes.get(call);
-    match known {
-        None => Progress::Due,
+    match context.outcomes.get(call) {
         Some(known) if known.running => Progress::Later(None),
         Some(Known { last: Some((ended, outcome)), .. }) => {
             if context.outcomes.asked(call).is_some_and(is_same) {
@@ -96,6 +94,6 @@ pub(crate) fn progress<'a, E: Effect, N: Ord + 'static>(
             let due = ended.checked_add(PAUSE).ok().filter(|due| *due > context.now);
             due.map_or(Progress::Due, |due| Progress::Later(Some(due)))
         }
-        Some(_) => Progress::Due,
+        None | Some(_) => Progress::Due,
     }
 }

@@ -1,8 +1,8 @@
-//! Decides the request_result of each request of each manager, and records the decision.
+//! Decides the result of each request of each manager, and records the decision.
 //!
 //! # Guarantees
 //! * A request that a killed manager sends after its death has no effect and gets no answer, whatever of it still runs.
-//! * The same requests in the same order meet the same request_results.
+//! * The same requests in the same order meet the same results.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -35,7 +35,7 @@ const NOTICED: Duration = Duration::from_secs(75);
 const WINDOW: Duration = Duration::from_mins(1);
 const MOST_IN_WINDOW: usize = 120;
 
-/// Decides the request_results. A clone shares the state of the original.
+/// Decides the results. A clone shares the state of the original.
 #[derive(Clone)]
 pub(super) struct Adversary {
     state: Arc<Mutex<State>>,
@@ -100,11 +100,11 @@ struct Refusals {
     percent: u8,
 }
 
-/// The request_results of single steps and requests.
+/// The results of single steps and requests.
 #[derive(Default)]
 struct Aims {
     request_results: BTreeMap<u64, RequestResult>,
-    /// The request_result of the n-th write per verb and kind.
+    /// The result of the n-th write per verb and kind.
     aimed: BTreeMap<(String, String, u64), RequestResult>,
     edits: BTreeMap<u64, Edit>,
 }
@@ -205,7 +205,7 @@ impl Adversary {
         state.living.keys().filter_map(|name| state.born.get(name).copied()).max()
     }
 
-    /// The number of aimed request_results that have not met their request.
+    /// The number of aimed results that have not met their request.
     pub(super) fn missed(&self) -> usize {
         self.state.lock().aims.aimed.len()
     }
@@ -311,7 +311,7 @@ impl Adversary {
         state.born.get(name).copied().max(state.outage_end)
     }
 
-    /// The request_result of a request to the API server.
+    /// The result of a request to the API server.
     pub(super) fn request(&self, request: &RequestRecord) -> Option<Fault> {
         let manager = manager(&request.user_agent);
         let is_write = !matches!(request.verb, "get" | "list" | "watch");
@@ -349,7 +349,7 @@ impl Adversary {
         fault
     }
 
-    /// The request_result of a call to the cloud.
+    /// The result of a call to the cloud.
     pub(super) fn call(&self, name: &str, verb: &str, path: &str) -> Decision {
         let mut state = self.state.lock();
         if !state.living.contains_key(name) {
@@ -370,13 +370,13 @@ impl Adversary {
         match request_result {
             None => self.trace.line(format_args!("step {step}: {name} {verb} {path}")),
             Some(request_result) => {
-                self.trace.line(format_args!("step {step}: {name} {verb} {path}: {request_result:?}"))
+                self.trace.line(format_args!("step {step}: {name} {verb} {path}: {request_result:?}"));
             }
         }
     }
 }
 
-/// The request_result of a call to the cloud.
+/// The result of a call to the cloud.
 pub(super) struct Decision {
     pub(super) dead: bool,
     pub(super) request_result: Option<RequestResult>,
@@ -429,7 +429,7 @@ impl State {
         seen.map(|(_, version)| Fault::AsOf(*version))
     }
 
-    /// The request_result of the next write with this verb to the kind of a path.
+    /// The result of the next write with this verb to the kind of a path.
     fn aimed_at(&mut self, verb: &str, path: &str) -> Option<RequestResult> {
         let plural = plural(path)?;
         let kind = (verb.to_owned(), plural.to_owned());

@@ -1,4 +1,4 @@
-//! The connection from a manager to the cloud. Each call may meet a request_result.
+//! The connection from a manager to the cloud. Each call may meet a result.
 
 use std::{
     future::pending,

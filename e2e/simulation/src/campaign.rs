@@ -140,7 +140,7 @@ pub fn drains() -> Vec<Scenario> {
     .concat()
 }
 
-/// Runs with each of these request_results at a single step, for each step of the run with these troubles.
+/// Runs with each of these results at a single step, for each step of the run with these troubles.
 fn struck_at_each_step(run: &Run, request_results: &[RequestResult], troubles: &[Trouble]) -> Vec<Scenario> {
     let with = |more: Option<Trouble>| {
         let troubles = run.schedule.0.iter().chain(troubles).cloned().chain(more).collect();

@@ -33,7 +33,7 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
         let field = format!("schedule[{number}]");
         match trouble {
             Trouble::Step { request_result, .. } | Trouble::Request { request_result, .. } => {
-                check_fate(&field, *request_result)?
+                check_result(&field, *request_result)?;
             }
             Trouble::Edit { edit, .. } => check_edit(&field, edit)?,
             Trouble::At { millis, act } => {
@@ -93,7 +93,7 @@ fn check_edit(field: &str, edit: &Edit) -> Result<(), String> {
     }
 }
 
-fn check_fate(field: &str, request_result: RequestResult) -> Result<(), String> {
+fn check_result(field: &str, request_result: RequestResult) -> Result<(), String> {
     match request_result {
         RequestResult::CommitLate(seconds)
         | RequestResult::AnswerLate(seconds)

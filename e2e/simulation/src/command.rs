@@ -115,7 +115,9 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
         }
         None if arguments.plans => {
             let mut of_pool = scenarios::all().into_iter().map(|named| named.run).find(|run| has_pool(&run.schedule));
-            of_pool.iter_mut().for_each(|run| run.schedule.0.truncate(EVENTS_OF_POOL));
+            if let Some(run) = &mut of_pool {
+                run.schedule.0.truncate(EVENTS_OF_POOL);
+            }
             let seeds = (arguments.first..arguments.first + arguments.runs).map(generate::run);
             of_pool.into_iter().chain(seeds).try_for_each(|run| transcribe(&run))
         }

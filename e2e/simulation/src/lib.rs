@@ -7,7 +7,7 @@
 //! | file | content |
 //! |---|---|
 //! | [`schedule`] | possible faults |
-//! | `adversary`, `calls` | the request_result of each write and each call of a manager |
+//! | `adversary`, `calls` | the result of each write and each call of a manager |
 //! | `process` | managers that are killed and started again |
 //! | `cluster`, `acts`, `quiescence` | the cluster, its events, and whether it has the wanted state |
 //! | `oracles`, `replacements`, `drains`, `leases` | the invariants, checked at each change; replacements; drains; who may write when |

@@ -89,7 +89,7 @@ pub struct Report {
     pub counts: Counts,
     /// The number of steps of all managers.
     pub steps: u64,
-    /// The number of aimed request_results that met no request.
+    /// The number of aimed results that met no request.
     pub missed: usize,
     /// The simulated duration.
     pub simulated: Duration,

@@ -21,10 +21,10 @@ pub enum Trouble {
     Step {
         /// The number of the step, from 0.
         step: u64,
-        /// The request_result.
+        /// The result.
         request_result: RequestResult,
     },
-    /// The request_result of a manager's request to the API server that is identified by its verb and kind, not by its place among all
+    /// The result of a manager's request to the API server that is identified by its verb and kind, not by its place among all
     /// steps.
     Request {
         /// Its verb: `create`, `patch`, `delete`.
@@ -33,7 +33,7 @@ pub enum Trouble {
         plural: String,
         /// The number among these requests, from 0.
         number: u64,
-        /// The request_result.
+        /// The result.
         request_result: RequestResult,
     },
     /// The user changes something between the decision for a step and the step itself.
@@ -307,7 +307,7 @@ impl Schedule {
         })
     }
 
-    /// The request_results of all single steps and requests.
+    /// The results of all single steps and requests.
     pub fn request_results(&self) -> impl Iterator<Item = RequestResult> {
         self.0.iter().filter_map(|trouble| match trouble {
             Trouble::Step { request_result, .. } | Trouble::Request { request_result, .. } => Some(*request_result),

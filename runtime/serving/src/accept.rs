@@ -24,9 +24,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, Peer};
+use crate::connection_state::ConnectionState;
 use crate::connections::Connections;
 use crate::limits::Limits;
-use crate::progress::Progress;
 
 /// The pause after a failed accept, which usually means a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -53,10 +53,10 @@ pub(crate) async fn serve(
         match accepted {
             Ok((stream, address)) => {
                 if port.make_room().await {
-                    let progress = Arc::new(Progress::new(Instant::now()));
+                    let state = Arc::new(ConnectionState::new(Instant::now()));
                     let (peer, router, stopping) = (Peer(address), router.clone(), stopping.clone());
-                    let connection = Connection { peer, router, limits, progress: progress.clone(), stopping };
-                    port.connections.open(address.ip().to_canonical(), progress, connection.run(stream, tls.clone()));
+                    let connection = Connection { peer, router, limits, state: state.clone(), stopping };
+                    port.connections.open(address.ip().to_canonical(), state, connection.run(stream, tls.clone()));
                 }
             }
             Err(error) => {

@@ -39,7 +39,7 @@ pub struct Authorization {
     decisions: Arc<Mutex<Decisions>>,
 }
 
-/// The key of a decision: a token, a verb and a path.
+/// The key of an answer: a token, a verb and a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Question {
     token: String,
@@ -48,7 +48,7 @@ struct Question {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Decision {
+enum Access {
     Allowed,
     /// The user is not authorized.
     Denied {
@@ -70,13 +70,13 @@ impl Authorization {
         router.route_layer(middleware::from_fn_with_state(self.clone(), check))
     }
 
-    async fn decide(&self, question: Question) -> Result<Decision, String> {
+    async fn decide(&self, question: Question) -> Result<Access, String> {
         if let Some(known) = self.decisions.lock().get(&question, Instant::now()) {
             return Ok(known);
         }
         let connection = self.connection.get().ok_or("not connected to the API server yet")?;
         let decision = ask(connection, &question).await.map_err(|error| error.to_string())?;
-        if decision != Decision::Unauthenticated {
+        if decision != Access::Unauthenticated {
             self.decisions.lock().insert(question, decision.clone(), Instant::now());
         }
         Ok(decision)
@@ -89,16 +89,16 @@ async fn check(State(authorization): State<Authorization>, request: Request, nex
     };
     let (verb, path) = (question.verb.clone(), question.path.clone());
     match authorization.decide(question).await {
-        Ok(Decision::Allowed) => next.run(request).await,
-        Ok(Decision::Unauthenticated) => unauthorized(),
-        Ok(Decision::Denied { user }) => {
+        Ok(Access::Allowed) => next.run(request).await,
+        Ok(Access::Unauthenticated) => unauthorized(),
+        Ok(Access::Denied { user }) => {
             let text =
                 format!("user {user:?} cannot {verb} path {path:?}: grant it by a ClusterRole with nonResourceURLs\n");
             (StatusCode::FORBIDDEN, text).into_response()
         }
         Err(error) => {
             tracing::warn!(%error, path, "failed to ask the API server who may read this; it needs create on tokenreviews and subjectaccessreviews");
-            let text = "failed to ask the API server who you are; the log says why\n";
+            let text = "failed to ask the API server who you are; see the log of this process\n";
             (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], text).into_response()
         }
     }
@@ -120,13 +120,13 @@ fn question(method: &Method, path: &str, headers: &HeaderMap) -> Option<Question
     })
 }
 
-async fn ask(connection: &Connection, question: &Question) -> Result<Decision, RequestError> {
+async fn ask(connection: &Connection, question: &Question) -> Result<Access, RequestError> {
     let review = json!({
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": question.token},
     });
     let status = post(connection, TOKEN_REVIEWS, &review).await?;
     if status["authenticated"] != true {
-        return Ok(Decision::Unauthenticated);
+        return Ok(Access::Unauthenticated);
     }
     let user = &status["user"];
     let mut spec = json!({"nonResourceAttributes": {"path": question.path, "verb": question.verb}});
@@ -138,9 +138,9 @@ async fn ask(connection: &Connection, question: &Question) -> Result<Decision, R
     let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec});
     let status = post(connection, ACCESS_REVIEWS, &review).await?;
     if status["allowed"] == true {
-        return Ok(Decision::Allowed);
+        return Ok(Access::Allowed);
     }
-    Ok(Decision::Denied { user: user["username"].as_str().unwrap_or_default().to_owned() })
+    Ok(Access::Denied { user: user["username"].as_str().unwrap_or_default().to_owned() })
 }
 
 /// Creates a review and returns its status. An answer without a status grants nothing.
@@ -151,15 +151,15 @@ async fn post(connection: &Connection, path: &str, review: &Value) -> Result<Val
 }
 
 #[derive(Debug, Default)]
-struct Decisions(HashMap<Question, (Decision, Instant)>);
+struct Decisions(HashMap<Question, (Access, Instant)>);
 
 impl Decisions {
-    fn get(&self, question: &Question, now: Instant) -> Option<Decision> {
+    fn get(&self, question: &Question, now: Instant) -> Option<Access> {
         let (decision, since) = self.0.get(question)?;
         (now < *since + DECISION_LIFETIME).then(|| decision.clone())
     }
 
-    fn insert(&mut self, question: Question, decision: Decision, now: Instant) {
+    fn insert(&mut self, question: Question, decision: Access, now: Instant) {
         if self.0.len() >= MAX_DECISIONS {
             self.0.retain(|_, (_, since)| now < *since + DECISION_LIFETIME);
         }
@@ -183,7 +183,7 @@ mod tests {
     use nodewright_observability::metrics::Metrics;
     use nodewright_runtime::leadership::Leadership;
 
-    /// An API server that knows two tokens: `reader` may get, and `stranger` may do nothing.
+    /// An API server that knows two tokens: `reader` may get, and `guest` may do nothing.
     struct Server {
         asked: Arc<Mutex<Vec<Value>>>,
         authorization: Authorization,
@@ -194,7 +194,7 @@ mod tests {
         let spec = &review["spec"];
         let token = spec["token"].as_str();
         match (review["kind"].as_str(), token) {
-            (Some("TokenReview"), Some(token @ ("reader" | "stranger"))) => {
+            (Some("TokenReview"), Some(token @ ("reader" | "guest"))) => {
                 json!({"status": {"authenticated": true, "user": {"username": token, "groups": ["g"], "extra": {"k": ["v"]}}}})
             }
             (Some("TokenReview"), _) => json!({"status": {"authenticated": false, "user": {}}}),
@@ -245,8 +245,8 @@ mod tests {
             ("GET", Some("Bearer"), 401),
             ("GET", Some("Bearer "), 401),
             ("GET", Some("Basic reader"), 401),
-            ("GET", Some("Bearer nobody"), 401),
-            ("GET", Some("Bearer stranger"), 403),
+            ("GET", Some("Bearer unknown"), 401),
+            ("GET", Some("Bearer guest"), 403),
             ("GET", Some("Bearer reader"), 200),
             ("GET", Some("bearer reader"), 200),
             ("PUT", Some("Bearer reader"), 403),
@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(server.status("GET", Some("Bearer reader")).await, 200);
         assert_eq!(server.asked.lock().len(), 4);
         for _ in 0..3 {
-            assert_eq!(server.status("GET", Some("Bearer nobody")).await, 401);
+            assert_eq!(server.status("GET", Some("Bearer unknown")).await, 401);
         }
         assert_eq!(server.authorization.decisions.lock().0.len(), 1, "a token of no user is not remembered");
     }
@@ -277,8 +277,8 @@ mod tests {
         let (mut decisions, now) = (Decisions::default(), Instant::now());
         for number in 0..MAX_DECISIONS * 3 {
             let question = Question { token: number.to_string(), verb: "get".to_owned(), path: "/".to_owned() };
-            decisions.insert(question.clone(), Decision::Allowed, now);
-            assert_eq!(decisions.get(&question, now), Some(Decision::Allowed));
+            decisions.insert(question.clone(), Access::Allowed, now);
+            assert_eq!(decisions.get(&question, now), Some(Access::Allowed));
             assert!(decisions.0.len() <= MAX_DECISIONS);
         }
     }

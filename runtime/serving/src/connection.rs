@@ -22,8 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
+use crate::connection_state::ConnectionState;
 use crate::limits::Limits;
-use crate::progress::Progress;
 
 /// The address of a client: an extension of each request.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     pub(super) router: Router,
     pub(super) limits: Limits,
-    pub(super) progress: Arc<Progress>,
+    pub(super) state: Arc<ConnectionState>,
     /// Cancelled when the server stops.
     pub(super) stopping: CancellationToken,
 }
@@ -61,8 +61,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let service = service_fn(|request| answer(request, self.peer, self.router.clone(), self.progress.clone()));
-        let stream = TokioIo::new(ObservedStream { stream, progress: self.progress.clone() });
+        let service = service_fn(|request| answer(request, self.peer, self.router.clone(), self.state.clone()));
+        let stream = TokioIo::new(ObservedStream { stream, state: self.state.clone() });
         let served = http1::Builder::new()
             .header_read_timeout(None)
             .max_buf_size(self.limits.head_size)
@@ -94,7 +94,7 @@ impl Connection {
             if let Poll::Ready(ended) = Pin::new(&mut future).poll(context) {
                 return Poll::Ready(Ok(ended));
             }
-            let Some((deadline, why)) = self.progress.deadline(&self.limits) else { return Poll::Pending };
+            let Some((deadline, why)) = self.state.deadline(&self.limits) else { return Poll::Pending };
             if timer.deadline() != deadline {
                 timer.as_mut().reset(deadline);
             }
@@ -108,35 +108,35 @@ async fn answer(
     request: Request<Incoming>,
     peer: Peer,
     router: Router,
-    progress: Arc<Progress>,
+    state: Arc<ConnectionState>,
 ) -> http::Result<http::Response<ObservedBody<axum::body::Body>>> {
-    progress.head_read(!request.body().is_end_stream());
-    let mut request = request.map(|body| ObservedBody::new(body, progress.clone(), Progress::body_read));
+    state.head_read(!request.body().is_end_stream());
+    let mut request = request.map(|body| ObservedBody::new(body, state.clone(), ConnectionState::body_read));
     request.extensions_mut().insert(peer);
     let response = match router.oneshot(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
-    progress.answered();
-    Ok(response.map(|body| ObservedBody::new(body, progress, Progress::handed_over)))
+    state.answered();
+    Ok(response.map(|body| ObservedBody::new(body, state, ConnectionState::handed_over)))
 }
 
-/// A body that reports its end, or its earlier drop, to the progress.
+/// A body that reports its end, or its earlier drop, to the state.
 struct ObservedBody<B> {
     body: B,
-    progress: Arc<Progress>,
-    end: fn(&Progress),
+    state: Arc<ConnectionState>,
+    end: fn(&ConnectionState),
     is_ended: bool,
 }
 
 impl<B> ObservedBody<B> {
-    fn new(body: B, progress: Arc<Progress>, end: fn(&Progress)) -> Self {
-        Self { body, progress, end, is_ended: false }
+    fn new(body: B, state: Arc<ConnectionState>, end: fn(&ConnectionState)) -> Self {
+        Self { body, state, end, is_ended: false }
     }
 
     fn end(&mut self) {
         if !mem::replace(&mut self.is_ended, true) {
-            (self.end)(&self.progress);
+            (self.end)(&self.state);
         }
     }
 }
@@ -168,10 +168,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for ObservedBody<B> {
     }
 }
 
-/// A stream that reports its reads and flushes to the progress.
+/// A stream that reports its reads and flushes to the state.
 struct ObservedStream<S> {
     stream: S,
-    progress: Arc<Progress>,
+    state: Arc<ConnectionState>,
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for ObservedStream<S> {
@@ -183,7 +183,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ObservedStream<S> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if buffer.filled().len() > before {
-            self.progress.received();
+            self.state.received();
         }
         read
     }
@@ -209,7 +209,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ObservedStream<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
-            self.progress.flushed();
+            self.state.flushed();
         }
         flushed
     }
@@ -233,7 +233,7 @@ mod tests {
     struct Running {
         client: DuplexStream,
         task: JoinHandle<()>,
-        progress: Arc<Progress>,
+        state: Arc<ConnectionState>,
         limits: Limits,
         begun: Instant,
     }
@@ -245,12 +245,12 @@ mod tests {
             .route("/echo", post(|body: Bytes| async { body }));
         let (client, server) = duplex(1 << 10);
         let (begun, limits) = (Instant::now(), Limits::default());
-        let progress = Arc::new(Progress::new(begun));
+        let state = Arc::new(ConnectionState::new(begun));
         let peer = Peer(([10, 0, 0, 1], 1).into());
         let stopping = CancellationToken::new();
-        let connection = Connection { peer, router, limits, progress: progress.clone(), stopping };
+        let connection = Connection { peer, router, limits, state: state.clone(), stopping };
         let task = tokio::spawn(connection.requests(server));
-        Running { client, task, progress, limits, begun }
+        Running { client, task, state, limits, begun }
     }
 
     impl Running {
@@ -287,11 +287,11 @@ mod tests {
     async fn each_phase_has_a_deadline() {
         let silent = open();
         silent.task.await.unwrap();
-        assert!(about(silent.limits.first_request).contains(&silent.begun.elapsed()), "nothing is said");
+        assert!(about(silent.limits.first_request).contains(&silent.begun.elapsed()), "nothing is sent");
         let mut idle = open();
         idle.ask().await;
         idle.task.await.unwrap();
-        assert!(about(idle.limits.idle).contains(&idle.begun.elapsed()), "nothing more is said");
+        assert!(about(idle.limits.idle).contains(&idle.begun.elapsed()), "nothing more is sent");
     }
 
     #[tokio::test(start_paused = true)]
@@ -318,13 +318,13 @@ mod tests {
         sleep(second).await;
         slow.client.write_all(b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nfi").await.unwrap();
         sleep(second).await;
-        assert_eq!(slow.progress.idle_since(), Some(slow.begun), "a part of a body is no request");
+        assert_eq!(slow.state.idle_since(), Some(slow.begun), "a part of a body is no request");
         slow.client.write_all(b"ne").await.unwrap();
         let mut answer = vec![];
         while !answer.ends_with(b"fine") {
             slow.client.read_buf(&mut answer).await.unwrap();
         }
-        assert_eq!(slow.progress.idle_since(), Some(slow.begun + second * 2), "the answer is");
+        assert_eq!(slow.state.idle_since(), Some(slow.begun + second * 2), "the answer is");
         slow.ask().await;
         assert!(!slow.task.is_finished());
     }

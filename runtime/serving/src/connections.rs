@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use tokio::task::{AbortHandle, Id, JoinSet};
 
-use crate::progress::Progress;
+use crate::connection_state::ConnectionState;
 
 /// The open connections of a port, by their tasks.
 #[derive(Default)]
@@ -22,7 +22,7 @@ struct Open {
     /// Orders connections with the same instant.
     number: u64,
     task: AbortHandle,
-    progress: Arc<Progress>,
+    state: Arc<ConnectionState>,
 }
 
 impl Connections {
@@ -34,12 +34,12 @@ impl Connections {
     pub(super) fn open(
         &mut self,
         address: IpAddr,
-        progress: Arc<Progress>,
+        state: Arc<ConnectionState>,
         run: impl Future<Output = ()> + Send + 'static,
     ) {
         self.count += 1;
         let task = self.tasks.spawn(run);
-        self.open.insert(task.id(), Open { address, number: self.count, task, progress });
+        self.open.insert(task.id(), Open { address, number: self.count, task, state });
     }
 
     /// Waits until a connection has ended. `None` if there is none.
@@ -57,7 +57,7 @@ impl Connections {
             *of_address.entry(open.address).or_default() += 1;
         }
         let idle = self.open.iter().filter_map(|(id, open)| {
-            let priority = (Reverse(of_address.get(&open.address)), open.progress.idle_since()?, open.number);
+            let priority = (Reverse(of_address.get(&open.address)), open.state.idle_since()?, open.number);
             Some((priority, *id))
         });
         let closed = idle.min_by_key(|(priority, _)| *priority).and_then(|(_, id)| self.open.remove(&id));
@@ -74,15 +74,15 @@ mod tests {
     use super::*;
 
     /// Connections as (address, seconds idle, or None while it answers). Returns the one to close.
-    fn victim(open: &[(u8, Option<u64>)]) -> Option<u64> {
+    fn closed(open: &[(u8, Option<u64>)]) -> Option<u64> {
         let now = Instant::now() + Duration::from_hours(1);
         let mut connections = Connections::default();
         for (address, idle) in open {
-            let progress = Progress::new(now - Duration::from_secs(idle.unwrap_or_default()));
+            let state = ConnectionState::new(now - Duration::from_secs(idle.unwrap_or_default()));
             if idle.is_none() {
-                progress.head_read(false);
+                state.head_read(false);
             }
-            connections.open(IpAddr::from([10, 0, 0, *address]), Arc::new(progress), std::future::pending());
+            connections.open(IpAddr::from([10, 0, 0, *address]), Arc::new(state), std::future::pending());
         }
         let is_closed = connections.close_idle();
         let left: Vec<_> = connections.open.values().map(|open| open.number).collect();
@@ -92,14 +92,14 @@ mod tests {
 
     #[tokio::test]
     async fn the_longest_idle_of_the_address_with_the_most_gives_way() {
-        assert_eq!(victim(&[]), None);
-        assert_eq!(victim(&[(1, Some(5)), (1, Some(9)), (1, Some(7))]), Some(1), "the longest idle");
-        assert_eq!(victim(&[(1, Some(5)), (1, Some(5))]), Some(0), "of two equal ones the first");
-        assert_eq!(victim(&[(1, None), (1, Some(1))]), Some(1), "one that answers does not");
-        assert_eq!(victim(&[(1, None), (1, None)]), None, "all answer");
+        assert_eq!(closed(&[]), None);
+        assert_eq!(closed(&[(1, Some(5)), (1, Some(9)), (1, Some(7))]), Some(1), "the longest idle");
+        assert_eq!(closed(&[(1, Some(5)), (1, Some(5))]), Some(0), "of two equal ones the first");
+        assert_eq!(closed(&[(1, None), (1, Some(1))]), Some(1), "one that answers does not");
+        assert_eq!(closed(&[(1, None), (1, None)]), None, "all answer");
         let fair = [(1, Some(90)), (2, Some(3)), (2, Some(4)), (2, Some(2))];
-        assert_eq!(victim(&fair), Some(2), "the address with the most");
+        assert_eq!(closed(&fair), Some(2), "the address with the most");
         let busy = [(1, Some(90)), (2, None), (2, None), (3, Some(91))];
-        assert_eq!(victim(&busy), Some(3), "the address with the most answers");
+        assert_eq!(closed(&busy), Some(3), "the address with the most answers");
     }
 }

@@ -1,7 +1,7 @@
 //! The endpoints for metrics, health, readiness and log levels.
 //!
-//! `/healthz` says whether the process should be restarted. It must not depend on other systems (the API server, a collector):
-//! a restart would not help. `/readyz` says whether the process can do its work.
+//! `/healthz` reports whether the process should be restarted. It must not depend on other systems (the API server, a collector):
+//! a restart would not help. `/readyz` reports whether the process can do its work.
 //!
 //! # Guarantees
 //!

@@ -12,10 +12,10 @@ mod accept;
 mod authorization;
 mod checks;
 mod connection;
+mod connection_state;
 mod connections;
 mod endpoints;
 mod limits;
-mod progress;
 mod server;
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ fn delete(live: &Pod) -> Step<()> {
 
 fn delete_pinned(live: &Pod) -> Step<()> {
     let mut plan = <Plan<_>>::idle();
-    plan.then("as told", delete(live)).pin_deletions();
+    plan.then("as planned", delete(live)).pin_deletions();
     plan.stages.remove(0).remove(0).step
 }
 
@@ -119,7 +119,7 @@ fn executor(server: &ApiServer, leadership: Leadership) -> Executor {
 }
 
 fn planned(step: Step<()>) -> Planned<()> {
-    Planned { why: "as told".into(), step }
+    Planned { why: "as planned".into(), step }
 }
 
 /// Runs with this number of failed runs before.
@@ -169,7 +169,7 @@ async fn what_a_step_rests_on_stands_in_its_request() {
     server.fail_always(Match::any(), Fault::Status(500));
     let both = json!({"uid": uid, "resourceVersion": version});
     let under_uid = json!({"uid": uid, "resourceVersion": null});
-    let said = |body: &Value| json!({"uid": body["uid"], "resourceVersion": body["resourceVersion"]});
+    let sent = |body: &Value| json!({"uid": body["uid"], "resourceVersion": body["resourceVersion"]});
     let cases: [(Step<()>, &str, &Value); 9] = [
         (apply(&live), "/metadata", &under_uid),
         (apply_if_unchanged(&live), "/metadata", &both),
@@ -185,7 +185,7 @@ async fn what_a_step_rests_on_stands_in_its_request() {
         execute_one(&server, step.clone()).await;
         let request = server.take_requests().remove(0);
         let RequestRecord { body: Some(body), traceparent, user_agent, .. } = &request else { panic!("{request:?}") };
-        assert_eq!(said(body.pointer(place).unwrap()), *expected, "{step:?}");
+        assert_eq!(sent(body.pointer(place).unwrap()), *expected, "{step:?}");
         assert_eq!((traceparent.as_deref(), user_agent.as_str()), (Some(TRACE), "test/1 (test)"));
         if let Step::Edit { .. } = step {
             assert_eq!(body[0], json!({"op": "test", "path": "/metadata/uid", "value": uid}));
@@ -350,7 +350,7 @@ async fn a_name_that_is_refused_for_good_does_not_hold_up_its_siblings() {
     refuse(&server, |name| name == "pod-00");
     let steps = || (0..20).map(|n| create(&format!("pod-{n:02}"))).collect::<Vec<_>>();
     let execution = execute(&server, Leadership::unlimited(), vec![steps(), vec![create("rests-on-them")]]).await;
-    assert_eq!(class(&execution), Some(FailureClass::Forbidden), "it is told of");
+    assert_eq!(class(&execution), Some(FailureClass::Forbidden), "it is reported");
     assert_eq!(server.objects(PODS).len(), 19, "and the next stage is not begun");
 }
 
@@ -393,7 +393,7 @@ async fn a_failure_that_meets_every_request_ends_the_stage() {
 
 /// Evicts Pods with the plan of one object.
 async fn drain(executor: &Executor, object: &str, pods: &[Pod]) {
-    let stage: Vec<_> = pods.iter().map(|pod| Planned { why: "as told".into(), step: evict(pod) }).collect();
+    let stage: Vec<_> = pods.iter().map(|pod| Planned { why: "as planned".into(), step: evict(pod) }).collect();
     let sending = RequestContext { object: Flow::of(object), ..RequestContext::default() };
     executor.run(&[stage], 0, &sending, |()| {}, &|| false).await;
 }
@@ -415,7 +415,7 @@ async fn evictions_of_several_objects_take_turns_and_leave_room_for_other_reques
     let executor = Executor { connections: Arc::new([(HOME, connection)].into()), manager: "test".into() };
     let edits = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let planned = Planned { why: "as told".into(), step: edit(&other) };
+        let planned = Planned { why: "as planned".into(), step: edit(&other) };
         executor.run(&[vec![planned]], 0, &RequestContext::default(), |()| {}, &|| false).await;
         server.requests().len()
     };

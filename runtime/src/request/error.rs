@@ -82,7 +82,7 @@ impl RequestError {
         Self { class, status: None, reason: String::new(), details: None, message: message.into(), retry_after: None }
     }
 
-    /// Whether the server says that the object does not exist.
+    /// Whether the server reports that the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.status == Some(StatusCode::NOT_FOUND)
     }

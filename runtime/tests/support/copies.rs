@@ -80,7 +80,7 @@ impl Answers {
         async move {
             match effect.0.split(' ').next().unwrap_or_default() {
                 "hangs" => std::future::pending().await,
-                "panics" => panic!("as told"),
+                "panics" => panic!("as planned"),
                 "slow" => {
                     tokio::time::sleep(Duration::from_secs(20)).await;
                     Ok(())
@@ -121,7 +121,7 @@ impl Controller for Copies {
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<ConfigMap>(HOME, "default").wakes(|change, stores, wake| {
             if let Some(new) = &change.new {
-                assert!(annotation(new.as_ref(), "panic-listen").is_none(), "as told");
+                assert!(annotation(new.as_ref(), "panic-listen").is_none(), "as planned");
             }
             for owner in change.sides().filter_map(|map| controller_uid(map.as_ref())) {
                 let all = stores.of::<ConfigMap>(HOME).all();
@@ -135,7 +135,7 @@ impl Controller for Copies {
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let store = stores.of::<ConfigMap>(HOME);
         let source = store.get(key)?;
-        assert!(annotation(source.as_ref(), "panic-observe").is_none(), "as told");
+        assert!(annotation(source.as_ref(), "panic-observe").is_none(), "as planned");
         let mut copies = store.owned_by(uid(source.as_ref()));
         copies.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let seen = annotation(source.as_ref(), "look").and_then(|node| stores.seen::<Pod>(HOME, &pods_of(node)));
@@ -153,7 +153,7 @@ impl Controller for Copies {
         plan.forgets_outcomes = annotation(source, "forget").is_some();
         plan.traceparent = TraceContext::from_annotation(source.metadata.annotations.as_ref(), "traceparent");
         let Some(wanted) = label(source, "copies").and_then(|text| text.parse::<usize>().ok()) else { return plan };
-        assert!(annotation(source, "panic").is_none(), "as told");
+        assert!(annotation(source, "panic").is_none(), "as planned");
         let names: Vec<String> = (0..wanted).map(|place| format!("{}-{place}", name(source))).collect();
         let live: Vec<_> = snapshot.copies.iter().filter(|copy| !is_deleting(copy.as_ref())).collect();
         let missing = names.iter().filter(|wanted| live.iter().all(|copy| name(copy.as_ref()) != wanted.as_str()));
@@ -189,7 +189,7 @@ impl Controller for Copies {
             let due = context.refusal(uid(source)).map(|refusal| refusal.at + SignedDuration::from_secs(20));
             match due.filter(|due| *due > context.now) {
                 Some(due) => drop(plan.wake_at(due)),
-                None => drop(plan.then("as told", Step::Evict(Target::of(HOME, source)))),
+                None => drop(plan.then("as planned", Step::Evict(Target::of(HOME, source)))),
             }
         }
         let note = Note { metadata: NoteMeta { annotations } };

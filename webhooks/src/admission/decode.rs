@@ -13,11 +13,11 @@ const SPEC: &str = "spec";
 pub(super) struct DecodeError {
     /// The path of the field, or empty.
     pub(super) field: String,
-    pub(super) problem: Problem,
+    pub(super) kind: DecodeErrorKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(super) enum DecodeErrorKind {
     Missing,
     /// The value has the wrong type or form.
     Invalid(String),
@@ -31,17 +31,17 @@ pub(super) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> 
 fn explain<T: DeserializeOwned>(text: &str, first: &serde_json::Error) -> DecodeError {
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
-        return DecodeError { field: String::new(), problem: Problem::Invalid(describe(first)) };
+        return DecodeError { field: String::new(), kind: DecodeErrorKind::Invalid(describe(first)) };
     };
     let (path, error) = (error.path(), error.inner());
     if path.iter().len() > 0 {
-        return DecodeError { field: clip(path.to_string()), problem: Problem::Invalid(describe(error)) };
+        return DecodeError { field: clip(path.to_string()), kind: DecodeErrorKind::Invalid(describe(error)) };
     }
     let is_required = serde_json::from_str::<T>("{}").is_err();
     if is_required && error.is_data() && has_field(text, SPEC).is_ok_and(|has_field| !has_field) {
-        return DecodeError { field: SPEC.to_owned(), problem: Problem::Missing };
+        return DecodeError { field: SPEC.to_owned(), kind: DecodeErrorKind::Missing };
     }
-    DecodeError { field: String::new(), problem: Problem::Invalid(describe(error)) }
+    DecodeError { field: String::new(), kind: DecodeErrorKind::Invalid(describe(error)) }
 }
 
 /// The text of an error without the position and without the values that it quotes.
@@ -63,29 +63,29 @@ mod tests {
 
     fn error(text: &str) -> (String, String) {
         let error = decode::<MachineDeployment>(text).unwrap_err();
-        let Problem::Invalid(problem) = error.problem else { panic!("{error:?}") };
-        (error.field, problem)
+        let DecodeErrorKind::Invalid(text) = error.kind else { panic!("{error:?}") };
+        (error.field, text)
     }
 
     #[test]
     fn the_field_is_named_and_the_content_is_not() {
-        let (field, problem) = error(r#"{"metadata":{},"spec":{"replicas":"pass\"word","template":{}}}"#);
+        let (field, why) = error(r#"{"metadata":{},"spec":{"replicas":"pass\"word","template":{}}}"#);
         assert_eq!(field, "spec.replicas");
-        assert_eq!(problem, "invalid type: string, expected i32");
-        let (field, problem) = error(r#"{"metadata":{"labels":{"a":["password"]}},"spec":{}}"#);
+        assert_eq!(why, "invalid type: string, expected i32");
+        let (field, why) = error(r#"{"metadata":{"labels":{"a":["password"]}},"spec":{}}"#);
         assert!(field.starts_with("metadata.labels"), "{field}");
-        assert!(!problem.contains("password"), "{problem}");
+        assert!(!why.contains("password"), "{why}");
     }
 
     #[test]
     fn a_missing_spec_is_named() {
         let missing = |text: &str| decode::<MachineDeployment>(text).unwrap_err();
-        let expected = DecodeError { field: "spec".to_owned(), problem: Problem::Missing };
+        let expected = DecodeError { field: "spec".to_owned(), kind: DecodeErrorKind::Missing };
         assert_eq!((missing(r#"{"metadata":{}}"#), missing("{}")), (expected.clone(), expected));
         let twice = decode::<MachineClass>(r#"{"provider":"a","provider":"b"}"#).unwrap_err();
         assert_eq!(
-            (twice.field.as_str(), twice.problem),
-            ("", Problem::Invalid("duplicate field `provider`".to_owned()))
+            (twice.field.as_str(), twice.kind),
+            ("", DecodeErrorKind::Invalid("duplicate field `provider`".to_owned()))
         );
     }
 
@@ -98,20 +98,20 @@ mod tests {
     #[test]
     fn what_is_no_object_is_said_to_be_none() {
         for text in ["7", "[]", "\"x\"", "{", ""] {
-            let (field, problem) = error(text);
-            assert!(!problem.is_empty(), "{text}: {field} {problem}");
+            let (field, why) = error(text);
+            assert!(!why.is_empty(), "{text}: {field} {why}");
         }
     }
 
     #[test]
-    fn depth_is_no_problem_where_the_content_is_not_looked_at() {
+    fn depth_is_no_error_where_the_content_is_not_looked_at() {
         let deep = format!("{}{}", "[".repeat(20_000), "]".repeat(20_000));
         let text = format!(r#"{{"metadata":{{"name":"a"}},"providerSpec":{{"a":{deep}}},"unknown":{deep}}}"#);
         assert!(decode::<MachineClass>(&text).is_ok());
         let text = format!(r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{deep}}}]}},"spec":{{}}}}"#);
         assert!(decode::<MachineDeployment>(&text).is_ok(), "managedFields are not read");
         let text = format!(r#"{{"metadata":{{"name":"a","labels":{{"a":{deep}}}}},"spec":{{}}}}"#);
-        let (field, problem) = error(&text);
-        assert!(field.starts_with("metadata.labels") && !problem.is_empty(), "{field}: {problem}");
+        let (field, why) = error(&text);
+        assert!(field.starts_with("metadata.labels") && !why.is_empty(), "{field}: {why}");
     }
 }

@@ -126,7 +126,7 @@ mod tests {
                 recorded(bare("a"), &record("a")),
                 vec![annotation.as_str()],
             ),
-            ("dropped where it says no more than the class", bare("a"), recorded(bare("a"), &record("a")), vec![]),
+            ("dropped where it adds nothing to the class", bare("a"), recorded(bare("a"), &record("a")), vec![]),
             ("dropped where it is needed", bare("b"), recorded(bare("b"), &record("a")), vec![annotation.as_str()]),
             ("no longer needed", bare("a"), recorded(bare("b"), &record("a")), vec![]),
         ];

@@ -162,17 +162,17 @@ impl Admission {
     }
 
     fn check_class(&self, request: &Request<'_>, text: &str) -> (Response, Option<TraceContext>) {
-        let unevaluated = Cell::new(None);
+        let unvalidated = Cell::new(None);
         let rules = |class: &MachineClass, old: Option<&MachineClass>| {
             let mut errors = (self.provider_specs)(class).unwrap_or_else(|warning| {
-                unevaluated.set(Some(warning));
+                unvalidated.set(Some(warning));
                 vec![]
             });
             errors.extend(old.into_iter().flat_map(|old| immutable::errors(class, old, &self.identity)));
             errors
         };
         let (mut response, trace) = validate::object(ReviewedKind::MachineClass, request, text, rules);
-        response.warnings.extend(unevaluated.take().map(clip));
+        response.warnings.extend(unvalidated.take().map(clip));
         (response, trace)
     }
 

@@ -5,7 +5,7 @@ use kube::core::response::{StatusCause, StatusDetails};
 use nodewright_api::field::{FieldError, summary};
 use nodewright_runtime::clip::{LONGEST, clip};
 
-use super::decode::{DecodeError, Problem};
+use super::decode::{DecodeError, DecodeErrorKind};
 use crate::configurations::ReviewedKind;
 
 const MAX_CAUSES: usize = 50;
@@ -40,16 +40,16 @@ fn summary_of(errors: &[FieldError]) -> String {
 
 pub(super) fn undecodable(kind: ReviewedKind, name: &str, error: DecodeError) -> Status {
     // The reasons of the API server for a missing field and for a value of the wrong type.
-    let (reason, message) = match error.problem {
-        Problem::Missing => ("FieldValueRequired", "Required value".to_owned()),
-        Problem::Invalid(problem) => ("FieldValueTypeInvalid", format!("Invalid value: {problem}")),
+    let (reason, message) = match error.kind {
+        DecodeErrorKind::Missing => ("FieldValueRequired", "Required value".to_owned()),
+        DecodeErrorKind::Invalid(text) => ("FieldValueTypeInvalid", format!("Invalid value: {text}")),
     };
     let text = if error.field.is_empty() { message.clone() } else { format!("{}: {message}", error.field) };
     status(kind, name, &text, vec![StatusCause { reason: reason.to_owned(), message, field: error.field }])
 }
 
-pub(super) fn too_large(kind: ReviewedKind, name: &str, problem: &str) -> Status {
-    let message = format!("{}.{} {name:?} is too large: {problem}", kind.kind(), kind.group());
+pub(super) fn too_large(kind: ReviewedKind, name: &str, why: &str) -> Status {
+    let message = format!("{}.{} {name:?} is too large: {why}", kind.kind(), kind.group());
     Status::failure(&message, "RequestEntityTooLarge").with_code(413)
 }
 

@@ -8,7 +8,7 @@
 //! 3. When the former authority has expired, it is removed from the bundle.
 //!
 //! The server's certificate is renewed when a third of its lifetime remains, when its names change, and when the wall clock
-//! says that it is not valid yet.
+//! calls it not valid yet.
 
 use std::collections::BTreeSet;
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_renewed_for_years_is_made_again() {
+    fn a_long_expired_certificate_is_replaced() {
         let now = start() + AUTHORITY_LIFE * 3;
         let renewed = made().renewed(&hosts(), now).unwrap().unwrap();
         assert!(renewed.server_facts().is_valid_at(now));

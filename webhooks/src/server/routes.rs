@@ -30,7 +30,7 @@ pub(super) fn router(admission: Admission, limits: Limits) -> Router {
     router.with_state(Shared { admission, reader: Reader::new(limits) })
 }
 
-async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<Response, Problem> {
+async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
     check_content(&head.headers)?;
     let caller = traceparent(&head.headers);
@@ -44,22 +44,22 @@ async fn answer(shared: Shared, endpoint: Endpoint, request: Request) -> Result<
     });
     let reviewed = review.await.map_err(|_| {
         tracing::error!("a review panicked; report this bug with the log lines above");
-        Problem(StatusCode::INTERNAL_SERVER_ERROR, "the review failed".to_owned())
+        HttpError(StatusCode::INTERNAL_SERVER_ERROR, "the review failed".to_owned())
     })?;
-    let json = reviewed.map_err(|error| Problem(StatusCode::BAD_REQUEST, error.to_string()))?;
+    let json = reviewed.map_err(|error| HttpError(StatusCode::BAD_REQUEST, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, "application/json")], json).into_response())
 }
 
-fn check_content(headers: &HeaderMap) -> Result<(), Problem> {
+fn check_content(headers: &HeaderMap) -> Result<(), HttpError> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let content = text(header::CONTENT_TYPE).split(';').next().unwrap_or_default().trim();
     if !content.eq_ignore_ascii_case("application/json") {
         let text = "the content type must be application/json";
-        return Err(Problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.to_owned()));
+        return Err(HttpError(StatusCode::UNSUPPORTED_MEDIA_TYPE, text.to_owned()));
     }
     // API servers do not compress. A compressed body could expand beyond the limits.
     if !matches!(text(header::CONTENT_ENCODING), "" | "identity") {
-        return Err(Problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed".to_owned()));
+        return Err(HttpError(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must not be compressed".to_owned()));
     }
     Ok(())
 }
@@ -70,9 +70,9 @@ fn traceparent(headers: &HeaderMap) -> Option<TraceContext> {
 
 /// Why a request has no `AdmissionReview` as a response.
 #[derive(Debug)]
-struct Problem(StatusCode, String);
+struct HttpError(StatusCode, String);
 
-impl From<BodyError> for Problem {
+impl From<BodyError> for HttpError {
     fn from(error: BodyError) -> Self {
         let (status, text) = match error {
             BodyError::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the body is too large"),
@@ -84,7 +84,7 @@ impl From<BodyError> for Problem {
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let Self(status, text) = self;
         let retry = (status == StatusCode::SERVICE_UNAVAILABLE).then_some([(header::RETRY_AFTER, "1")]);

@@ -32,7 +32,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 /// A timeout for everything that a busy machine may delay.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_mins(1);
 
 pub(crate) struct Running {
     pub(crate) port: u16,
@@ -79,14 +79,14 @@ impl Running {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let waited = tokio::time::timeout(PATIENCE, ready).await;
+        let waited = tokio::time::timeout(TEST_TIMEOUT, ready).await;
         assert!(waited.is_ok(), "{:?}", (self.readiness)());
     }
 
     /// Stops it, and waits for its end.
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
-        tokio::time::timeout(PATIENCE, self.task).await.unwrap().unwrap();
+        tokio::time::timeout(TEST_TIMEOUT, self.task).await.unwrap().unwrap();
     }
 
     /// The authorities in the registered configurations.
@@ -172,7 +172,7 @@ fn options(cluster: &ApiServer, spans: &Arc<Collected>, limits: Limits) -> Optio
     }
 }
 
-/// A provider that requires a cluster, and panics or says nothing if the spec says so.
+/// A provider that requires a cluster, and panics or does not answer if the spec demands it.
 fn check(class: &MachineClass) -> Result<Vec<FieldError>, String> {
     let spec: Value = class.provider_spec.parse().unwrap_or_default();
     assert_ne!(spec["panic"], true, "a provider with a defect");

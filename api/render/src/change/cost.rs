@@ -1,4 +1,4 @@
-//! What a change costs a node: a reboot, or less for paths and units of which a policy says so.
+//! What a change costs a node: a reboot, or less for paths and units that a policy names.
 
 use super::{Difference, differences};
 use crate::spec::RenderedSpec;
@@ -41,7 +41,7 @@ pub struct FilePolicy {
     pub actions: Vec<Action>,
 }
 
-/// What is done for which change. A reboot where it says nothing.
+/// What is done for which change. A reboot where it has no rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// By path. The longest one that fits counts.
@@ -84,7 +84,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// What is done for a change of a file. None if the policy does not say.
+    /// What is done for a change of a file. None if the policy has no rule.
     pub fn of_file(&self, path: &str) -> Option<&[Action]> {
         let is_below =
             |folder: &str| path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
@@ -96,7 +96,7 @@ impl Policy {
         self.units.iter().find(|(unit, _)| unit == name).map(|(_, actions)| actions.as_slice())
     }
 
-    /// What is done for a difference. None if the policy does not say.
+    /// What is done for a difference. None if the policy has no rule.
     fn of(&self, difference: &Difference) -> Option<&[Action]> {
         let element = |list: &str| difference.key.strip_prefix(list)?.strip_prefix('[')?.strip_suffix(']');
         if let Some(path) = element("config.storage.files") {

@@ -8,7 +8,7 @@ use base64::{
 use percent_encoding::percent_decode_str;
 
 /// Why Ignition refuses a URL that begins with `data:`. None if it takes it.
-pub(super) fn problem(url: &str) -> Option<&'static str> {
+pub(super) fn error(url: &str) -> Option<&'static str> {
     // The scheme may have any case, and the library knows only the lower one.
     let Some(rest) = url.strip_prefix("data:") else { return Some("must begin with data: in lower case") };
     read(rest).err()
@@ -164,7 +164,7 @@ fn base64(data: &str) -> Checked<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode, encode, problem};
+    use super::{decode, encode, error};
 
     #[test]
     fn content_is_decoded_as_ignition_does() {
@@ -207,7 +207,7 @@ mod tests {
             ("data:;charset=,a", false),
             ("DATA:,a", false),
         ] {
-            assert_eq!(problem(url).is_none(), taken, "{url}");
+            assert_eq!(error(url).is_none(), taken, "{url}");
         }
     }
 }

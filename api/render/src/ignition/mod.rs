@@ -39,7 +39,7 @@ pub const TAKEN: [&str; 6] = ["3.0.0", "3.1.0", "3.2.0", "3.3.0", "3.4.0", VERSI
 ///
 /// # Caveats
 ///
-/// * Two valid configs may merge to one that is not: [`Config::validate`] says so.
+/// * Two valid configs may merge to one that is not: [`Config::validate`] reports that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(transparent)]
 pub struct Config(Map<String, Value>);

@@ -62,7 +62,7 @@ fn version(document: &Value, at: &FieldPath) -> Result<usize, Box<FieldError>> {
     Err(Box::new(FieldError::invalid(path, version, format!("{advice}{supported}"))))
 }
 
-/// What a Go struct holds where the document says nothing: fields without a pointer. The types of `ignition-config` require
+/// What a Go struct holds where the document has nothing: fields without a pointer. The types of `ignition-config` require
 /// them. By list, the field of its elements, and the last minor version in which Go's field has no pointer.
 const ZEROS: [(&str, &str, usize); 15] = [
     ("certificateAuthorities", "source", 0),
@@ -150,7 +150,7 @@ fn read_as<T: DeserializeOwned + Serialize>(
     Ok((config, unused))
 }
 
-/// What serde says of a type, without the value and in words of JSON.
+/// The message of serde about a type, without the value and in words of JSON.
 fn wrong_type(error: &str) -> String {
     let expected = error.rsplit_once(", expected ").map_or("", |(_, expected)| expected);
     match expected {

@@ -1,7 +1,7 @@
 //! Paths of a node's file system, by the rules of Go's package `path`.
 
 /// Why Ignition refuses a path. None if it is absolute and clean.
-pub(super) fn problem(path: &str) -> Option<&'static str> {
+pub(super) fn error(path: &str) -> Option<&'static str> {
     match path {
         "" => Some("must not be empty"),
         _ if !path.starts_with('/') => Some("must be absolute"),

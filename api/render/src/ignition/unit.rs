@@ -9,7 +9,7 @@ const BUFFER: usize = 4096;
 const LINE: usize = 2048;
 
 /// Why Ignition refuses the content of a unit or a drop-in. None if it takes it.
-pub(super) fn problem(text: &str) -> Option<&'static str> {
+pub(super) fn error(text: &str) -> Option<&'static str> {
     let mut reader = Reader { text, at: 0, filled: 0 };
     let mut next = Step::BeforeSection;
     loop {
@@ -19,7 +19,7 @@ pub(super) fn problem(text: &str) -> Option<&'static str> {
         match reader.step(next) {
             Ok(Some(step)) => next = step,
             Ok(None) => return None,
-            Err(problem) => return Some(problem),
+            Err(error) => return Some(error),
         }
     }
 }
@@ -140,7 +140,7 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::problem;
+    use super::error;
 
     #[test]
     fn units_are_taken_or_not_as_by_ignition() {
@@ -158,7 +158,7 @@ mod tests {
             (&long(1000), true),
             (&long(3000), false),
         ] {
-            assert_eq!(problem(text).is_none(), taken, "{text:.40}");
+            assert_eq!(error(text).is_none(), taken, "{text:.40}");
         }
     }
 }

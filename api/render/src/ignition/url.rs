@@ -15,7 +15,7 @@ pub(super) struct Url<'a> {
 }
 
 /// Why Ignition refuses the source of a resource. None if it takes it. `minor` is the version of the config.
-pub(super) fn problem(source: &str, minor: usize) -> Option<&'static str> {
+pub(super) fn error(source: &str, minor: usize) -> Option<&'static str> {
     const UNPARSABLE: &str = "must be a URL";
     const VERSION_ID: &str = "must not have an empty versionId";
     let Some(url) = parse(source) else { return Some(UNPARSABLE) };
@@ -30,7 +30,7 @@ pub(super) fn problem(source: &str, minor: usize) -> Option<&'static str> {
                 Some("must be the ARN of an S3 object")
             }
         }
-        "data" => data_url::problem(source),
+        "data" => data_url::error(source),
         _ => Some("must have the scheme data, http, https, tftp, s3, gs (since 3.2.0) or arn (since 3.4.0)"),
     }
 }
@@ -180,7 +180,7 @@ mod tests {
 
     #[test]
     fn schemes_depend_on_the_version() {
-        let taken = |source: &str| (0..6).filter(|minor| problem(source, *minor).is_none()).collect::<Vec<_>>();
+        let taken = |source: &str| (0..6).filter(|minor| error(source, *minor).is_none()).collect::<Vec<_>>();
         assert_eq!(taken("gs://bucket/object"), [2, 3, 4, 5]);
         assert_eq!(taken("arn:aws:s3:::bucket/object"), [4, 5]);
         assert_eq!(taken("tftp://host/a"), [0, 1, 2, 3, 4, 5]);
@@ -200,7 +200,7 @@ mod tests {
             ("arn:aws:s3:r:a:accesspoint/point/object", true),
             ("arn:aws:s3:::bucket/object?versionId=", false),
         ] {
-            assert_eq!(problem(source, 5).is_none(), taken, "{source}");
+            assert_eq!(error(source, 5).is_none(), taken, "{source}");
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
             ("http://host/%zz", false),
             (":", false),
         ] {
-            assert_eq!(problem(source, 5).is_none(), taken, "{source}");
+            assert_eq!(error(source, 5).is_none(), taken, "{source}");
         }
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn check(user: &Map<String, Value>, path: &FieldPath) -> Vec<FieldErr
 /// The thresholds between which images are collected, and their defaults.
 const IMAGES: [(&str, i64); 2] = [("imageGCLowThresholdPercent", 80), ("imageGCHighThresholdPercent", 85)];
 
-/// Checks what a file and the user's fields say together.
+/// Checks a file and the user's fields together.
 pub(super) fn check_thresholds(merged: &Map<String, Value>, root: &FieldPath) -> Result<(), Box<FieldError>> {
     let [low, high] = IMAGES.map(|(field, default)| merged.get(field).and_then(Value::as_i64).unwrap_or(default));
     if low < high {

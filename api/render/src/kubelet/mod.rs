@@ -101,7 +101,7 @@ pub fn generate(
     Ok(MachineConfigSpec { config: Some(RawJson::from(&config)), ..MachineConfigSpec::default() })
 }
 
-/// Checks what a KubeletConfig says that is right or wrong on any pool. The errors name its fields.
+/// Checks what is valid or invalid in a KubeletConfig on any pool. The errors name its fields.
 pub fn check(spec: &KubeletConfigSpec) -> Vec<FieldError> {
     let root = FieldPath::new("spec");
     let mut errors = match user_fields(spec, &root) {
@@ -130,7 +130,7 @@ fn user_fields(spec: &KubeletConfigSpec, root: &FieldPath) -> Result<Map<String,
     }
 }
 
-/// The fields of the file that the pool has. Without it there is nothing to change: whatever it says would be lost.
+/// The fields of the file that the pool has. Without it there is nothing to change: all of it would be lost.
 fn base_fields(base: &Config) -> Result<Map<String, Value>, Box<FieldError>> {
     let path = FieldPath::new("spec.config.storage.files").key(KUBELET_CONF);
     let file = base.list("/storage/files").iter().find(|file| file["path"] == KUBELET_CONF);

@@ -1,4 +1,4 @@
-//! What a KubeletConfig may say.
+//! The validation of a KubeletConfig.
 
 use super::{amounts, evictions};
 use nodewright_api::GoDuration;

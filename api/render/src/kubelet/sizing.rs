@@ -9,7 +9,7 @@ const RESOURCES: [(&str, &str, &str); 3] = [
     ("ephemeral-storage", "SYSTEM_RESERVED_ES", "1Gi"),
 ];
 
-/// Moves these resources from the user's `systemReserved` into the file, whose text is returned. None if nothing is said.
+/// Moves these resources from the user's `systemReserved` into the file, whose text is returned. None if nothing is set.
 pub(super) fn split(auto: Option<bool>, mut user: Map<String, Value>) -> (Map<String, Value>, Option<String>) {
     let mut lines = vec![];
     let mut has_own = false;

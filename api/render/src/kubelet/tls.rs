@@ -43,7 +43,7 @@ pub(super) fn fields(profile: Option<&RawJson>, root: &FieldPath) -> Result<Map<
     if kind == "Custom" && profile["custom"].is_object() {
         return custom(&profile["custom"], &path.child("custom"));
     }
-    // As OpenShift reads it, a profile that says nothing is the intermediate one.
+    // As OpenShift reads it, an empty profile is the intermediate one.
     let kind = if matches!(kind, "" | "Custom") { "Intermediate" } else { kind };
     let Some((_, count, version)) = PROFILES.iter().find(|(name, ..)| *name == kind) else {
         let kinds = ["Old", "Intermediate", "Modern", "Custom"];

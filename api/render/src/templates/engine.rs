@@ -45,7 +45,7 @@ impl Engine {
         Ok(output.0)
     }
 
-    /// The first line up to which a failing template fails: `gotmpl` does not tell where.
+    /// The first line up to which a failing template fails: `gotmpl` does not report where.
     fn failing_line(&self, tree: &ListNode, lines: usize) -> usize {
         let (mut succeeds, mut fails) = (0, lines.max(1));
         while fails - succeeds > 1 {

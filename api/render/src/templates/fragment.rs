@@ -17,7 +17,7 @@ const UNIT: [&str; 5] = ["name", "enabled", "mask", "contents", "dropins"];
 /// Fields of contents.
 const CONTENTS: [&str; 4] = ["source", "inline", "compression", "verification"];
 
-/// A file of an Ignition config, of what a template renders to. It replaces what is there, unless it says otherwise.
+/// A file of an Ignition config, of what a template renders to. It replaces what is there, unless it demands otherwise.
 pub(super) fn file(text: &str, template: &str) -> Read {
     let mut file = object(text)?;
     check_names(&file, &[&FILE[..], &["contents"]].concat(), "", template)?;

@@ -105,7 +105,7 @@ fn twice(names: &[(&str, &str)]) -> Vec<TemplateError> {
     taken.map(error).collect()
 }
 
-/// What the path of a template says: whose it is, its variant, its section and the name of the file.
+/// The parts of the path of a template: its role, its variant, its section and the name of the file.
 fn locate(path: &str) -> Result<(Owner<'_>, &str, Section, &str), String> {
     let parts: Vec<_> = path.split('/').collect();
     let (owner, variant, section, file) = match parts.as_slice() {

@@ -1,4 +1,4 @@
-//! Configs by chance: of all fields of all versions, with few names, so that they meet, and with mistakes in half of the
+//! Configs by chance: of all fields of all versions, with few names, so that they meet, and with errors in half of the
 //! sequences.
 
 use fastrand::Rng;
@@ -26,14 +26,14 @@ use Kind::{Flag, List, Number, Object, Text};
 /// A sequence of one to four configs.
 pub(crate) fn sequence(seed: u64) -> Vec<Value> {
     let mut rng = Rng::with_seed(seed);
-    let mistakes = if rng.bool() { 0 } else { 2 };
-    (0..rng.usize(1..=4)).map(|_| config(&mut rng, mistakes)).collect()
+    let errors = if rng.bool() { 0 } else { 2 };
+    (0..rng.usize(1..=4)).map(|_| config(&mut rng, errors)).collect()
 }
 
-fn config(rng: &mut Rng, mistakes: usize) -> Value {
+fn config(rng: &mut Rng, errors: usize) -> Value {
     let minor = if rng.bool() { 5 } else { rng.usize(0..=5) };
-    let mut config = Generator { rng, minor, mistakes }.object(CONFIG);
-    let version = if mistakes > 0 && rng.usize(..50) == 0 {
+    let mut config = Generator { rng, minor, errors }.object(CONFIG);
+    let version = if errors > 0 && rng.usize(..50) == 0 {
         pick(rng, &["2.2.0", "3.6.0", "3.5", "21.0.0", "", "text"], &[]).into()
     } else {
         format!("3.{minor}.0")
@@ -48,7 +48,7 @@ struct Generator<'a> {
     rng: &'a mut Rng,
     minor: usize,
     /// Of a hundred values.
-    mistakes: usize,
+    errors: usize,
 }
 
 impl Generator<'_> {
@@ -60,13 +60,13 @@ impl Generator<'_> {
         let mut object = Map::new();
         for Field(name, since, share, kind) in fields {
             // A field that the version does not have is ignored by Ignition.
-            let is_known = *since <= self.minor || self.chance(self.mistakes);
-            let is_forgotten = self.chance(self.mistakes);
+            let is_known = *since <= self.minor || self.chance(self.errors);
+            let is_forgotten = self.chance(self.errors);
             if is_known && !is_forgotten && self.chance(*share) {
                 object.insert((*name).to_owned(), self.value(*kind));
             }
         }
-        if self.chance(self.mistakes) {
+        if self.chance(self.errors) {
             object.insert("unknown".to_owned(), json!([{}]));
         }
         Value::Object(object)
@@ -82,7 +82,7 @@ impl Generator<'_> {
     }
 
     fn value(&mut self, kind: Kind) -> Value {
-        let is_wrong = self.chance(self.mistakes);
+        let is_wrong = self.chance(self.errors);
         if is_wrong && self.chance(20) {
             let others = [json!(null), json!("text"), json!(7), json!(1.5), json!(true), json!({}), json!([])];
             return self.rng.choice(&others).unwrap().clone();

@@ -16,16 +16,16 @@ pub(crate) struct Verdict {
 }
 
 #[derive(Deserialize)]
-struct Judgement {
+struct Evaluation {
     valid: bool,
     paths: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
 struct Answer {
-    inputs: Vec<Judgement>,
+    inputs: Vec<Evaluation>,
     merged: Option<Value>,
-    result: Judgement,
+    result: Evaluation,
 }
 
 pub(crate) struct Ignition {
@@ -73,7 +73,7 @@ impl Drop for Ignition {
 }
 
 /// The paths of errors, `$.storage.files[0].mode` for Ignition's `$.storage.files.0.mode`.
-fn paths(evaluation: &Judgement) -> BTreeSet<String> {
+fn paths(evaluation: &Evaluation) -> BTreeSet<String> {
     let path = |path: &String| {
         let parts = path.split('.').map(|part| match part.parse::<usize>() {
             Ok(index) => format!("[{index}]"),
@@ -86,7 +86,7 @@ fn paths(evaluation: &Judgement) -> BTreeSet<String> {
     paths.filter(|path| path.rsplit('.').next() != Some("keys")).collect()
 }
 
-/// Go writes empty structs. Like `null` and empty lists, they say nothing.
+/// Go writes empty structs. Like `null` and empty lists, they have no effect.
 fn canonical(mut value: Value) -> Value {
     prune(&mut value);
     value

@@ -1,6 +1,6 @@
-//! Merges and evaluates generated configs, and compares with Ignition's own code (`hack/tools/ignition`).
+//! Merges and validates generated configs, and compares with Ignition's own code (`hack/tools/ignition`).
 //!
-//! `SEQUENCES` and `SEED` of the environment say how many sequences of configs are compared, and where they begin.
+//! `SEQUENCES` and `SEED` of the environment set how many sequences of configs are compared, and where they begin.
 //! A difference is made as small as it can be, and printed with the seed of its sequence.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
@@ -17,7 +17,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::env;
 
-/// How many sequences are compared unless the environment says so: for `make test`.
+/// How many sequences are compared unless the environment sets it: for `make test`.
 const SEQUENCES: u64 = 2_000;
 
 fn number(variable: &str) -> Option<u64> {
@@ -25,7 +25,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a number, is {text}")))
 }
 
-/// What Nodewright says of a sequence, in the form of Ignition's answer.
+/// What Nodewright makes of a sequence, in the form of Ignition's answer.
 fn ours(configs: &[Value]) -> Verdict {
     let at = FieldPath::new("$");
     let read: Vec<_> = configs.iter().map(|config| parse(&config.to_string(), &at)).collect();
@@ -69,7 +69,7 @@ fn difference(ours: &Verdict, ignition: &Verdict) -> Option<String> {
 }
 
 #[test]
-fn configs_merge_and_are_evaluated_as_by_ignition() {
+fn configs_merge_and_are_judged_as_by_ignition() {
     let count = number("SEQUENCES").unwrap_or(SEQUENCES);
     let seed = number("SEED").unwrap_or_else(|| if count == SEQUENCES { 0 } else { fastrand::u64(..1 << 40) });
     let mut ignition = Ignition::start();

@@ -25,7 +25,7 @@ use folder::{Folder, Loaded};
 /// What to do with it, and a few examples.
 const EXAMPLES: &str = "\
 The name of a configuration follows from its content. If `nodewright render` prints another name than before, each node of the
-pool gets a new configuration, and perhaps reboots: --diff says what differs and what it costs.
+pool gets a new configuration, and perhaps reboots: --diff shows what differs and what it costs.
 
 Examples:
   # What would the pools of this folder run?
@@ -88,7 +88,7 @@ enum Output {
 /// Errors for users, a line each.
 type Checked<T> = Result<T, Vec<String>>;
 
-/// Renders, prints, and says how it went.
+/// Renders, prints, and returns the exit code.
 pub(crate) fn run(flags: &RenderFlags) -> ExitCode {
     match output(flags) {
         Ok(text) => {
@@ -173,7 +173,7 @@ fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Ren
 /// The MachineConfigs that a pool selects.
 fn selected<'a>(folder: &'a Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Vec<&'a Loaded<MachineConfig>>> {
     let selector = pool.object.spec.machine_config_selector.as_ref();
-    let line = |problem: &dyn fmt::Display| format!("{}: MachineConfigPool {}: {problem}", pool.file, pool.name);
+    let line = |error: &dyn fmt::Display| format!("{}: MachineConfigPool {}: {error}", pool.file, pool.name);
     let errors = pool.object.validate();
     if !errors.is_empty() {
         return Err(errors.iter().map(|error| line(error)).collect());

@@ -24,7 +24,6 @@ mod certificates;
 mod client;
 pub mod command;
 mod components;
-mod control_plane;
 mod error;
 mod etcd_copy;
 mod files;
@@ -33,6 +32,7 @@ pub mod history;
 mod kubeconfig;
 pub mod kwok;
 mod options;
+mod plane;
 mod start;
 pub mod testing;
 
@@ -44,8 +44,8 @@ pub use self::{
     },
     client::{USER_AGENT, client},
     components::Component,
-    control_plane::ControlPlane,
     error::ControlPlaneError,
     etcd_copy::EtcdCopy,
     options::ControlPlaneOptions,
+    plane::ControlPlane,
 };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::{
     control_plane::{ControlPlane, machine_controller_manager_crds},
     devcluster::{
-        DevclusterError, ManagerProcess, McmOptions, McmProcess, McmProcesses, devcluster::NAMESPACE,
+        DevclusterError, ManagerProcess, McmOptions, McmProcess, McmProcesses, cluster::NAMESPACE,
         manager::ManagerError, manager_options::ManagerOptions,
     },
     process::repository,
@@ -69,9 +69,7 @@ impl Controllers for ManagerProcess {
         program: Option<PathBuf>,
     ) -> Result<(), DevclusterError> {
         // A manager that was just killed may not have ended yet.
-        if let (Some(pid), Err(_)) =
-            (self.pid(), self.wait_for_end(crate::devcluster::devcluster::MANAGER_END_TIMEOUT).await)
-        {
+        if let (Some(pid), Err(_)) = (self.pid(), self.wait_for_end(super::cluster::MANAGER_END_TIMEOUT).await) {
             return Err(DevclusterError::ManagerRuns { pid });
         }
         let options = ManagerOptions { program, ..manager_options(surroundings) };

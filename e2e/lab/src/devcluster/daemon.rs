@@ -19,8 +19,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     devcluster::{
         Controllers, DevclusterError, ManagerProcess, McmProcesses, Provider,
+        cluster::{Devcluster, DevclusterOptions},
         control_socket::{self, Connection, Request, Response},
-        devcluster::{Devcluster, DevclusterOptions},
         directory::{DAEMON, RunDirectory},
         progress::{Progress, Stage},
     },

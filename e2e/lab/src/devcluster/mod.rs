@@ -23,11 +23,11 @@
 
 mod clock_shift;
 mod cloud;
+mod cluster;
 pub mod commands;
 mod control_socket;
 pub mod controllers;
 mod daemon;
-mod devcluster;
 pub mod directory;
 mod error;
 pub mod etcd_restore;
@@ -46,8 +46,8 @@ mod webhook_probe;
 pub use self::{
     clock_shift::shifted_clock,
     cloud::Provider,
+    cluster::{Devcluster, DevclusterOptions, NAMESPACE},
     controllers::Controllers,
-    devcluster::{Devcluster, DevclusterOptions, NAMESPACE},
     error::DevclusterError,
     manager::{ManagerError, ManagerProcess},
     manager_options::{ManagerOptions, flag_value},

@@ -9,7 +9,7 @@ use crate::{
     control_plane::{USER_AGENT, client},
     devcluster::{
         DevclusterError,
-        devcluster::NAMESPACE,
+        cluster::NAMESPACE,
         directory::RunDirectory,
         machines::{Row, desired_replicas, is_running, machines, rows},
         progress::{History, Stage},

@@ -4,19 +4,19 @@
 //! its owner ends, however the owner ends. [`executable`] finds what the workspace builds, [`free_ports`] finds ports.
 //! [`command`] has the logging, the signals and the error report of a command.
 
+mod child;
 pub mod command;
 mod error;
 mod executable;
 mod files;
 mod ports;
-mod process;
 pub mod supervisor;
 
 pub use self::{
+    child::Process,
     error::{ProcessError, with_causes},
     executable::{executable, repository},
     files::write_private,
     ports::free_ports,
-    process::Process,
     supervisor::Supervisor,
 };

@@ -9,11 +9,11 @@ use nodewright_e2e_cloud::{self as cloud, Effect, FaultOperation, FaultOrder};
 
 use serde_json::json;
 
-use super::support::{Fixture, TestResult, class};
+use super::support::{CloudSetup, TestResult, class};
 
 const SOON: Duration = Duration::from_secs(20);
 
-impl Fixture {
+impl CloudSetup {
     async fn fault(&self, operation: FaultOperation, effect: Effect) -> TestResult {
         self.cloud.fault(&FaultOrder::always(operation, effect).times(1)).await?;
         Ok(())
@@ -39,7 +39,7 @@ fn code<T>(result: Result<T, DriverError>) -> Option<Code> {
 
 #[tokio::test]
 async fn the_driver_keeps_the_contract() -> TestResult {
-    let report = contract::run(&Fixture::new().await?).await;
+    let report = contract::run(&CloudSetup::new().await?).await;
     report.assert_kept();
     assert_eq!(report.skipped(), ["rejected_credentials"], "the cloud knows no credentials");
     Ok(())
@@ -47,7 +47,7 @@ async fn the_driver_keeps_the_contract() -> TestResult {
 
 #[tokio::test]
 async fn a_deleted_vm_has_no_second_life() -> TestResult {
-    let fixture = Fixture::new().await?;
+    let fixture = CloudSetup::new().await?;
     fixture.driver.create(machine("m")).await?;
     fixture.driver.delete(machine("m")).await?;
     assert_eq!(code(fixture.driver.create(machine("m")).await), Some(Code::FailedPrecondition), "it is being deleted");
@@ -68,7 +68,7 @@ async fn a_call_whose_answer_is_lost_is_made_again_without_harm() -> TestResult 
         Effect::Error { code: cloud::Code::Unavailable, message: None, applied: true },
         Effect::ApplyLate { seconds: 0.3, code: cloud::Code::DeadlineExceeded },
     ] {
-        let fixture = Fixture::new().await?;
+        let fixture = CloudSetup::new().await?;
         fixture.fault(FaultOperation::Create, effect.clone()).await?;
         let error = fixture.driver.create(machine("m")).await.err().ok_or("no error")?;
         assert!(error.is_passing(), "{effect:?}: {error}");
@@ -89,7 +89,7 @@ async fn a_call_whose_answer_is_lost_is_made_again_without_harm() -> TestResult 
 
 #[tokio::test]
 async fn an_exhausted_quota_has_its_code() -> TestResult {
-    let fixture = Fixture::new().await?;
+    let fixture = CloudSetup::new().await?;
     fixture.cloud.set_quota(Some(0)).await?;
     let error = fixture.driver.create(machine("m")).await.err().ok_or("no error")?;
     assert_eq!(error.code, Code::ResourceExhausted, "{error:?}");
@@ -98,7 +98,7 @@ async fn an_exhausted_quota_has_its_code() -> TestResult {
 
 #[tokio::test]
 async fn a_zone_without_capacity_is_named() -> TestResult {
-    let fixture = Fixture::new().await?;
+    let fixture = CloudSetup::new().await?;
     let full = FaultOrder::always(FaultOperation::Create, Effect::NoCapacity).in_zone("zone-*");
     fixture.cloud.fault(&full).await?;
     assert!(fixture.driver.create(machine("m")).await.is_ok(), "a VM without a zone");
@@ -111,7 +111,7 @@ async fn a_zone_without_capacity_is_named() -> TestResult {
 
 #[tokio::test]
 async fn a_list_without_end_is_an_error() -> TestResult {
-    let fixture = Fixture::new().await?;
+    let fixture = CloudSetup::new().await?;
     fixture.driver.create(machine("m")).await?;
     fixture.cloud.fault(&FaultOrder::always(FaultOperation::List, Effect::ListEndless)).await?;
     assert_eq!(code(fixture.driver.list(class("ours")).await), Some(Code::Internal));
@@ -120,7 +120,7 @@ async fn a_list_without_end_is_an_error() -> TestResult {
 
 #[tokio::test]
 async fn a_throttled_call_differs_from_an_exhausted_quota() -> TestResult {
-    let fixture = Fixture::new().await?;
+    let fixture = CloudSetup::new().await?;
     fixture.fault(FaultOperation::Create, Effect::Throttled).await?;
     let error = fixture.driver.create(machine("m")).await.err().ok_or("no error")?;
     assert!(error.throttled && error.is_passing(), "{error:?}");

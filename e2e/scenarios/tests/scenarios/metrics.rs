@@ -38,6 +38,8 @@ async fn metrics_are_for_those_whom_the_api_server_lets() -> TestResult {
     let probes = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let flags = ["--secure-metrics", &format!("--health-probe-port={probes}")];
     let env = Environment::builder("metrics").manager_flags(flags).start().await?;
+    // A queue has metrics once a key has joined it.
+    env.apply_class("small").await?;
     let mut config = Config::new(format!("https://127.0.0.1:{}", env.manager().await?.port()).parse()?);
     config.accept_invalid_certs = true;
     let client = Client::try_from(config)?;

@@ -21,7 +21,7 @@ pub(super) fn one(troubles: Vec<Trouble>) -> Run {
     Run { replicas: 1, ..run([], troubles) }
 }
 
-/// The request_result of the n-th write per verb and kind.
+/// The result of the n-th write per verb and kind.
 pub(super) fn request(verb: &str, plural: &str, number: u64, request_result: RequestResult) -> Trouble {
     Trouble::Request { verb: verb.to_owned(), plural: plural.to_owned(), number, request_result }
 }

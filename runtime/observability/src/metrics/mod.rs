@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_and_caches_are_told_apart_by_cluster() {
+    fn watches_and_caches_are_distinguished_by_cluster() {
         let metrics = Metrics::new();
         metrics.watch_restarted("target", "nodes");
         metrics.watch_healthy("control", "machines.machine.sapcloud.io", true);

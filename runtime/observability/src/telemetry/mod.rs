@@ -105,13 +105,13 @@ impl Default for TelemetryConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// Neither a level nor levels by module.
-    #[error("failed to read log levels {0:?}: {1}; say for example info or info,nodewright_runtime=debug")]
+    #[error("failed to read log levels {0:?}: {1}; use for example info or info,nodewright_runtime=debug")]
     Levels(String, String),
     /// The ratio is not between 0 and 1.
     #[error("failed to set up tracing: the ratio {0} must be between 0 and 1")]
     Ratio(f64),
     /// The collector's address is invalid.
-    #[error("failed to set up tracing to {0}: {1}; say for example http://collector:4317")]
+    #[error("failed to set up tracing to {0}: {1}; use for example http://collector:4317")]
     Endpoint(String, Box<ExporterBuildError>),
     /// The collector's address asks for TLS.
     #[error("failed to set up tracing to {0}: TLS is not supported, use a collector beside this process over http://")]
@@ -247,7 +247,7 @@ where
 {
     let untraced = UNTRACED.map(|target| (target, LevelFilter::OFF));
     let filter = Targets::new().with_default(LevelFilter::INFO).with_targets(untraced);
-    // Threads and source locations say nothing about a machine.
+    // Threads and source locations do not describe a machine.
     tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_location(false).with_filter(filter)
 }
 

@@ -210,7 +210,7 @@ async fn what_cannot_work_is_refused() {
     assert!(refused(|config| config.ratio = 1.5).contains("between 0 and 1"));
     assert!(refused(|config| config.endpoint = Some("https://collector:4317".into())).contains("TLS is not supported"));
     let error = refused(|config| config.endpoint = Some("not a url".into()));
-    assert!(error.contains("say for example http://collector:4317"), "{error}");
+    assert!(error.contains("use for example http://collector:4317"), "{error}");
 }
 
 #[test]

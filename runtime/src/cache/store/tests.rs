@@ -90,7 +90,7 @@ fn what_a_list_does_not_show_is_gone_with_its_last_value() {
     store.apply(map("b", 2, None));
     let kept = store.by_name("default", "a").unwrap();
     store.begin_list();
-    assert!(store.apply(map("a", 1, None)).is_none(), "unchanged: nobody is told");
+    assert!(store.apply(map("a", 1, None)).is_none(), "unchanged: no change is reported");
     let gone = store.end_list(9, Instant::now());
     assert_eq!(gone.len(), 1);
     assert_eq!(gone[0].old.as_ref().unwrap().meta().name.as_deref(), Some("b"));
@@ -117,7 +117,7 @@ fn waiters_are_woken_once_their_version_is_reached() {
 }
 
 #[test]
-fn whoever_asks_again_waits_once() {
+fn a_repeated_wait_counts_once() {
     let store = Store::<ConfigMap>::new(HOME, "");
     let (asleep, other, now) = (Asleep::new(), ObjectRef::new(HOME, "default", "a"), Instant::now());
     let another = RequeueHandle::new(&asleep.0, &other);
@@ -217,7 +217,7 @@ fn siblings_share_what_they_have_in_common_and_a_change_keeps_what_it_leaves() {
     let a = put(shared("a", 1, "one", "x"));
     assert!(Arc::ptr_eq(&a, &put(shared("b", 2, "one", "x"))), "a sibling's");
     assert!(Arc::ptr_eq(&a, &put(shared("a", 3, "one", "x"))), "its own");
-    assert!(!Arc::ptr_eq(&a, &put(shared("c", 4, "two", "x"))), "a stranger's");
+    assert!(!Arc::ptr_eq(&a, &put(shared("c", 4, "two", "x"))), "an object of another owner");
     let changed = put(shared("b", 5, "one", "y"));
     assert_eq!((*changed).as_slice(), ["y"]);
 }
@@ -261,7 +261,7 @@ fn a_look_up_reads_no_object_but_its_own() {
         }
         READS.set(0);
         assert_eq!(store.owned_by("owner-7").len(), 10);
-        assert!(store.owned_by("nobody").is_empty());
+        assert!(store.owned_by("none").is_empty());
         let owned = READS.replace(0);
         assert!(store.by_name("default", "a-70").is_some());
         (owned, READS.get())

@@ -72,7 +72,7 @@ async fn a_lease_is_taken_over_once_it_has_stood_still_here() {
     assert!(begun.elapsed() < seconds(18), "{:?}", begun.elapsed());
     assert_eq!(spec(&server)["holderIdentity"], "a");
     assert_eq!(spec(&server)["leaseTransitions"], 5);
-    assert!(leadership.is_over(), "the election was dropped, nobody renews");
+    assert!(leadership.is_over(), "the election was dropped, no one renews");
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,8 +212,8 @@ async fn a_missing_permission_is_waited_for_and_named() {
     let refused = kube::core::Status::failure("no", "Forbidden").with_code(403);
     let error = LeaseError::new(election.config(), "create", &kube::Error::Api(refused.boxed()));
     let text = error.to_string();
-    let said = "grant get, create and update on leases.coordination.k8s.io in namespace shoot";
-    assert!(text.contains(said), "{text}");
+    let hint = "grant get, create and update on leases.coordination.k8s.io in namespace shoot";
+    assert!(text.contains(hint), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

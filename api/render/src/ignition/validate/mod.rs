@@ -2,7 +2,7 @@
 //! each section of a config.
 //!
 //! A config is checked by the rules of the version that it is written in. As each version only takes more than the one before,
-//! a rule says since when it takes what.
+//! each rule names the version that introduced it.
 
 mod disks;
 mod nodes;

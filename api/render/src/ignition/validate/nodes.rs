@@ -47,8 +47,8 @@ impl Check {
 
     /// A path on the node.
     pub(super) fn path(&mut self, path: &str, at: &FieldPath) {
-        if let Some(problem) = path::problem(path) {
-            self.invalid(at.clone(), path, problem);
+        if let Some(error) = path::error(path) {
+            self.invalid(at.clone(), path, error);
         }
     }
 

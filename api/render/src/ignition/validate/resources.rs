@@ -52,8 +52,8 @@ impl Check {
                 continue;
             }
             let source = authority.source.as_deref().unwrap_or_default();
-            if let Some(problem) = url::problem(source, self.minor) {
-                self.confidential(at.child("source"), source, problem);
+            if let Some(error) = url::error(source, self.minor) {
+                self.confidential(at.child("source"), source, error);
             }
             self.verification(authority.verification.as_ref(), &at.child("verification"));
         }
@@ -63,8 +63,8 @@ impl Check {
         let source = resource.source.as_deref().unwrap_or_default();
         if source.is_empty() {
             self.invalid(at.clone(), source, "must have a source");
-        } else if let Some(problem) = url::problem(source, self.minor) {
-            self.confidential(at.clone(), source, problem);
+        } else if let Some(error) = url::error(source, self.minor) {
+            self.confidential(at.clone(), source, error);
         }
     }
 
@@ -87,8 +87,8 @@ impl Check {
 
     fn source(&mut self, resource: &Resource, at: &FieldPath) {
         let Some(source) = resource.source.as_deref().filter(|source| !source.is_empty()) else { return };
-        if let Some(problem) = url::problem(source, self.minor) {
-            self.confidential(at.clone(), source, problem);
+        if let Some(error) = url::error(source, self.minor) {
+            self.confidential(at.clone(), source, error);
         }
     }
 

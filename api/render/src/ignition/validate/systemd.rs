@@ -43,9 +43,9 @@ impl Check {
 
     fn unit_text(&mut self, text: Option<&str>, at: &FieldPath) {
         if let Some(text) = text
-            && let Some(problem) = unit::problem(text)
+            && let Some(error) = unit::error(text)
         {
-            self.confidential(at.child("contents"), text, problem);
+            self.confidential(at.child("contents"), text, error);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The progress of a connection: its next deadline, and since when it has been idle.
+//! The state of a connection: its next deadline, and since when it has been idle.
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -7,7 +7,7 @@ use crate::limits::Limits;
 
 /// Shared by a connection and its port.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<State>);
+pub(super) struct ConnectionState(Mutex<State>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -44,7 +44,7 @@ impl State {
     }
 }
 
-impl Progress {
+impl ConnectionState {
     pub(super) fn new(accepted: Instant) -> Self {
         let (since, idle_since) = (accepted, accepted);
         Self(Mutex::new(State { phase: Phase::Opening, since, idle_since, is_ahead: false, is_handed_over: false }))
