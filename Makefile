@@ -129,7 +129,7 @@ mutants: ## Check that the simulation notices changes for the worse in the produ
 SEQUENCES ?= 20000
 
 .PHONY: render-oracle
-render-oracle: ## Merge and judge SEQUENCES=20000 generated Ignition configs, and compare with Ignition's own code (1 minute)
+render-oracle: ## Merge and evaluate SEQUENCES=20000 generated Ignition configs, and compare with Ignition's own code (1 minute)
 #  Fails at the first difference, which it makes as small as it can be, and prints its seed: SEED=7 SEQUENCES=1 repeats it.
 	@SEQUENCES=$(SEQUENCES) SEED=$(SEED) cargo test --locked --package nodewright-render --test oracle -- --nocapture
 
@@ -218,13 +218,13 @@ test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract sui
 #  NODEWRIGHT_E2E_SEED=7 repeats the moments at which the processes of the fleet are killed, and what is lost.
 	cargo build --locked --package nodewright --package nodewright-e2e-lab --package nodewright-driver-aws
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) cargo test --locked --package nodewright-driver-aws
-	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) NODEWRIGHT_E2E_PATIENCE=300 \
+	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) NODEWRIGHT_E2E_TIMEOUT=300 \
 		cargo test --locked --package nodewright-e2e-scenarios --test aws -- --include-ignored --nocapture
 
 .PHONY: test-mcm
 test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
 	cargo build --locked --workspace --all-targets
-	RUST_TEST_THREADS=8 NODEWRIGHT_E2E_PATIENCE=300 cargo test --locked --workspace --test mcm -- --ignored
+	RUST_TEST_THREADS=8 NODEWRIGHT_E2E_TIMEOUT=300 cargo test --locked --workspace --test mcm -- --ignored
 
 # Where the drivers in Go are built.
 gardener := $(abspath $(target)/gardener)

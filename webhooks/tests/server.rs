@@ -162,7 +162,7 @@ async fn what_is_no_tls_and_old_tls_is_closed() {
 }
 
 #[tokio::test]
-async fn slow_clients_are_given_up() {
+async fn slow_clients_fail() {
     let (short, idle) = (Duration::from_millis(300), Duration::from_millis(900));
     let mut limits = Limits { body: short, ..Limits::default() };
     (limits.port.first_request, limits.port.idle) = (short, idle);

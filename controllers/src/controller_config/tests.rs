@@ -40,7 +40,7 @@ fn controller_config(dns: &str) -> ControllerConfig {
 }
 
 /// What is in the cluster, and the folder.
-struct World {
+struct Fixture {
     object: ControllerConfig,
     configs: Vec<MachineConfig>,
     pools: Vec<MachineConfigPool>,
@@ -55,9 +55,9 @@ struct World {
     failure: Option<Failure>,
 }
 
-impl World {
+impl Fixture {
     fn new(files: &[(&str, &str)]) -> Self {
-        let world = Self {
+        let fixture = Self {
             object: controller_config("10.0.0.10"),
             configs: vec![],
             pools: vec![],
@@ -71,9 +71,9 @@ impl World {
             failure: None,
         };
         for (path, text) in files {
-            world.write(path, text);
+            fixture.write(path, text);
         }
-        world
+        fixture
     }
 
     fn write(&self, path: &str, text: &str) {
@@ -198,11 +198,11 @@ fn patched<K: serde::Serialize + serde::de::DeserializeOwned>(object: &K, patch:
     serde_json::from_str(&value.to_string()).unwrap()
 }
 
-fn made() -> World {
-    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A), ("worker/01-b/_base/files/a.yaml", A)]);
+fn made() -> Fixture {
+    let mut fixture = Fixture::new(&[("worker/00-a/_base/files/a.yaml", A), ("worker/01-b/_base/files/a.yaml", A)]);
     let expected = ["edit machine-config-controller", "create 00-a", "create 01-b", "status"];
-    assert_eq!(world.act(), expected);
-    world
+    assert_eq!(fixture.act(), expected);
+    fixture
 }
 
 fn pool() -> MachineConfigPool {
@@ -211,87 +211,87 @@ fn pool() -> MachineConfigPool {
 
 #[test]
 fn templates_become_machine_configs_that_the_controller_config_owns() {
-    let mut world = made();
-    let config = world.config("00-a");
+    let mut fixture = made();
+    let config = fixture.config("00-a");
     assert_eq!(config.metadata.labels.as_ref().unwrap()[ROLE], "worker");
     assert_eq!(config.metadata.owner_references.as_ref().unwrap()[0].kind, "ControllerConfig");
     assert!(config.is_generated() && config.spec.config.is_some());
-    assert_eq!(world.object.metadata.finalizers.as_ref().unwrap(), &["nodewright.dev/generated-machine-configs"]);
-    assert_eq!(world.state(), ("Completed".to_owned(), String::new()));
-    assert_eq!(world.later(), Vec::<String>::new());
-    assert!(world.plan().wake.is_some(), "it looks again");
+    assert_eq!(fixture.object.metadata.finalizers.as_ref().unwrap(), &["nodewright.dev/generated-machine-configs"]);
+    assert_eq!(fixture.state(), ("Completed".to_owned(), String::new()));
+    assert_eq!(fixture.later(), Vec::<String>::new());
+    assert!(fixture.plan().wake.is_some(), "it looks again");
     // Another process makes nothing anew.
-    world.outcomes = Outcomes::default();
-    world.generator = Generator::default();
-    assert_eq!(world.act(), Vec::<String>::new());
+    fixture.outcomes = Outcomes::default();
+    fixture.generator = Generator::default();
+    assert_eq!(fixture.act(), Vec::<String>::new());
 }
 
 #[test]
 fn other_fields_and_other_templates_change_it_and_an_edit_is_undone() {
-    let mut world = made();
-    let before = world.config("00-a").spec.clone();
-    let mut edited = world.config("00-a").clone();
+    let mut fixture = made();
+    let before = fixture.config("00-a").spec.clone();
+    let mut edited = fixture.config("00-a").clone();
     edited.spec.fips = true;
     edited.spec.config = Some(nodewright_api::RawJson::from(&json!({"ignition": {"version": "3.5.0"}})));
     edited.metadata.labels = None;
-    world.put(edited);
-    assert_eq!(world.act(), ["edit 00-a"]);
-    assert_eq!(world.config("00-a").spec, before);
-    assert_eq!(world.config("00-a").metadata.labels.as_ref().unwrap()[ROLE], "worker");
-    let mut relabelled = world.config("00-a").clone();
+    fixture.put(edited);
+    assert_eq!(fixture.act(), ["edit 00-a"]);
+    assert_eq!(fixture.config("00-a").spec, before);
+    assert_eq!(fixture.config("00-a").metadata.labels.as_ref().unwrap()[ROLE], "worker");
+    let mut relabelled = fixture.config("00-a").clone();
     relabelled.metadata.labels.as_mut().unwrap().insert(ROLE.to_owned(), "other".to_owned());
-    world.put(relabelled);
-    assert_eq!(world.act(), ["edit 00-a"], "its role alone");
-    world.configs.retain(|config| config.metadata.name.as_deref() != Some("01-b"));
-    assert_eq!(world.act(), ["create 01-b"]);
-    world.write("worker/01-b/_base/files/a.yaml", "path: /etc/b");
-    assert_eq!(world.act(), Vec::<String>::new(), "the folder is not read each time");
-    assert_eq!(world.later(), ["edit 01-b"]);
-    world.object.spec.cluster_dns_ip = "10.0.0.11".to_owned();
-    world.object.metadata.generation = Some(2);
-    assert_eq!(world.act(), ["edit 00-a", "edit 01-b", "status"]);
-    assert_ne!(world.config("00-a").spec, before);
+    fixture.put(relabelled);
+    assert_eq!(fixture.act(), ["edit 00-a"], "its role alone");
+    fixture.configs.retain(|config| config.metadata.name.as_deref() != Some("01-b"));
+    assert_eq!(fixture.act(), ["create 01-b"]);
+    fixture.write("worker/01-b/_base/files/a.yaml", "path: /etc/b");
+    assert_eq!(fixture.act(), Vec::<String>::new(), "the folder is not read each time");
+    assert_eq!(fixture.later(), ["edit 01-b"]);
+    fixture.object.spec.cluster_dns_ip = "10.0.0.11".to_owned();
+    fixture.object.metadata.generation = Some(2);
+    assert_eq!(fixture.act(), ["edit 00-a", "edit 01-b", "status"]);
+    assert_ne!(fixture.config("00-a").spec, before);
 }
 
 /// A pool that took a part of them for all would make its nodes run what nobody has written.
 #[test]
 fn while_several_are_written_the_status_does_not_say_that_the_work_is_done() {
-    let mut world = made();
-    let change = |world: &World, file: &str| {
-        world.write("worker/00-a/_base/files/a.yaml", &format!("path: /etc/{file}"));
-        world.write("worker/01-b/_base/files/a.yaml", &format!("path: /etc/{file}"));
+    let mut fixture = made();
+    let change = |fixture: &Fixture, file: &str| {
+        fixture.write("worker/00-a/_base/files/a.yaml", &format!("path: /etc/{file}"));
+        fixture.write("worker/01-b/_base/files/a.yaml", &format!("path: /etc/{file}"));
     };
-    change(&world, "c");
-    assert_eq!(world.later(), ["status", "edit 00-a", "edit 01-b", "status"]);
-    assert_eq!(world.state(), ("Completed".to_owned(), String::new()));
+    change(&fixture, "c");
+    assert_eq!(fixture.later(), ["status", "edit 00-a", "edit 01-b", "status"]);
+    assert_eq!(fixture.state(), ("Completed".to_owned(), String::new()));
     // The second one is refused.
-    change(&world, "d");
-    world.now = world.now.checked_add(SignedDuration::from_secs(11)).unwrap();
-    let read = world.plan();
-    read.steps().for_each(|planned| drop(world.step(&planned.step)));
-    let stages = world.plan().stages;
+    change(&fixture, "d");
+    fixture.now = fixture.now.checked_add(SignedDuration::from_secs(11)).unwrap();
+    let read = fixture.plan();
+    read.steps().for_each(|planned| drop(fixture.step(&planned.step)));
+    let stages = fixture.plan().stages;
     assert_eq!(stages.len(), 2, "the status is for another plan: {stages:?}");
-    stages.iter().take(1).flatten().for_each(|planned| drop(world.step(&planned.step)));
-    assert_eq!(world.state(), ("Running".to_owned(), String::new()));
+    stages.iter().take(1).flatten().for_each(|planned| drop(fixture.step(&planned.step)));
+    assert_eq!(fixture.state(), ("Running".to_owned(), String::new()));
     let key = target_ref("01-b");
     let refused = Failure::of::<MachineConfig>(StepVerb::Patch, key, FailureClass::Forbidden, "a policy denies it");
-    world.failure = Some(refused);
-    let plan = world.plan();
-    drop(world.step(&plan.stages[0][0].step));
-    world.expect_failing("failed to patch MachineConfig 01-b: a policy denies it");
-    let passing = Failure { class: FailureClass::Conflict, ..world.failure.take().unwrap() };
-    world.failure = Some(passing);
-    assert!(world.plan().stages[0][0].why != "the status changed", "another writer was faster");
-    world.failure = None;
-    assert_eq!(world.act(), ["edit 00-a", "edit 01-b", "status"]);
-    assert_eq!(world.state(), ("Completed".to_owned(), String::new()));
+    fixture.failure = Some(refused);
+    let plan = fixture.plan();
+    drop(fixture.step(&plan.stages[0][0].step));
+    fixture.expect_failing("failed to patch MachineConfig 01-b: a policy denies it");
+    let passing = Failure { class: FailureClass::Conflict, ..fixture.failure.take().unwrap() };
+    fixture.failure = Some(passing);
+    assert!(fixture.plan().stages[0][0].why != "the status changed", "another writer was faster");
+    fixture.failure = None;
+    assert_eq!(fixture.act(), ["edit 00-a", "edit 01-b", "status"]);
+    assert_eq!(fixture.state(), ("Completed".to_owned(), String::new()));
 }
 
 #[test]
 fn while_a_folder_hangs_further_calls_fail_at_once() {
-    let world = made();
-    let folder = Arc::from(world.templates.as_ref().unwrap().path());
-    let call = Generate { folder, object: Arc::new(world.object.clone()) };
+    let fixture = made();
+    let folder = Arc::from(fixture.templates.as_ref().unwrap().path());
+    let call = Generate { folder, object: Arc::new(fixture.object.clone()) };
     let generator = Arc::new(Generator::default());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let turn = generator.hold();
@@ -304,43 +304,43 @@ fn while_a_folder_hangs_further_calls_fail_at_once() {
 /// Done by this release or by another one, what is generated of the same inputs stays.
 #[test]
 fn the_same_inputs_keep_what_an_earlier_release_has_generated() {
-    let mut world = made();
-    let mut former = world.config("00-a").clone();
+    let mut fixture = made();
+    let mut former = fixture.config("00-a").clone();
     former.spec.kernel_arguments.push("of-an-earlier-release".to_owned());
     let content = nodewright_render::inputs::content(&former.spec);
     former.metadata.annotations.as_mut().unwrap().insert("nodewright.dev/generated-content".to_owned(), content);
-    world.put(former);
-    assert_eq!(world.later(), Vec::<String>::new());
+    fixture.put(former);
+    assert_eq!(fixture.later(), Vec::<String>::new());
 }
 
 #[test]
 fn what_is_wrong_has_file_and_line_and_leaves_what_there_is() {
-    let mut world = made();
-    let before = world.configs.clone();
-    world.write("worker/00-a/_base/files/a.yaml", "path: /etc/a\nmode: {{.none}}\n");
-    assert_eq!(world.later(), ["status"]);
-    world.expect_failing("worker/00-a/_base/files/a.yaml:2: there is no field none");
-    let folder = world.templates.take().unwrap();
+    let mut fixture = made();
+    let before = fixture.configs.clone();
+    fixture.write("worker/00-a/_base/files/a.yaml", "path: /etc/a\nmode: {{.none}}\n");
+    assert_eq!(fixture.later(), ["status"]);
+    fixture.expect_failing("worker/00-a/_base/files/a.yaml:2: there is no field none");
+    let folder = fixture.templates.take().unwrap();
     let path = folder.path().to_owned();
-    world.templates = Some(folder);
+    fixture.templates = Some(folder);
     fs::remove_dir_all(path.join("worker")).unwrap();
-    assert_eq!(world.later(), ["status"]);
-    world.expect_failing(&format!("--machine-config-templates={}: there is no template", path.display()));
+    assert_eq!(fixture.later(), ["status"]);
+    fixture.expect_failing(&format!("--machine-config-templates={}: there is no template", path.display()));
     fs::remove_dir_all(&path).unwrap();
-    assert_eq!(world.later(), ["status"]);
-    world.expect_failing(&format!("--machine-config-templates={}: failed to read", path.display()));
-    assert_eq!(world.later(), Vec::<String>::new(), "it is said once");
-    assert_eq!(world.configs, before);
-    world.write("worker/00-a/_base/files/a.yaml", A);
-    assert_eq!(world.later(), ["delete 01-b", "status"], "one of several is a wish");
-    assert_eq!(world.state().0, "Completed");
+    assert_eq!(fixture.later(), ["status"]);
+    fixture.expect_failing(&format!("--machine-config-templates={}: failed to read", path.display()));
+    assert_eq!(fixture.later(), Vec::<String>::new(), "it is said once");
+    assert_eq!(fixture.configs, before);
+    fixture.write("worker/00-a/_base/files/a.yaml", A);
+    assert_eq!(fixture.later(), ["delete 01-b", "status"], "one of several is a wish");
+    assert_eq!(fixture.state().0, "Completed");
 }
 
 /// Where no webhook has reviewed it. Nothing of it counts, whether there are templates or not.
 #[test]
 fn what_a_webhook_would_refuse_is_told_in_the_status_and_changes_nothing() {
-    let mut world = made();
-    let before = world.configs.clone();
+    let mut fixture = made();
+    let before = fixture.configs.clone();
     let bad = [
         (json!({"clusterDNSIP": "10.0.0"}), r#"spec.clusterDNSIP: Invalid value: "10.0.0": must be an IP address"#),
         (json!({"ipFamilies": "IPv5"}), r#"spec.ipFamilies: Unsupported value: "IPv5""#),
@@ -349,88 +349,89 @@ fn what_a_webhook_would_refuse_is_told_in_the_status_and_changes_nothing() {
         (json!({"imageRegistryBundleData": [{"file": "../a", "data": ""}]}), "spec.imageRegistryBundleData[0].file"),
     ];
     for (generation, (spec, text)) in (2..).zip(bad) {
-        world.object.spec = serde_json::from_str(&spec.to_string()).unwrap();
-        world.object.metadata.generation = Some(generation);
-        assert_eq!(world.later(), ["status"], "{text}");
-        world.expect_failing(text);
-        assert!(!world.state().1.contains("the secret"), "a pull secret is shown");
-        assert_eq!(world.later(), Vec::<String>::new(), "it is said once");
+        fixture.object.spec = serde_json::from_str(&spec.to_string()).unwrap();
+        fixture.object.metadata.generation = Some(generation);
+        assert_eq!(fixture.later(), ["status"], "{text}");
+        fixture.expect_failing(text);
+        assert!(!fixture.state().1.contains("the secret"), "a pull secret is shown");
+        assert_eq!(fixture.later(), Vec::<String>::new(), "it is said once");
     }
-    assert_eq!(world.configs, before);
-    world.templates = None;
-    assert_eq!(world.act(), Vec::<String>::new(), "it is wrong without templates as well");
-    world.object.spec = controller_config("10.0.0.10").spec;
-    world.object.metadata.generation = Some(9);
-    assert_eq!(world.act(), ["status"]);
-    assert_eq!(world.state().0, "Completed");
+    assert_eq!(fixture.configs, before);
+    fixture.templates = None;
+    assert_eq!(fixture.act(), Vec::<String>::new(), "it is wrong without templates as well");
+    fixture.object.spec = controller_config("10.0.0.10").spec;
+    fixture.object.metadata.generation = Some(9);
+    assert_eq!(fixture.act(), ["status"]);
+    assert_eq!(fixture.state().0, "Completed");
 }
 
 #[test]
 fn without_templates_nothing_is_made_and_nothing_goes() {
-    let mut world = made();
-    world.templates = None;
-    assert_eq!(world.act(), ["status"]);
-    assert_eq!(world.configs.len(), 2);
-    let (state, message) = world.state();
+    let mut fixture = made();
+    fixture.templates = None;
+    assert_eq!(fixture.act(), ["status"]);
+    assert_eq!(fixture.configs.len(), 2);
+    let (state, message) = fixture.state();
     assert!(state == "Completed" && message.contains("--machine-config-templates is not set"), "{message}");
-    world.object = cluster_object("another").with("/spec", json!({})).build();
-    assert_eq!(world.act(), Vec::<String>::new(), "only one counts");
+    fixture.object = cluster_object("another").with("/spec", json!({})).build();
+    assert_eq!(fixture.act(), Vec::<String>::new(), "only one counts");
 }
 
 #[test]
 fn a_machine_config_of_the_name_that_is_another_s_is_left_alone() {
-    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A), ("worker/01-b/_base/files/a.yaml", A)]);
+    let mut fixture = Fixture::new(&[("worker/00-a/_base/files/a.yaml", A), ("worker/01-b/_base/files/a.yaml", A)]);
     let theirs: MachineConfig = cluster_object("00-a").with("/spec", json!({"kernelArguments": ["theirs"]})).build();
-    world.put(theirs.clone());
-    assert_eq!(world.act(), ["edit machine-config-controller", "status", "create 01-b"], "the other one is made");
-    world.expect_failing("MachineConfig 00-a exists, and the ControllerConfig does not control it: delete it");
-    assert_eq!(world.config("00-a").spec, theirs.spec);
+    fixture.put(theirs.clone());
+    assert_eq!(fixture.act(), ["edit machine-config-controller", "status", "create 01-b"], "the other one is made");
+    fixture.expect_failing("MachineConfig 00-a exists, and the ControllerConfig does not control it: delete it");
+    assert_eq!(fixture.config("00-a").spec, theirs.spec);
     // That of a ControllerConfig that was deleted and created again goes by itself.
-    let mut former = world.config("01-b").clone();
+    let mut former = fixture.config("01-b").clone();
     former.metadata.owner_references.as_mut().unwrap()[0].uid = "former".to_owned();
     former.metadata.name = Some("00-a".to_owned());
-    world.put(former);
-    assert_eq!(world.act(), ["status"]);
-    world.expect_failing(
+    fixture.put(former);
+    assert_eq!(fixture.act(), ["status"]);
+    fixture.expect_failing(
         "MachineConfig 00-a was generated for another ControllerConfig, and will be generated again once",
     );
-    world.configs.clear();
-    world.unreadable = Some(Unreadable::named("", "00-a", "u"));
-    assert_eq!(world.act(), ["status", "create 01-b"]);
-    world.expect_failing("MachineConfig 00-a exists and cannot be read");
-    world.unreadable = None;
-    assert_eq!(world.act(), ["create 00-a", "status"]);
+    fixture.configs.clear();
+    fixture.unreadable = Some(Unreadable::named("", "00-a", "u"));
+    assert_eq!(fixture.act(), ["status", "create 01-b"]);
+    fixture.expect_failing("MachineConfig 00-a exists and cannot be read");
+    fixture.unreadable = None;
+    assert_eq!(fixture.act(), ["create 00-a", "status"]);
 }
 
 #[test]
 fn it_stays_while_a_pool_selects_what_it_has_made() {
-    let mut world = made();
-    world.pools.push(pool());
-    world.object.metadata.deletion_timestamp = Some(serde_json::from_value(NOW.into()).unwrap());
-    world.object.metadata.generation = Some(2);
-    assert_eq!(world.act(), ["status"]);
-    world.expect_failing("it is being deleted, and stays because MachineConfigPool worker selects MachineConfig 00-a");
+    let mut fixture = made();
+    fixture.pools.push(pool());
+    fixture.object.metadata.deletion_timestamp = Some(serde_json::from_value(NOW.into()).unwrap());
+    fixture.object.metadata.generation = Some(2);
+    assert_eq!(fixture.act(), ["status"]);
+    fixture
+        .expect_failing("it is being deleted, and stays because MachineConfigPool worker selects MachineConfig 00-a");
     // Nothing takes a deletion back.
-    world.expect_failing(
+    fixture.expect_failing(
         "save its spec, remove the finalizer nodewright.dev/generated-machine-configs, and create it again",
     );
     // What would be generated now is not.
-    world.write("worker/00-a/_base/files/a.yaml", "path: /etc/b");
-    assert_eq!(world.later(), Vec::<String>::new());
+    fixture.write("worker/00-a/_base/files/a.yaml", "path: /etc/b");
+    assert_eq!(fixture.later(), Vec::<String>::new());
     // Nor does one go that cannot be read, and that the pool may select.
-    world.configs.clear();
-    world.unreadable = Some(Unreadable::named("", "00-a", "u"));
-    assert_eq!(world.later(), ["status"]);
-    world.expect_failing("MachineConfigPool worker may select what cannot be read: MachineConfig 00-a");
-    world.unreadable = None;
-    world.pools.clear();
-    let finalizers = |world: &World| world.object.metadata.finalizers.clone().unwrap_or_default();
-    assert_eq!(finalizers(&world).len(), 1);
-    world.step_all();
-    assert!(finalizers(&world).is_empty());
+    fixture.configs.clear();
+    fixture.unreadable = Some(Unreadable::named("", "00-a", "u"));
+    assert_eq!(fixture.later(), ["status"]);
+    fixture.expect_failing("MachineConfigPool worker may select what cannot be read: MachineConfig 00-a");
+    fixture.unreadable = None;
+    fixture.pools.clear();
+    let finalizers = |fixture: &Fixture| fixture.object.metadata.finalizers.clone().unwrap_or_default();
+    assert_eq!(finalizers(&fixture).len(), 1);
+    fixture.step_all();
+    assert!(finalizers(&fixture).is_empty());
 }
 
-impl World {
+impl Fixture {
     /// Does what one plan says.
     fn step_all(&mut self) {
         let plan = self.plan();
@@ -442,17 +443,17 @@ impl World {
 
 #[test]
 fn an_outcome_of_another_generation_counts_for_nothing() {
-    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A)]);
-    let call = world.plan().steps().find_map(|it| match &it.step {
+    let mut fixture = Fixture::new(&[("worker/00-a/_base/files/a.yaml", A)]);
+    let call = fixture.plan().steps().find_map(|it| match &it.step {
         Step::Call(call) => Some(call.clone()),
         _ => None,
     });
     let call = call.unwrap();
-    assert!(world.outcomes.begin(&call, world.now));
-    assert!(world.plan().steps().next().is_none(), "it is asked once");
-    world.object.metadata.generation = Some(2);
-    world.outcomes.finish(&call, world.now, world.generator.generate(&call));
-    let plan = world.plan();
+    assert!(fixture.outcomes.begin(&call, fixture.now));
+    assert!(fixture.plan().steps().next().is_none(), "it is asked once");
+    fixture.object.metadata.generation = Some(2);
+    fixture.outcomes.finish(&call, fixture.now, fixture.generator.generate(&call));
+    let plan = fixture.plan();
     let steps: Vec<_> = plan.steps().map(|it| matches!(it.step, Step::Call(_))).collect();
     assert_eq!(steps, [true], "asks again, and writes nothing");
 }
@@ -465,15 +466,15 @@ fn what_is_too_large_is_not_sent() {
     };
     let files: Vec<_> = (0..7).map(part).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
-    let mut world = World::new(&files);
-    assert_eq!(world.act(), ["edit machine-config-controller", "status"]);
-    world.expect_failing("and an API server takes at most 1556480");
+    let mut fixture = Fixture::new(&files);
+    assert_eq!(fixture.act(), ["edit machine-config-controller", "status"]);
+    fixture.expect_failing("and an API server takes at most 1556480");
 }
 
 #[test]
 fn while_machine_config_operator_runs_nothing_is_done() {
-    let mut world = World::new(&[("worker/00-a/_base/files/a.yaml", A)]);
+    let mut fixture = Fixture::new(&[("worker/00-a/_base/files/a.yaml", A)]);
     let lease = object::<Lease>(NAME).with("/metadata/namespace", "openshift-machine-config-operator");
-    world.lease = Some(lease.with("/spec", json!({"holderIdentity": "pod", "leaseDurationSeconds": 137})).build());
-    assert_eq!(world.act(), Vec::<String>::new());
+    fixture.lease = Some(lease.with("/spec", json!({"holderIdentity": "pod", "leaseDurationSeconds": 137})).build());
+    assert_eq!(fixture.act(), Vec::<String>::new());
 }

@@ -38,11 +38,10 @@ pub(super) fn decide(context: &Context<'_>, part: &Part) -> Decision {
     let pool = name(part.pool.as_ref());
     let is_present = |digest: &str| part.existing.as_ref().is_some_and(|it| is_as_generated(it, pool, digest));
     match progress(context, &call, |asked| asked.is_same(&call)) {
-        Progress::Due => Decision::Generate(Some(call), None),
         Progress::Later(at) => Decision::Generate(None, at),
         Progress::Done(Outcome::Present(digest)) if is_present(digest) => Decision::Keep(None),
-        // Somebody has changed it.
-        Progress::Done(Outcome::Present(_)) => Decision::Generate(Some(call), None),
+        // In the second case another writer has changed it.
+        Progress::Due | Progress::Done(Outcome::Present(_)) => Decision::Generate(Some(call), None),
         Progress::Done(Outcome::Content(_, digest)) if is_present(digest) => {
             Decision::Keep(Some(Generate { digest: Some(digest.clone()), ..call }))
         }

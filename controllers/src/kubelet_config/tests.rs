@@ -52,7 +52,7 @@ fn kubelet_config(name: &str, kubelet: Value) -> ObjectBuilder<KubeletConfig> {
 }
 
 /// What is in the cluster.
-struct World {
+struct Fixture {
     objects: Vec<KubeletConfig>,
     pools: Vec<MachineConfigPool>,
     configs: Vec<MachineConfig>,
@@ -64,7 +64,7 @@ struct World {
     renders: Cell<u32>,
 }
 
-impl World {
+impl Fixture {
     fn new(object: KubeletConfig) -> Self {
         let pool = cluster_object("worker").label("kubelet", "tuned");
         let pool = pool.with("/spec/machineConfigSelector/matchLabels", json!({ROLE: "worker"})).build();
@@ -210,82 +210,82 @@ impl World {
     }
 }
 
-fn tuned() -> World {
-    World::new(kubelet_config("tuned", json!({"maxPods": 250})).build())
+fn tuned() -> Fixture {
+    Fixture::new(kubelet_config("tuned", json!({"maxPods": 250})).build())
 }
 
 #[test]
 fn a_kubelet_config_makes_a_machine_config_for_each_pool_and_says_so() {
-    let mut world = tuned();
-    assert_eq!(world.act("tuned"), [format!("create {GENERATED}"), "status".to_owned()]);
-    let made = world.config(GENERATED);
+    let mut fixture = tuned();
+    assert_eq!(fixture.act("tuned"), [format!("create {GENERATED}"), "status".to_owned()]);
+    let made = fixture.config(GENERATED);
     assert_eq!(made.metadata.labels.as_ref().unwrap()[ROLE], "worker");
     assert_eq!(made.metadata.owner_references.as_ref().unwrap()[0].uid, "uid-tuned");
     assert!(made.is_generated());
-    assert!(world.kubelet().contains("maxPods: 250") && world.kubelet().contains("/system.slice"));
-    assert_eq!(world.accepted("tuned"), (true, "Success".to_owned()));
-    assert_eq!(world.act("tuned"), Vec::<String>::new());
-    let renders = world.renders.get();
-    world.outcomes = RefCell::default();
-    assert_eq!(world.act("tuned"), Vec::<String>::new());
-    assert_eq!(world.renders.get(), renders, "another process does not even render");
+    assert!(fixture.kubelet().contains("maxPods: 250") && fixture.kubelet().contains("/system.slice"));
+    assert_eq!(fixture.accepted("tuned"), (true, "Success".to_owned()));
+    assert_eq!(fixture.act("tuned"), Vec::<String>::new());
+    let renders = fixture.renders.get();
+    fixture.outcomes = RefCell::default();
+    assert_eq!(fixture.act("tuned"), Vec::<String>::new());
+    assert_eq!(fixture.renders.get(), renders, "another process does not even render");
 }
 
 #[test]
 fn another_base_and_other_fields_change_it_and_an_edit_is_undone() {
-    let mut world = tuned();
-    world.act("tuned");
-    let before = world.config(GENERATED).spec.clone();
-    world.put(base(110));
-    assert_eq!(world.act("tuned"), Vec::<String>::new(), "the base is the same");
-    let mut edited = world.config(GENERATED).clone();
+    let mut fixture = tuned();
+    fixture.act("tuned");
+    let before = fixture.config(GENERATED).spec.clone();
+    fixture.put(base(110));
+    assert_eq!(fixture.act("tuned"), Vec::<String>::new(), "the base is the same");
+    let mut edited = fixture.config(GENERATED).clone();
     edited.spec.kernel_arguments.push("by-hand".to_owned());
     edited.spec.fips = true;
     edited.metadata.labels.as_mut().unwrap().insert(ROLE.to_owned(), "other".to_owned());
-    world.put(edited);
-    assert_eq!(world.act("tuned"), [format!("edit {GENERATED}")]);
-    assert_eq!(world.config(GENERATED).spec, before);
-    assert_eq!(world.config(GENERATED).metadata.labels.as_ref().unwrap()[ROLE], "worker");
-    world.objects[0].spec.kubelet_config = Some(nodewright_api::RawJson::from_text(r#"{"maxPods": 300}"#).unwrap());
-    world.objects[0].metadata.generation = Some(2);
-    assert_eq!(world.act("tuned"), [format!("edit {GENERATED}"), "status".to_owned()]);
-    assert!(world.kubelet().contains("maxPods: 300"));
+    fixture.put(edited);
+    assert_eq!(fixture.act("tuned"), [format!("edit {GENERATED}")]);
+    assert_eq!(fixture.config(GENERATED).spec, before);
+    assert_eq!(fixture.config(GENERATED).metadata.labels.as_ref().unwrap()[ROLE], "worker");
+    fixture.objects[0].spec.kubelet_config = Some(nodewright_api::RawJson::from_text(r#"{"maxPods": 300}"#).unwrap());
+    fixture.objects[0].metadata.generation = Some(2);
+    assert_eq!(fixture.act("tuned"), [format!("edit {GENERATED}"), "status".to_owned()]);
+    assert!(fixture.kubelet().contains("maxPods: 300"));
 }
 
 /// Done by this release or by another one, what is generated of the same inputs stays.
 #[test]
 fn the_same_inputs_keep_what_an_earlier_release_has_generated() {
-    let mut world = tuned();
-    world.act("tuned");
-    let mut former = world.config(GENERATED).clone();
+    let mut fixture = tuned();
+    fixture.act("tuned");
+    let mut former = fixture.config(GENERATED).clone();
     former.spec.kernel_arguments.push("of-an-earlier-release".to_owned());
     let content = nodewright_render::inputs::content(&former.spec);
     former.metadata.annotations.as_mut().unwrap().insert("nodewright.dev/generated-content".to_owned(), content);
-    world.put(former);
-    assert_eq!(world.act("tuned"), Vec::<String>::new());
+    fixture.put(former);
+    assert_eq!(fixture.act("tuned"), Vec::<String>::new());
 }
 
 #[test]
 fn the_oldest_has_the_pool_and_the_other_names_it() {
-    let mut world = tuned();
-    world.objects.push(kubelet_config("later", json!({"maxPods": 10})).created("2026-06-01T11:30:00Z").build());
-    world.act("tuned");
-    world.expect_refused("later", "pool worker: KubeletConfig tuned has the pool");
+    let mut fixture = tuned();
+    fixture.objects.push(kubelet_config("later", json!({"maxPods": 10})).created("2026-06-01T11:30:00Z").build());
+    fixture.act("tuned");
+    fixture.expect_refused("later", "pool worker: KubeletConfig tuned has the pool");
     // Once that is gone, with what it made, it is the other one's.
-    world.objects.remove(0);
-    world.expect_refused(
+    fixture.objects.remove(0);
+    fixture.expect_refused(
         "later",
         "was generated for another KubeletConfig, and will be generated again once it has gone",
     );
-    world.configs.retain(|config| config.metadata.name.as_deref() != Some(GENERATED));
-    assert_eq!(world.act("later"), [format!("create {GENERATED}"), "status".to_owned()]);
-    assert!(world.accepted("later").0 && world.kubelet().contains("maxPods: 10"));
+    fixture.configs.retain(|config| config.metadata.name.as_deref() != Some(GENERATED));
+    assert_eq!(fixture.act("later"), [format!("create {GENERATED}"), "status".to_owned()]);
+    assert!(fixture.accepted("later").0 && fixture.kubelet().contains("maxPods: 10"));
 }
 
 #[test]
 fn a_machine_config_that_would_replace_the_file_is_named() {
-    let mut world = tuned();
-    world.pools[0] = cluster_object("gpu")
+    let mut fixture = tuned();
+    fixture.pools[0] = cluster_object("gpu")
         .label("kubelet", "tuned")
         .with("/spec/machineConfigSelector/matchExpressions", json!([{"key": ROLE, "operator": "Exists"}]))
         .build();
@@ -295,89 +295,89 @@ fn a_machine_config_that_would_replace_the_file_is_named() {
         config.metadata.labels = Some([(ROLE.to_owned(), role.to_owned())].into());
         config
     };
-    world.put(of("infra", "99-infra-generated-kubelet"));
-    world.expect_refused(
+    fixture.put(of("infra", "99-infra-generated-kubelet"));
+    fixture.expect_refused(
         "tuned",
         "MachineConfig 99-infra-generated-kubelet sets it, and comes after 99-gpu-generated-kubelet",
     );
-    world.put(of("worker", "99-infra-generated-kubelet"));
-    assert_eq!(world.act("tuned")[0], "create 99-gpu-generated-kubelet", "those of role worker come first");
-    world.configs.retain(|config| config.metadata.name.as_deref() != Some("99-gpu-generated-kubelet"));
-    world.put(of("infra", "98-infra"));
-    assert_eq!(world.act("tuned")[0], "create 99-gpu-generated-kubelet");
+    fixture.put(of("worker", "99-infra-generated-kubelet"));
+    assert_eq!(fixture.act("tuned")[0], "create 99-gpu-generated-kubelet", "those of role worker come first");
+    fixture.configs.retain(|config| config.metadata.name.as_deref() != Some("99-gpu-generated-kubelet"));
+    fixture.put(of("infra", "98-infra"));
+    assert_eq!(fixture.act("tuned")[0], "create 99-gpu-generated-kubelet");
 }
 
 #[test]
 fn a_pool_that_would_not_select_what_is_generated_is_named() {
-    let mut world = World::new(kubelet_config("tuned", json!({"maxPods": 250})).build());
+    let mut fixture = Fixture::new(kubelet_config("tuned", json!({"maxPods": 250})).build());
     let gpu = cluster_object("gpu").label("kubelet", "tuned");
-    world.pools = vec![gpu.with("/spec/machineConfigSelector/matchLabels", json!({ROLE: "worker"})).build()];
-    world.expect_refused("tuned", "pool gpu: spec.machineConfigSelector: Invalid value: must include the role gpu");
+    fixture.pools = vec![gpu.with("/spec/machineConfigSelector/matchLabels", json!({ROLE: "worker"})).build()];
+    fixture.expect_refused("tuned", "pool gpu: spec.machineConfigSelector: Invalid value: must include the role gpu");
 }
 
 #[test]
 fn what_cannot_be_generated_is_said_and_leaves_what_there_is() {
-    let mut world = tuned();
-    world.act("tuned");
-    let before = world.config(GENERATED).spec.clone();
-    world.objects[0].spec.log_level = Some(11);
-    world.expect_refused("tuned", "pool worker: spec.logLevel: Invalid value: 11");
-    world.objects[0].spec.log_level = None;
-    world.act("tuned");
-    world.configs.retain(|config| config.metadata.name.as_deref() == Some(GENERATED));
-    world.expect_refused("tuned", "[/etc/kubernetes/kubelet.conf]: Required value");
-    world.unreadable = Some(Unreadable::named("", "01-worker-kubelet", "u"));
-    world.expect_refused("tuned", "MachineConfig 01-worker-kubelet exists and cannot be read");
-    assert_eq!(world.config(GENERATED).spec, before);
-    world.unreadable = None;
-    world.put(base(110));
-    assert_eq!(world.act("tuned"), ["status"]);
-    assert!(world.accepted("tuned").0);
+    let mut fixture = tuned();
+    fixture.act("tuned");
+    let before = fixture.config(GENERATED).spec.clone();
+    fixture.objects[0].spec.log_level = Some(11);
+    fixture.expect_refused("tuned", "pool worker: spec.logLevel: Invalid value: 11");
+    fixture.objects[0].spec.log_level = None;
+    fixture.act("tuned");
+    fixture.configs.retain(|config| config.metadata.name.as_deref() == Some(GENERATED));
+    fixture.expect_refused("tuned", "[/etc/kubernetes/kubelet.conf]: Required value");
+    fixture.unreadable = Some(Unreadable::named("", "01-worker-kubelet", "u"));
+    fixture.expect_refused("tuned", "MachineConfig 01-worker-kubelet exists and cannot be read");
+    assert_eq!(fixture.config(GENERATED).spec, before);
+    fixture.unreadable = None;
+    fixture.put(base(110));
+    assert_eq!(fixture.act("tuned"), ["status"]);
+    assert!(fixture.accepted("tuned").0);
 }
 
 #[test]
 fn a_selector_that_matches_no_pool_or_is_empty_is_said() {
-    let mut world = tuned();
-    world.pools[0].metadata.labels = None;
-    world.expect_refused(
+    let mut fixture = tuned();
+    fixture.pools[0].metadata.labels = None;
+    fixture.expect_refused(
         "tuned",
         "spec.machineConfigPoolSelector: Invalid value: no MachineConfigPool has these labels",
     );
-    world.objects[0].spec.machine_config_pool_selector = None;
-    world.expect_refused("tuned", "spec.machineConfigPoolSelector: Required value");
+    fixture.objects[0].spec.machine_config_pool_selector = None;
+    fixture.expect_refused("tuned", "spec.machineConfigPoolSelector: Required value");
 }
 
 #[test]
 fn what_was_made_for_a_pool_that_is_no_longer_selected_goes() {
-    let mut world = tuned();
-    world.act("tuned");
-    world.pools[0].metadata.labels = None;
-    assert_eq!(world.act("tuned"), [format!("delete {GENERATED}"), "status".to_owned()]);
+    let mut fixture = tuned();
+    fixture.act("tuned");
+    fixture.pools[0].metadata.labels = None;
+    assert_eq!(fixture.act("tuned"), [format!("delete {GENERATED}"), "status".to_owned()]);
 }
 
 #[test]
 fn a_machine_config_of_the_name_that_is_another_s_is_left_alone() {
-    let mut world = tuned();
-    world.put(cluster_object(GENERATED).with("/spec", json!({"kernelArguments": ["theirs"]})).build());
-    world.expect_refused("tuned", "exists, and the KubeletConfig does not control it: delete it");
-    assert_eq!(world.config(GENERATED).spec.kernel_arguments, ["theirs"]);
+    let mut fixture = tuned();
+    fixture.put(cluster_object(GENERATED).with("/spec", json!({"kernelArguments": ["theirs"]})).build());
+    fixture.expect_refused("tuned", "exists, and the KubeletConfig does not control it: delete it");
+    assert_eq!(fixture.config(GENERATED).spec.kernel_arguments, ["theirs"]);
 }
 
 #[test]
 fn what_machine_config_operator_has_left_is_taken_over() {
     let tuned = kubelet_config("tuned", json!({"maxPods": 250})).finalizer(GENERATED).finalizer("example.com/kept");
-    let mut world = World::new(tuned.build());
-    let theirs = cluster_object(GENERATED).owned_by(&world.objects[0]).label(ROLE, "worker");
-    world.put(theirs.with("/spec", json!({"kernelArguments": ["theirs"]})).build());
-    assert_eq!(world.act("tuned"), ["edit tuned"]);
-    assert_eq!(world.objects[0].metadata.finalizers.as_ref().unwrap(), &["example.com/kept"]);
-    assert_eq!(world.act("tuned"), [format!("edit {GENERATED}"), "status".to_owned()]);
-    assert!(world.kubelet().contains("maxPods: 250"));
+    let mut fixture = Fixture::new(tuned.build());
+    let theirs = cluster_object(GENERATED).owned_by(&fixture.objects[0]).label(ROLE, "worker");
+    fixture.put(theirs.with("/spec", json!({"kernelArguments": ["theirs"]})).build());
+    assert_eq!(fixture.act("tuned"), ["edit tuned"]);
+    assert_eq!(fixture.objects[0].metadata.finalizers.as_ref().unwrap(), &["example.com/kept"]);
+    assert_eq!(fixture.act("tuned"), [format!("edit {GENERATED}"), "status".to_owned()]);
+    assert!(fixture.kubelet().contains("maxPods: 250"));
     // While it runs, all of that is its own.
     let spec = json!({"holderIdentity": "pod", "leaseDurationSeconds": 137});
     let lease = object::<Lease>("machine-config-controller");
     let lease = lease.with("/metadata/namespace", "openshift-machine-config-operator");
-    world.lease = Some(lease.with("/spec", spec).build());
-    world.put(base(10));
-    assert_eq!(world.act("tuned"), Vec::<String>::new());
+    fixture.lease = Some(lease.with("/spec", spec).build());
+    fixture.put(base(10));
+    assert_eq!(fixture.act("tuned"), Vec::<String>::new());
 }

@@ -68,7 +68,7 @@ fn whole(secret: &SecretMetadata) -> Secret {
     Secret { metadata: secret.metadata.clone(), data: Some(data), ..Secret::default() }
 }
 
-/// A provider that is never called, and whose classes need a size. It is silent about those with a field `unjudged`.
+/// A provider that is never called, and whose classes need a size. It is silent about those with a field `unevaluated`.
 struct Sized;
 
 impl Driver for Sized {
@@ -79,7 +79,7 @@ impl Driver for Sized {
         let spec = provider_spec.parse::<Value>().unwrap();
         let has_size = spec.get("size").is_some();
         let faults = if has_size { vec![] } else { vec![("size".to_owned(), "Required value".to_owned())] };
-        ready(Some(faults).filter(|_| spec.get("unjudged").is_none())).boxed()
+        ready(Some(faults).filter(|_| spec.get("unevaluated").is_none())).boxed()
     }
     fn identity(&self) -> Vec<&str> {
         vec!["cluster"]
@@ -412,14 +412,14 @@ fn a_class_that_cannot_be_read_is_told_once_and_named_until_it_is_well() {
 #[test]
 fn a_class_of_which_the_driver_has_yet_to_say_is_asked_about_again() {
     let mut held = held();
-    let unjudged = |status: Value| {
+    let unevaluated = |status: Value| {
         class("class", |class| {
             class["metadata"]["finalizers"] = json!([FINALIZER]);
-            class["providerSpec"] = json!({"unjudged": true});
+            class["providerSpec"] = json!({"unevaluated": true});
             class["status"] = status.clone();
         })
     };
-    held.classes = vec![unjudged(json!({}))];
+    held.classes = vec![unevaluated(json!({}))];
     let plan = held.plan_class("class", true);
     let told = status(&plan);
     let found = condition(&told, "ProviderSpecValid");
@@ -431,11 +431,11 @@ fn a_class_of_which_the_driver_has_yet_to_say_is_asked_about_again() {
 
     held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
     let mut told = status(&held.plan_class("class", true));
-    held.classes = vec![unjudged(told.clone())];
+    held.classes = vec![unevaluated(told.clone())];
     let plan = held.plan_class("class", true);
     assert!(plan.is_idle(), "what was said of this generation stands: {plan}");
     told["observedGeneration"] = json!(2);
-    held.classes = vec![unjudged(told)];
+    held.classes = vec![unevaluated(told)];
     assert_eq!(condition(&status(&held.plan_class("class", true)), "ProviderSpecValid")["status"], "Unknown");
 }
 
@@ -485,17 +485,17 @@ fn the_driver_is_asked_before_anything_is_written_and_again_when_its_answer_is_o
 #[test]
 fn the_record_of_a_class_in_use_waits_for_the_driver() {
     let mut held = held();
-    let unjudged = |finalizers: Value| {
+    let unevaluated = |finalizers: Value| {
         class("class", move |class| {
             class["metadata"]["finalizers"] = finalizers.clone();
             class["metadata"]["annotations"] = json!({"x": "y"});
-            class["providerSpec"] = json!({"cluster": "a", "size": "small", "unjudged": true});
+            class["providerSpec"] = json!({"cluster": "a", "size": "small", "unevaluated": true});
         })
     };
-    held.classes = vec![unjudged(json!([]))];
+    held.classes = vec![unevaluated(json!([]))];
     let edits: Vec<_> = held.plan_class("class", false).steps().filter_map(|it| edit_of(&it.step)).collect();
     assert!(edits.len() == 1 && edits[0].contains(FINALIZER) && !edits[0].contains(IDENTITY), "{edits:?}");
-    held.classes = vec![unjudged(json!([FINALIZER]))];
+    held.classes = vec![unevaluated(json!([FINALIZER]))];
     assert!(held.plan_class("class", false).is_idle(), "nothing is recorded yet");
 }
 

@@ -55,14 +55,13 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         // What it was rendered to is of no use any more, and may be large.
         plan.then("drop what was rendered", Step::Call(call.clone()));
     }
-    match &decision {
+    if let Decision::Wait(_) = &decision {
         // Until it is known what is desired, the notes stay.
-        Decision::Wait(_) => plan.notes = Notes::Keep,
-        // Of the target, too: if somebody writes another one, it is written back at once.
-        _ => {
-            plan.notes.extend(Notes::Clear);
-            plan.notes.extend(decision.wanted().map(|name| Note::Desired(name.to_owned())).into_iter().collect());
-        }
+        plan.notes = Notes::Keep;
+    } else {
+        // Of the target, too: if another writer changes it, it is written back at once.
+        plan.notes.extend(Notes::Clear);
+        plan.notes.extend(decision.wanted().map(|name| Note::Desired(name.to_owned())).into_iter().collect());
     }
     plan.stage(prepare(&decision, &scope));
     let garbage = garbage::collect(snapshot, decision.wanted(), snapshot.rendered_retention, context.now);

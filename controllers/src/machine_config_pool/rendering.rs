@@ -118,7 +118,7 @@ impl<'a> Scope<'a> {
         let is_unverified = existing.is_some_and(|config| is_former || !is_as_created(config, &snapshot.pool));
         let is_other =
             snapshot.target_name.is_some() && desired.is_some_and(|it| Some(it) != snapshot.target_name.as_deref());
-        Self { snapshot, existing, is_unverified, is_other, rendering }
+        Self { snapshot, rendering, existing, is_unverified, is_other }
     }
 
     /// The whole target; missing if it is what is desired.

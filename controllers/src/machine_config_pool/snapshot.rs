@@ -82,7 +82,7 @@ impl Snapshot {
         let target_name = target_name(&pool);
         let present = target_name.as_deref().and_then(|target| configs.by_name("", target));
         let named = named(stores, &pool);
-        let names = named.keys().chain(&target_name).cloned().collect::<BTreeSet<_>>();
+        let wanted = named.keys().chain(&target_name).cloned().collect::<BTreeSet<_>>();
         let read = |name: String| {
             let whole = stores.named::<MachineConfig>(&target_ref(&name), "");
             (!matches!(whole, Lookup::Pending)).then_some((name, whole))
@@ -96,7 +96,7 @@ impl Snapshot {
             operator: Operator::of(stores),
             selection: selection(stores, &pool, &selected, settings.extensions.as_deref()),
             present,
-            whole: names.into_iter().filter_map(read).collect(),
+            whole: wanted.into_iter().filter_map(read).collect(),
             named,
             selected,
             rendered: uses.collect(),

@@ -70,7 +70,7 @@ fn targeting(name: &str, sources: &[&str]) -> Value {
 }
 
 /// What is in the cluster, and what the controller remembers.
-struct World {
+struct Fixture {
     pool: MachineConfigPool,
     configs: BTreeMap<String, MachineConfig>,
     /// The version of the last change.
@@ -95,9 +95,9 @@ struct World {
     outcomes: RefCell<Outcomes<Render>>,
 }
 
-impl World {
+impl Fixture {
     fn new(configs: impl IntoIterator<Item = MachineConfig>) -> Self {
-        let mut world = Self {
+        let mut fixture = Self {
             pool: pool(&json!({})),
             configs: BTreeMap::new(),
             version: 100,
@@ -117,8 +117,8 @@ impl World {
             renderer: Renderer::default(),
             outcomes: RefCell::default(),
         };
-        configs.into_iter().for_each(|config| world.put(config));
-        world
+        configs.into_iter().for_each(|config| fixture.put(config));
+        fixture
     }
 
     fn put(&mut self, mut config: MachineConfig) {
@@ -307,54 +307,54 @@ impl World {
     }
 }
 
-fn two_configs() -> World {
+fn two_configs() -> Fixture {
     let first = config("00-a", files(&[file("/a", "1"), file("/b", "1"), file("/c", "1")]));
-    World::new([first, config("10-b", json!({"kernelArguments": ["x"]}))])
+    Fixture::new([first, config("10-b", json!({"kernelArguments": ["x"]}))])
 }
 
 #[test]
 fn what_a_pool_selects_is_rendered_and_becomes_its_target_after_five_quiet_seconds() {
-    let mut world = two_configs();
-    world.put(cluster_object("99-other").label(ROLE, "infra").with("/spec/fips", true).build());
-    let first = world.act();
+    let mut fixture = two_configs();
+    fixture.put(cluster_object("99-other").label(ROLE, "infra").with("/spec/fips", true).build());
+    let first = fixture.act();
     assert!(first[0].starts_with("create rendered-worker-"), "{first:?}");
     let created = first[0].trim_start_matches("create ").to_owned();
-    let object = &world.configs[&created];
+    let object = &fixture.configs[&created];
     assert_eq!(object.metadata.owner_references.as_ref().unwrap()[0].uid, "uid-worker");
     assert_eq!(object.spec.kernel_arguments, ["x"]);
     assert_eq!(
         object.metadata.annotations.as_ref().unwrap()["machineconfiguration.openshift.io/generated-by-controller-version"],
         VERSION
     );
-    let rest = world.settle();
+    let rest = fixture.settle();
     assert_eq!(rest, [format!("target {created}"), "status".to_owned()]);
-    assert_eq!(world.now, NOW.parse::<Timestamp>().unwrap() + Duration::from_secs(5));
-    let sources: Vec<_> = world.pool.spec.configuration.source.iter().map(|it| it.name.clone().unwrap()).collect();
+    assert_eq!(fixture.now, NOW.parse::<Timestamp>().unwrap() + Duration::from_secs(5));
+    let sources: Vec<_> = fixture.pool.spec.configuration.source.iter().map(|it| it.name.clone().unwrap()).collect();
     assert_eq!(sources, ["00-a", "10-b"]);
-    assert_eq!(world.condition("RenderDegraded").0, "False");
-    assert_eq!(world.condition("Degraded").0, "False");
+    assert_eq!(fixture.condition("RenderDegraded").0, "False");
+    assert_eq!(fixture.condition("Degraded").0, "False");
 }
 
 /// As `kubectl apply` of a folder does: each MachineConfig makes another rendering.
 #[test]
 fn many_changes_in_a_row_make_one_rendered_object_once_they_have_ended() {
-    let mut world = two_configs();
+    let mut fixture = two_configs();
     for number in 0..200 {
-        world.put(config(&format!("20-{number}"), json!({"kernelArguments": [format!("x={number}")]})));
-        let plan = world.plan();
-        world.note(&plan);
+        fixture.put(config(&format!("20-{number}"), json!({"kernelArguments": [format!("x={number}")]})));
+        let plan = fixture.plan();
+        fixture.note(&plan);
         assert!(!plan.steps().any(|planned| matches!(planned.step, Step::Create { .. })), "after {number} changes");
-        world.now += Duration::from_millis(40);
+        fixture.now += Duration::from_millis(40);
     }
-    let done = world.settle();
+    let done = fixture.settle();
     assert_eq!(done.iter().filter(|step| step.starts_with("create")).count(), 1, "{done:?}");
 }
 
 #[test]
 fn a_pool_that_never_settles_says_so() {
-    let mut world = two_configs();
-    world.waits = vec![Waiting::new("Settling", world.now - jiff::SignedDuration::from_secs(30))];
-    let plan = world.plan();
+    let mut fixture = two_configs();
+    fixture.waits = vec![Waiting::new("Settling", fixture.now - jiff::SignedDuration::from_secs(30))];
+    let plan = fixture.plan();
     let told = plan.steps().any(|planned| {
         matches!(&planned.step, Step::Apply(apply)
         if apply.fragment["status"].to_string().contains("change again and again"))
@@ -364,199 +364,199 @@ fn a_pool_that_never_settles_says_so() {
 
 #[test]
 fn only_what_is_still_wanted_after_the_quiet_period_becomes_the_target() {
-    let mut world = two_configs();
-    let first = world.act();
-    world.now += Duration::from_secs(4);
-    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
-    let done = world.settle();
+    let mut fixture = two_configs();
+    let first = fixture.act();
+    fixture.now += Duration::from_secs(4);
+    fixture.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    let done = fixture.settle();
     assert!(done[0].starts_with("create") && done[0] != first[0], "{done:?}");
     assert_eq!(done.iter().filter(|step| step.starts_with("target")).count(), 1, "{done:?}");
-    assert_eq!(world.target(), done[0].trim_start_matches("create "));
-    assert!(world.now >= NOW.parse::<Timestamp>().unwrap() + Duration::from_secs(9));
+    assert_eq!(fixture.target(), done[0].trim_start_matches("create "));
+    assert!(fixture.now >= NOW.parse::<Timestamp>().unwrap() + Duration::from_secs(9));
 }
 
 /// Its age is that of an earlier change, and tells nothing of what comes next.
 #[test]
 fn what_was_rendered_long_ago_has_to_be_wanted_for_the_quiet_period_as_well() {
     let argument = |name: &str, value: &str| config(name, json!({"kernelArguments": [value]}));
-    let mut world = World::new([argument("00-a", "old"), argument("10-b", "old")]);
-    world.settle();
-    let old = world.target().to_owned();
-    world.put(argument("00-a", "new"));
-    let between = world.act()[0].trim_start_matches("create ").to_owned();
-    world.put(argument("10-b", "new"));
-    world.settle();
-    world.put(argument("10-b", "old"));
-    world.now += Duration::from_hours(1);
-    assert!(!world.act().iter().any(|step| step.starts_with("target")), "{between} is between the two");
-    world.now += Duration::from_secs(4);
-    world.put(argument("00-a", "old"));
-    let since = world.now;
-    let done = world.settle();
+    let mut fixture = Fixture::new([argument("00-a", "old"), argument("10-b", "old")]);
+    fixture.settle();
+    let old = fixture.target().to_owned();
+    fixture.put(argument("00-a", "new"));
+    let between = fixture.act()[0].trim_start_matches("create ").to_owned();
+    fixture.put(argument("10-b", "new"));
+    fixture.settle();
+    fixture.put(argument("10-b", "old"));
+    fixture.now += Duration::from_hours(1);
+    assert!(!fixture.act().iter().any(|step| step.starts_with("target")), "{between} is between the two");
+    fixture.now += Duration::from_secs(4);
+    fixture.put(argument("00-a", "old"));
+    let since = fixture.now;
+    let done = fixture.settle();
     assert_eq!(done.iter().filter(|step| step.starts_with("target")).collect::<Vec<_>>(), [&format!("target {old}")]);
-    assert_eq!(world.now, since + Duration::from_secs(5));
+    assert_eq!(fixture.now, since + Duration::from_secs(5));
 }
 
 #[test]
 fn a_target_that_somebody_has_written_is_written_back_at_once() {
-    let mut world = two_configs();
-    world.settle();
-    let ours = world.target().to_owned();
-    world.now += Duration::from_hours(1);
-    world.pool = pool(&targeting("10-b", &[]));
-    let since = world.now;
-    assert_eq!(world.settle()[0], format!("target {ours}"));
-    assert_eq!((world.target(), world.now), (ours.as_str(), since));
+    let mut fixture = two_configs();
+    fixture.settle();
+    let ours = fixture.target().to_owned();
+    fixture.now += Duration::from_hours(1);
+    fixture.pool = pool(&targeting("10-b", &[]));
+    let since = fixture.now;
+    assert_eq!(fixture.settle()[0], format!("target {ours}"));
+    assert_eq!((fixture.target(), fixture.now), (ours.as_str(), since));
 }
 
 #[test]
 fn a_process_that_starts_and_one_whose_clock_is_behind_wait_no_longer_than_the_quiet_period() {
-    let mut world = two_configs();
-    world.act();
-    let created = world.configs.keys().find(|name| name.starts_with("rendered-")).unwrap().clone();
+    let mut fixture = two_configs();
+    fixture.act();
+    let created = fixture.configs.keys().find(|name| name.starts_with("rendered-")).unwrap().clone();
     let future = serde_json::from_value(json!("2026-06-01T14:00:00Z")).unwrap();
-    world.configs.get_mut(&created).unwrap().metadata.creation_timestamp = Some(future);
-    world.now += Duration::from_secs(3);
-    world.notes.clear();
-    let since = world.now;
-    world.act();
-    assert_eq!(world.plan().wake, Some(since + Duration::from_secs(5)));
-    world.now += Duration::from_secs(5);
-    assert!(world.act()[0].starts_with("target"));
+    fixture.configs.get_mut(&created).unwrap().metadata.creation_timestamp = Some(future);
+    fixture.now += Duration::from_secs(3);
+    fixture.notes.clear();
+    let since = fixture.now;
+    fixture.act();
+    assert_eq!(fixture.plan().wake, Some(since + Duration::from_secs(5)));
+    fixture.now += Duration::from_secs(5);
+    assert!(fixture.act()[0].starts_with("target"));
 }
 
 #[test]
 fn what_is_wrong_next_is_said_at_once() {
     let wrong = |name: &str| config(name, files(&[json!({"path": name})]));
-    let mut world = two_configs();
-    world.settle();
-    world.put(wrong("20-first"));
-    world.expect_held("Invalid", "MachineConfig 20-first");
-    world.configs.remove("20-first");
-    world.put(wrong("30-second"));
-    assert_eq!(world.act(), ["status"]);
-    assert!(world.condition("RenderDegraded").2.contains("MachineConfig 30-second"));
+    let mut fixture = two_configs();
+    fixture.settle();
+    fixture.put(wrong("20-first"));
+    fixture.expect_held("Invalid", "MachineConfig 20-first");
+    fixture.configs.remove("20-first");
+    fixture.put(wrong("30-second"));
+    assert_eq!(fixture.act(), ["status"]);
+    assert!(fixture.condition("RenderDegraded").2.contains("MachineConfig 30-second"));
 }
 
 #[test]
 fn another_target_is_told_once() {
-    let mut world = two_configs();
-    world.settle();
-    let first = world.target().to_owned();
-    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
-    world.settle();
-    let second = world.target().to_owned();
+    let mut fixture = two_configs();
+    fixture.settle();
+    let first = fixture.target().to_owned();
+    fixture.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    fixture.settle();
+    let second = fixture.target().to_owned();
     // It has other sources, and is the same.
-    world.put(config("30-d", json!({})));
-    world.settle();
-    assert_eq!((world.target(), world.pool.spec.configuration.source.len()), (second.as_str(), 4));
-    let told: Vec<_> = world.events.iter().map(|event| (event.reason, event.message.clone())).collect();
+    fixture.put(config("30-d", json!({})));
+    fixture.settle();
+    assert_eq!((fixture.target(), fixture.pool.spec.configuration.source.len()), (second.as_str(), 4));
+    let told: Vec<_> = fixture.events.iter().map(|event| (event.reason, event.message.clone())).collect();
     let texts = [
         format!("the target is {first}, rendered of 2 MachineConfigs; there was none"),
         format!("the target is {second}, rendered of 3 MachineConfigs; it was {first}"),
     ];
     assert_eq!(told, texts.map(|text| ("TargetChanged", text)));
-    assert!(world.events.iter().all(|event| event.is_logged && event.cluster == Some(TARGET)));
+    assert!(fixture.events.iter().all(|event| event.is_logged && event.cluster == Some(TARGET)));
 }
 
 #[test]
 fn a_paused_pool_is_rendered() {
-    let mut world = two_configs();
-    world.pool = pool(&json!({"paused": true}));
-    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+    let mut fixture = two_configs();
+    fixture.pool = pool(&json!({"paused": true}));
+    assert!(fixture.settle().iter().any(|step| step.starts_with("target")));
 }
 
 #[test]
 fn what_has_come_to_rest_is_neither_rendered_nor_written_again() {
-    let mut world = two_configs();
-    world.settle();
-    let renders = world.renderer.count();
+    let mut fixture = two_configs();
+    fixture.settle();
+    let renders = fixture.renderer.count();
     for _ in 0..3 {
-        assert_eq!(world.act(), Vec::<String>::new());
+        assert_eq!(fixture.act(), Vec::<String>::new());
     }
     // Another process, and so after a restart.
-    world.outcomes = RefCell::default();
-    assert_eq!(world.act(), Vec::<String>::new());
-    assert_eq!(world.renderer.count(), renders);
+    fixture.outcomes = RefCell::default();
+    assert_eq!(fixture.act(), Vec::<String>::new());
+    assert_eq!(fixture.renderer.count(), renders);
 }
 
 #[test]
 fn the_same_inputs_keep_the_target_though_this_release_renders_other_bytes() {
-    let mut world = two_configs();
-    world.settle();
+    let mut fixture = two_configs();
+    fixture.settle();
     // As if an earlier release had made it: another name, other bytes, the same inputs.
-    let ours = world.target().to_owned();
-    let mut former = world.configs.remove(&ours).unwrap();
+    let ours = fixture.target().to_owned();
+    let mut former = fixture.configs.remove(&ours).unwrap();
     let other = "rendered-worker-0123456789abcdef0123456789abcdef";
     former.metadata.name = Some(other.to_owned());
     former.spec.kernel_arguments.push("from-an-earlier-release".to_owned());
-    world.put(former);
-    world.pool = pool(&targeting(other, &["00-a", "10-b"]));
-    assert_eq!(world.settle(), ["status"]);
-    assert_eq!(world.target(), other);
+    fixture.put(former);
+    fixture.pool = pool(&targeting(other, &["00-a", "10-b"]));
+    assert_eq!(fixture.settle(), ["status"]);
+    assert_eq!(fixture.target(), other);
 }
 
 #[test]
 fn a_target_of_equal_content_under_another_name_stays() {
-    let mut world = two_configs();
-    world.settle();
-    let ours = world.target().to_owned();
-    let mut theirs = world.configs.remove(&ours).unwrap();
+    let mut fixture = two_configs();
+    fixture.settle();
+    let ours = fixture.target().to_owned();
+    let mut theirs = fixture.configs.remove(&ours).unwrap();
     let other = "rendered-worker-ffffffffffffffffffffffffffffffff";
     theirs.metadata.name = Some(other.to_owned());
     theirs.metadata.annotations = None;
-    world.put(theirs);
-    world.pool = pool(&targeting(other, &["00-a"]));
-    let done = world.settle();
+    fixture.put(theirs);
+    fixture.pool = pool(&targeting(other, &["00-a"]));
+    let done = fixture.settle();
     assert_eq!(done, [format!("target {other}"), "status".to_owned()], "only the sources are written");
-    assert_eq!(world.pool.spec.configuration.source.len(), 2);
+    assert_eq!(fixture.pool.spec.configuration.source.len(), 2);
 }
 
 #[test]
 fn other_inputs_that_render_to_the_same_are_noted_on_the_target() {
-    let mut world = two_configs();
-    world.settle();
-    let target = world.target().to_owned();
-    let digest = |world: &World| world.configs[&target].metadata.annotations.as_ref().unwrap()[INPUTS].clone();
-    let before = digest(&world);
-    world.put(config("10-b", json!({"kernelArguments": ["x"], "kernelType": "default"})));
-    assert_eq!(world.settle()[0], format!("edit {target}"));
-    assert_eq!(world.target(), target);
-    assert_ne!(digest(&world), before);
+    let mut fixture = two_configs();
+    fixture.settle();
+    let target = fixture.target().to_owned();
+    let digest = |fixture: &Fixture| fixture.configs[&target].metadata.annotations.as_ref().unwrap()[INPUTS].clone();
+    let before = digest(&fixture);
+    fixture.put(config("10-b", json!({"kernelArguments": ["x"], "kernelType": "default"})));
+    assert_eq!(fixture.settle()[0], format!("edit {target}"));
+    assert_eq!(fixture.target(), target);
+    assert_ne!(digest(&fixture), before);
 }
 
 /// What is wrong, how it came about, and what the condition says.
 #[test]
 fn whatever_is_wrong_the_target_stays_and_the_condition_says_what() {
-    let mut world = two_configs();
-    world.settle();
-    let at_rest = |change: &dyn Fn(&mut World)| {
+    let mut fixture = two_configs();
+    fixture.settle();
+    let at_rest = |change: &dyn Fn(&mut Fixture)| {
         let mut other = two_configs();
         other.settle();
         change(&mut other);
         other
     };
-    let mut none = at_rest(&|world| world.configs.retain(|name, _| name.starts_with("rendered-")));
+    let mut none = at_rest(&|fixture| fixture.configs.retain(|name, _| name.starts_with("rendered-")));
     none.expect_held("NoMachineConfigs", "spec.machineConfigSelector");
-    let mut all = at_rest(&|world| world.pool.spec.machine_config_selector = Some(LabelSelector::default()));
+    let mut all = at_rest(&|fixture| fixture.pool.spec.machine_config_selector = Some(LabelSelector::default()));
     all.expect_held("SelectsAll", "spec.machineConfigSelector");
-    let mut nil = at_rest(&|world| world.pool.spec.machine_config_selector = None);
+    let mut nil = at_rest(&|fixture| fixture.pool.spec.machine_config_selector = None);
     nil.expect_held("SelectsAll", "spec.machineConfigSelector");
     let mode = json!({"path": "/a", "mode": 2541});
-    let mut invalid = at_rest(&|world| world.put(config("20-mode", files(std::slice::from_ref(&mode)))));
+    let mut invalid = at_rest(&|fixture| fixture.put(config("20-mode", files(std::slice::from_ref(&mode)))));
     invalid.expect_held("Invalid", "MachineConfig 20-mode: spec.config.storage.files[0].mode");
-    let mut fips = at_rest(&|world| world.put(config("20-fips", json!({"fips": true}))));
+    let mut fips = at_rest(&|fixture| fixture.put(config("20-fips", json!({"fips": true}))));
     fips.expect_held("NotReconcilable", "spec.fips");
     assert!(fips.condition("RenderDegraded").2.contains("(set by 20-fips)"));
     let append = json!({"path": "/d", "append": [{"source": "data:,x"}]});
-    let mut append = at_rest(&|world| world.put(config("20-append", files(std::slice::from_ref(&append)))));
+    let mut append = at_rest(&|fixture| fixture.put(config("20-append", files(std::slice::from_ref(&append)))));
     append.expect_held("NotReconcilable", "spec.config.storage.files[3].append");
     assert!(append.condition("RenderDegraded").2.contains("(set by 20-append)"));
-    let mut large = at_rest(&|world| {
-        world.put(config("20-large", files(&[file("/large", &"x".repeat(1_600_000))])));
+    let mut large = at_rest(&|fixture| {
+        fixture.put(config("20-large", files(&[file("/large", &"x".repeat(1_600_000))])));
     });
     large.expect_held("TooLarge", "at most 1556480: make files smaller; most bytes are of 20-large (1600");
-    let mut unreadable = at_rest(&|world| world.unreadable = Some(Unreadable::named("", "20-unreadable", "u")));
+    let mut unreadable = at_rest(&|fixture| fixture.unreadable = Some(Unreadable::named("", "20-unreadable", "u")));
     unreadable.expect_held("Invalid", "MachineConfig 20-unreadable exists and cannot be read");
     // What is wrong is corrected.
     fips.configs.remove("20-fips");
@@ -566,35 +566,35 @@ fn whatever_is_wrong_the_target_stays_and_the_condition_says_what() {
 
 #[test]
 fn an_unreadable_machine_config_that_the_pool_does_not_select_is_no_matter() {
-    let mut world = two_configs();
+    let mut fixture = two_configs();
     let metadata =
         |role: &str| serde_json::from_value(json!({"name": "x", "uid": "u", "labels": {ROLE: role}})).unwrap();
-    world.unreadable = Some(Unreadable::new(metadata("infra")));
-    assert!(world.settle().iter().any(|step| step.starts_with("target")));
-    world.unreadable = Some(Unreadable::new(metadata("worker")));
-    world.expect_held("Invalid", "MachineConfig x exists and cannot be read");
+    fixture.unreadable = Some(Unreadable::new(metadata("infra")));
+    assert!(fixture.settle().iter().any(|step| step.starts_with("target")));
+    fixture.unreadable = Some(Unreadable::new(metadata("worker")));
+    fixture.expect_held("Invalid", "MachineConfig x exists and cannot be read");
 }
 
 #[test]
 fn a_large_part_of_the_target_is_only_given_up_if_the_pool_accepts_it() {
-    let mut world = two_configs();
-    world.settle();
-    world.put(config("00-a", files(&[file("/a", "1")])));
-    world.expect_held("TooMuchRemoved", "lacks 2 of the 3 files and units of the target (/b, /c); ");
-    let message = world.condition("RenderDegraded").2;
+    let mut fixture = two_configs();
+    fixture.settle();
+    fixture.put(config("00-a", files(&[file("/a", "1")])));
+    fixture.expect_held("TooMuchRemoved", "lacks 2 of the 3 files and units of the target (/b, /c); ");
+    let message = fixture.condition("RenderDegraded").2;
     let wanted = message.rsplit('=').next().unwrap().to_owned();
     let accept = |name: &str| Some(BTreeMap::from([("nodewright.dev/accept-render".to_owned(), name.to_owned())]));
-    world.pool.metadata.annotations = accept("rendered-worker-another");
-    world.expect_held("TooMuchRemoved", "lacks 2 of the 3");
-    world.pool.metadata.annotations = accept(&wanted);
-    world.settle();
-    assert_eq!(world.target(), wanted);
-    assert_eq!(world.condition("RenderDegraded").0, "False");
+    fixture.pool.metadata.annotations = accept("rendered-worker-another");
+    fixture.expect_held("TooMuchRemoved", "lacks 2 of the 3");
+    fixture.pool.metadata.annotations = accept(&wanted);
+    fixture.settle();
+    assert_eq!(fixture.target(), wanted);
+    assert_eq!(fixture.condition("RenderDegraded").0, "False");
     // A third of them needs no acceptance.
-    let mut world = two_configs();
-    world.settle();
-    world.put(config("00-a", files(&[file("/a", "1"), file("/b", "1")])));
-    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+    let mut fixture = two_configs();
+    fixture.settle();
+    fixture.put(config("00-a", files(&[file("/a", "1"), file("/b", "1")])));
+    assert!(fixture.settle().iter().any(|step| step.starts_with("target")));
 }
 
 fn many_files(count: usize) -> Value {
@@ -605,101 +605,106 @@ fn many_files(count: usize) -> Value {
 fn a_target_that_was_taken_from_the_spec_is_written_back_and_holds() {
     let irreconcilable = json!({"fips": true, "config": many_files(6)["config"].clone()});
     for (spec, reason) in [(irreconcilable, "NotReconcilable"), (many_files(1), "TooMuchRemoved")] {
-        let mut world = World::new([config("00-a", many_files(6))]);
-        world.settle();
-        let target = world.target().to_owned();
-        assert_eq!(world.noted(), target);
-        world.put(config("00-a", spec));
-        world.settle();
-        world.forget_the_target();
-        assert_eq!(world.act(), [format!("target {target}")], "{reason}");
+        let mut fixture = Fixture::new([config("00-a", many_files(6))]);
+        fixture.settle();
+        let target = fixture.target().to_owned();
+        assert_eq!(fixture.noted(), target);
+        fixture.put(config("00-a", spec));
+        fixture.settle();
+        fixture.forget_the_target();
+        assert_eq!(fixture.act(), [format!("target {target}")], "{reason}");
         assert!(
-            !world.configs[&target].metadata.annotations.as_ref().unwrap().contains_key("nodewright.dev/unused-since")
+            !fixture.configs[&target]
+                .metadata
+                .annotations
+                .as_ref()
+                .unwrap()
+                .contains_key("nodewright.dev/unused-since")
         );
-        world.expect_held(reason, "the target stays: ");
-        assert_eq!(world.target(), target);
+        fixture.expect_held(reason, "the target stays: ");
+        assert_eq!(fixture.target(), target);
     }
 }
 
 #[test]
 fn the_target_is_noted_though_the_pool_has_begun_to_wait() {
-    let mut world = two_configs();
-    world.settle();
-    let degraded = world.condition("RenderDegraded");
-    world.pool.status.as_mut().unwrap().conditions.retain(|it| it.condition_type != "Rendered");
-    world.controller_config = Some(controller_config(0, ""));
-    assert_eq!(world.act(), ["status"]);
-    assert_eq!(world.noted(), world.target());
-    assert_eq!(world.condition("RenderDegraded"), degraded, "that it waits is no news yet");
+    let mut fixture = two_configs();
+    fixture.settle();
+    let degraded = fixture.condition("RenderDegraded");
+    fixture.pool.status.as_mut().unwrap().conditions.retain(|it| it.condition_type != "Rendered");
+    fixture.controller_config = Some(controller_config(0, ""));
+    assert_eq!(fixture.act(), ["status"]);
+    assert_eq!(fixture.noted(), fixture.target());
+    assert_eq!(fixture.condition("RenderDegraded"), degraded, "that it waits is no news yet");
 }
 
 #[test]
 fn a_target_that_is_still_wanted_is_written_back_with_its_sources() {
-    let mut world = two_configs();
-    world.settle();
-    let target = world.pool.spec.configuration.clone();
-    world.forget_the_target();
-    assert_eq!(world.act(), [format!("target {}", target.name.as_deref().unwrap())]);
-    assert_eq!(world.pool.spec.configuration.source.len(), 2);
+    let mut fixture = two_configs();
+    fixture.settle();
+    let target = fixture.pool.spec.configuration.clone();
+    fixture.forget_the_target();
+    assert_eq!(fixture.act(), [format!("target {}", target.name.as_deref().unwrap())]);
+    assert_eq!(fixture.pool.spec.configuration.source.len(), 2);
     // While nothing can be rendered as well.
-    world.put(config("10-b", json!({"config": {"ignition": {"version": "2.2.0"}}})));
-    world.settle();
-    world.forget_the_target();
-    assert_eq!(world.act(), [format!("target {}", target.name.as_deref().unwrap())]);
-    world.expect_held("Invalid", "the target stays: ");
+    fixture.put(config("10-b", json!({"config": {"ignition": {"version": "2.2.0"}}})));
+    fixture.settle();
+    fixture.forget_the_target();
+    assert_eq!(fixture.act(), [format!("target {}", target.name.as_deref().unwrap())]);
+    fixture.expect_held("Invalid", "the target stays: ");
 }
 
 #[test]
 fn nothing_follows_a_target_that_is_gone_unless_the_pool_accepts_it() {
-    let mut world = World::new([config("00-a", many_files(6))]);
-    world.settle();
-    let target = world.target().to_owned();
-    world.put(config("00-a", many_files(1)));
-    world.settle();
-    world.configs.remove(&target);
-    world.expect_held("NotReconcilable", &format!("there is no MachineConfig {target} any more"));
-    world.forget_the_target();
-    world.expect_held("NotReconcilable", &format!("there is no MachineConfig {target} any more"));
-    let (.., message) = world.condition("RenderDegraded");
+    let mut fixture = Fixture::new([config("00-a", many_files(6))]);
+    fixture.settle();
+    let target = fixture.target().to_owned();
+    fixture.put(config("00-a", many_files(1)));
+    fixture.settle();
+    fixture.configs.remove(&target);
+    fixture.expect_held("NotReconcilable", &format!("there is no MachineConfig {target} any more"));
+    fixture.forget_the_target();
+    fixture.expect_held("NotReconcilable", &format!("there is no MachineConfig {target} any more"));
+    let (.., message) = fixture.condition("RenderDegraded");
     let accepted = message.split_once("accept-render=").unwrap().1.to_owned();
-    world.pool.metadata.annotations = Some([("nodewright.dev/accept-render".to_owned(), accepted.clone())].into());
-    world.settle();
-    assert_eq!((world.target(), world.noted()), (accepted.as_str(), accepted.as_str()));
+    fixture.pool.metadata.annotations = Some([("nodewright.dev/accept-render".to_owned(), accepted.clone())].into());
+    fixture.settle();
+    assert_eq!((fixture.target(), fixture.noted()), (accepted.as_str(), accepted.as_str()));
     // What it was is made again.
-    world.configs.remove(&accepted);
-    world.pool.metadata.annotations = None;
-    assert_eq!(world.act()[0], format!("create {accepted}"));
+    fixture.configs.remove(&accepted);
+    fixture.pool.metadata.annotations = None;
+    assert_eq!(fixture.act()[0], format!("create {accepted}"));
 }
 
 #[test]
 fn a_name_that_nothing_has_is_no_way_around_a_comparison() {
-    let mut world = World::new([config("00-a", many_files(6))]);
-    world.settle();
-    let target = world.target().to_owned();
-    world.pool.spec.configuration.name = Some("rendered-worker-0".to_owned());
-    assert_eq!(world.settle()[0], format!("target {target}"), "it is what the pool selects");
-    world.put(config("00-a", many_files(1)));
-    world.settle();
-    world.pool.spec.configuration.name = Some("rendered-worker-0".to_owned());
-    world.expect_held("NotReconcilable", "there is no MachineConfig rendered-worker-0 any more");
-    assert_eq!(world.noted(), target);
+    let mut fixture = Fixture::new([config("00-a", many_files(6))]);
+    fixture.settle();
+    let target = fixture.target().to_owned();
+    fixture.pool.spec.configuration.name = Some("rendered-worker-0".to_owned());
+    assert_eq!(fixture.settle()[0], format!("target {target}"), "it is what the pool selects");
+    fixture.put(config("00-a", many_files(1)));
+    fixture.settle();
+    fixture.pool.spec.configuration.name = Some("rendered-worker-0".to_owned());
+    fixture.expect_held("NotReconcilable", "there is no MachineConfig rendered-worker-0 any more");
+    assert_eq!(fixture.noted(), target);
 }
 
 #[test]
 fn a_pool_that_never_had_a_target_does_not_say_that_it_stays() {
-    let mut world = World::new([config("00-a", json!({"config": {"ignition": {"version": "2.2.0"}}}))]);
-    world.expect_held("Invalid", "there is no target yet: ");
+    let mut fixture = Fixture::new([config("00-a", json!({"config": {"ignition": {"version": "2.2.0"}}}))]);
+    fixture.expect_held("Invalid", "there is no target yet: ");
 }
 
 #[test]
 fn a_message_names_the_first_files_that_go_and_is_bounded() {
     let long = "x".repeat(4_000);
     let all: Vec<_> = (0..200).map(|index| file(&format!("/{index:03}/{long}"), "1")).collect();
-    let mut world = World::new([config("00-a", files(&all))]);
-    world.settle();
-    world.put(config("00-a", files(&[file("/new", "1")])));
-    world.expect_held("TooMuchRemoved", "lacks 200 of the 200 files and units of the target (/000/xxx");
-    let message = world.condition("RenderDegraded").2;
+    let mut fixture = Fixture::new([config("00-a", files(&all))]);
+    fixture.settle();
+    fixture.put(config("00-a", files(&[file("/new", "1")])));
+    fixture.expect_held("TooMuchRemoved", "lacks 200 of the 200 files and units of the target (/000/xxx");
+    let message = fixture.condition("RenderDegraded").2;
     assert!(message.contains("/004/xxx") && message.contains(", and 195 more); "), "{message}");
     assert!(!message.contains("/005/") && message.len() < 1_024, "{}", message.len());
 }
@@ -714,119 +719,119 @@ fn controller_config(observed: i64, failing: &str) -> ControllerConfig {
 
 #[test]
 fn a_target_waits_for_what_is_generated_of_the_controller_config() {
-    let mut world = two_configs();
-    world.controller_config = Some(controller_config(0, ""));
-    assert_eq!(world.act(), Vec::<String>::new());
+    let mut fixture = two_configs();
+    fixture.controller_config = Some(controller_config(0, ""));
+    assert_eq!(fixture.act(), Vec::<String>::new());
     let waiting = "wait WaitingForInputs: ControllerConfig machine-config-controller or its templates have changed";
-    assert!(world.plan().to_string().contains(waiting), "{}", world.plan());
-    world.controller_config = Some(controller_config(1, ""));
-    world.settle();
-    let target = world.target().to_owned();
-    assert_eq!(world.configs[&target].spec.os_image_url, "image");
+    assert!(fixture.plan().to_string().contains(waiting), "{}", fixture.plan());
+    fixture.controller_config = Some(controller_config(1, ""));
+    fixture.settle();
+    let target = fixture.target().to_owned();
+    assert_eq!(fixture.configs[&target].spec.os_image_url, "image");
     // The templates have changed: a part is generated anew, and others not yet.
     let running = json!({"type": "TemplateControllerRunning", "status": "True"});
     let status = json!({"observedGeneration": 1, "conditions": [running]});
     let object = cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image");
-    world.controller_config = Some(object.with("/status", status).build());
-    world.put(config("20-c", json!({"kernelArguments": ["torn"]})));
-    assert_eq!(world.act(), Vec::<String>::new());
-    assert!(world.plan().to_string().contains(waiting), "{}", world.plan());
-    world.configs.remove("20-c");
+    fixture.controller_config = Some(object.with("/status", status).build());
+    fixture.put(config("20-c", json!({"kernelArguments": ["torn"]})));
+    assert_eq!(fixture.act(), Vec::<String>::new());
+    assert!(fixture.plan().to_string().contains(waiting), "{}", fixture.plan());
+    fixture.configs.remove("20-c");
     // A part that is missing may be the more important one.
-    world.controller_config = Some(controller_config(1, "worker/00-worker/_base/files/a.yaml:3: wrong"));
-    world.put(config("10-b", json!({"kernelArguments": ["y"]})));
-    world.expect_held("WaitingForInputs", "machine-config-controller: worker/00-worker/_base/files/a.yaml:3: wrong");
-    world.controller_config = Some(controller_config(1, ""));
-    world.settle();
-    assert_ne!(world.target(), target);
+    fixture.controller_config = Some(controller_config(1, "worker/00-worker/_base/files/a.yaml:3: wrong"));
+    fixture.put(config("10-b", json!({"kernelArguments": ["y"]})));
+    fixture.expect_held("WaitingForInputs", "machine-config-controller: worker/00-worker/_base/files/a.yaml:3: wrong");
+    fixture.controller_config = Some(controller_config(1, ""));
+    fixture.settle();
+    assert_ne!(fixture.target(), target);
 }
 
 #[test]
 fn a_controller_config_that_is_deleted_takes_no_image_with_it() {
-    let mut world = two_configs();
-    world.controller_config = Some(controller_config(1, ""));
-    world.settle();
-    let target = world.target().to_owned();
-    assert_eq!(world.configs[&target].spec.os_image_url, "image");
-    world.controller_config = None;
-    world.expect_held("WaitingForInputs", "create the ControllerConfig");
-    world.controller_config = Some(controller_config(1, ""));
-    world.settle();
-    assert_eq!((world.target(), world.condition("RenderDegraded").0.as_str()), (target.as_str(), "False"));
+    let mut fixture = two_configs();
+    fixture.controller_config = Some(controller_config(1, ""));
+    fixture.settle();
+    let target = fixture.target().to_owned();
+    assert_eq!(fixture.configs[&target].spec.os_image_url, "image");
+    fixture.controller_config = None;
+    fixture.expect_held("WaitingForInputs", "create the ControllerConfig");
+    fixture.controller_config = Some(controller_config(1, ""));
+    fixture.settle();
+    assert_eq!((fixture.target(), fixture.condition("RenderDegraded").0.as_str()), (target.as_str(), "False"));
 }
 
 #[test]
 fn the_pool_waits_for_its_target_to_be_read_and_says_so_after_half_a_minute() {
-    let mut world = two_configs();
-    world.settle();
-    let before = world.pool.status.clone();
-    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
-    world.unanswered = true;
-    assert_eq!(world.act(), Vec::<String>::new());
-    assert_eq!(world.pool.status, before);
-    world.waits = vec![Waiting::new("WaitingForInputs", world.now)];
-    world.now += Duration::from_secs(30);
-    assert_eq!(world.act(), ["status"]);
-    assert_eq!(world.condition("RenderDegraded").1, "WaitingForInputs");
+    let mut fixture = two_configs();
+    fixture.settle();
+    let before = fixture.pool.status.clone();
+    fixture.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    fixture.unanswered = true;
+    assert_eq!(fixture.act(), Vec::<String>::new());
+    assert_eq!(fixture.pool.status, before);
+    fixture.waits = vec![Waiting::new("WaitingForInputs", fixture.now)];
+    fixture.now += Duration::from_secs(30);
+    assert_eq!(fixture.act(), ["status"]);
+    assert_eq!(fixture.condition("RenderDegraded").1, "WaitingForInputs");
 }
 
 #[test]
 fn a_rendered_machine_config_that_was_edited_is_no_target() {
-    let mut world = two_configs();
-    world.settle();
-    let target = world.target().to_owned();
-    let edited = world.configs.get_mut(&target).unwrap();
+    let mut fixture = two_configs();
+    fixture.settle();
+    let target = fixture.target().to_owned();
+    let edited = fixture.configs.get_mut(&target).unwrap();
     edited.spec.os_image_url = "evil".to_owned();
     edited.metadata.generation = Some(2);
-    world.expect_held("Invalid", "is not what its name says");
+    fixture.expect_held("Invalid", "is not what its name says");
     // Deleted, it is made again.
-    world.configs.remove(&target);
-    let done = world.settle();
+    fixture.configs.remove(&target);
+    let done = fixture.settle();
     assert_eq!(done[0], format!("create {target}"));
-    assert!(world.configs[&target].spec.os_image_url.is_empty());
-    assert_eq!(world.condition("RenderDegraded").0, "False");
+    assert!(fixture.configs[&target].spec.os_image_url.is_empty());
+    assert_eq!(fixture.condition("RenderDegraded").0, "False");
 }
 
 #[test]
 fn what_a_former_pool_has_left_is_adopted_if_it_is_what_its_name_says() {
-    let mut world = two_configs();
-    world.settle();
-    let target = world.target().to_owned();
-    world.pool = pool(&json!({}));
-    world.configs.get_mut(&target).unwrap().metadata.owner_references = None;
-    let done = world.settle();
+    let mut fixture = two_configs();
+    fixture.settle();
+    let target = fixture.target().to_owned();
+    fixture.pool = pool(&json!({}));
+    fixture.configs.get_mut(&target).unwrap().metadata.owner_references = None;
+    let done = fixture.settle();
     assert_eq!(done[0], format!("edit {target}"));
-    assert_eq!(world.target(), target);
-    assert_eq!(world.configs[&target].metadata.owner_references.as_ref().unwrap()[0].uid, "uid-worker");
+    assert_eq!(fixture.target(), target);
+    assert_eq!(fixture.configs[&target].metadata.owner_references.as_ref().unwrap()[0].uid, "uid-worker");
     // One that belongs to a former pool goes with it.
-    world.pool = pool(&json!({}));
-    world.configs.get_mut(&target).unwrap().metadata.owner_references.as_mut().unwrap()[0].uid = "former".to_owned();
-    assert_eq!(world.act(), Vec::<String>::new());
-    assert!(world.plan().to_string().contains("belongs to a former pool"), "{}", world.plan());
+    fixture.pool = pool(&json!({}));
+    fixture.configs.get_mut(&target).unwrap().metadata.owner_references.as_mut().unwrap()[0].uid = "former".to_owned();
+    assert_eq!(fixture.act(), Vec::<String>::new());
+    assert!(fixture.plan().to_string().contains("belongs to a former pool"), "{}", fixture.plan());
 }
 
 #[test]
 fn a_pool_waits_until_its_kubelet_configs_have_been_generated() {
-    let mut world = two_configs();
+    let mut fixture = two_configs();
     let kubelet = |observed: i64, labels: Value| -> KubeletConfig {
         cluster_object("kubelet")
             .with("/spec/machineConfigPoolSelector/matchLabels", labels)
             .with("/status", json!({"observedGeneration": observed}))
             .build()
     };
-    world.pool.metadata.labels = Some(BTreeMap::from([("pool".to_owned(), "worker".to_owned())]));
-    world.kubelet_configs = vec![kubelet(0, json!({"pool": "worker"}))];
-    assert_eq!(world.act(), Vec::<String>::new());
-    assert!(world.plan().to_string().contains("wait WaitingForInputs: KubeletConfig kubelet has changed"));
-    world.kubelet_configs = vec![kubelet(0, json!({"pool": "infra"}))];
-    assert!(world.act()[0].starts_with("create"), "of another pool");
-    world.kubelet_configs = vec![kubelet(1, json!({"pool": "worker"}))];
-    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+    fixture.pool.metadata.labels = Some(BTreeMap::from([("pool".to_owned(), "worker".to_owned())]));
+    fixture.kubelet_configs = vec![kubelet(0, json!({"pool": "worker"}))];
+    assert_eq!(fixture.act(), Vec::<String>::new());
+    assert!(fixture.plan().to_string().contains("wait WaitingForInputs: KubeletConfig kubelet has changed"));
+    fixture.kubelet_configs = vec![kubelet(0, json!({"pool": "infra"}))];
+    assert!(fixture.act()[0].starts_with("create"), "of another pool");
+    fixture.kubelet_configs = vec![kubelet(1, json!({"pool": "worker"}))];
+    assert!(fixture.settle().iter().any(|step| step.starts_with("target")));
 }
 
 #[test]
 fn nothing_is_written_while_machine_config_operator_runs() {
-    let mut world = two_configs();
+    let mut fixture = two_configs();
     let lease = |holder: &str| {
         let spec =
             json!({"holderIdentity": holder, "leaseDurationSeconds": 137, "renewTime": "2026-06-01T11:59:59.000000Z"});
@@ -837,48 +842,48 @@ fn nothing_is_written_while_machine_config_operator_runs() {
                 .build(),
         )
     };
-    world.lease = lease("pod");
-    assert_eq!(world.act(), Vec::<String>::new());
-    assert!(world.plan().to_string().starts_with("wait MachineConfigOperatorRuns"), "{}", world.plan());
-    let [told] = &world.plan().events[..] else { panic!() };
+    fixture.lease = lease("pod");
+    assert_eq!(fixture.act(), Vec::<String>::new());
+    assert!(fixture.plan().to_string().starts_with("wait MachineConfigOperatorRuns"), "{}", fixture.plan());
+    let [told] = &fixture.plan().events[..] else { panic!() };
     let text = "machine-config-operator runs: its Lease is held by pod; it has to be scaled down first";
     assert_eq!((told.reason, told.message.as_str(), told.cluster), ("MachineConfigOperatorRuns", text, Some(TARGET)));
-    world.waits = vec![Waiting::new("MachineConfigOperatorRuns", world.now)];
-    assert!(world.plan().events.is_empty(), "it is told once");
-    world.waits.clear();
-    world.lease = lease("");
-    assert!(!world.act().is_empty());
+    fixture.waits = vec![Waiting::new("MachineConfigOperatorRuns", fixture.now)];
+    assert!(fixture.plan().events.is_empty(), "it is told once");
+    fixture.waits.clear();
+    fixture.lease = lease("");
+    assert!(!fixture.act().is_empty());
 
     // It has ended without a release. Its Lease stands still, and is heard of once.
-    let mut world = two_configs();
-    world.lease = lease("pod");
-    world.act();
-    world.now += Duration::from_secs(137);
-    assert!(world.settle().iter().any(|step| step.starts_with("target")));
-    world.now += Duration::from_hours(1);
-    world.put(config("20-c", json!({"kernelArguments": ["y"]})));
-    assert!(world.settle().iter().any(|step| step.starts_with("target")));
+    let mut fixture = two_configs();
+    fixture.lease = lease("pod");
+    fixture.act();
+    fixture.now += Duration::from_secs(137);
+    assert!(fixture.settle().iter().any(|step| step.starts_with("target")));
+    fixture.now += Duration::from_hours(1);
+    fixture.put(config("20-c", json!({"kernelArguments": ["y"]})));
+    assert!(fixture.settle().iter().any(|step| step.starts_with("target")));
 }
 
 #[test]
 fn conditions_of_others_are_kept_and_count() {
-    let mut world = two_configs();
-    world.pool.status = serde_json::from_value(json!({"machineCount": 3, "conditions": [
+    let mut fixture = two_configs();
+    fixture.pool.status = serde_json::from_value(json!({"machineCount": 3, "conditions": [
         {"type": "NodeDegraded", "status": "True", "reason": "", "message": "node a", "lastTransitionTime": null},
         {"type": "Updated", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
     .unwrap();
-    world.settle();
-    assert_eq!(world.condition("Degraded"), ("True".to_owned(), "NodeDegraded".to_owned(), "node a".to_owned()));
-    assert_eq!(world.condition("Updated").0, "False");
-    assert_eq!(world.pool.status.as_ref().unwrap().machine_count, 3);
+    fixture.settle();
+    assert_eq!(fixture.condition("Degraded"), ("True".to_owned(), "NodeDegraded".to_owned(), "node a".to_owned()));
+    assert_eq!(fixture.condition("Updated").0, "False");
+    assert_eq!(fixture.pool.status.as_ref().unwrap().machine_count, 3);
 }
 
 #[test]
 fn degraded_pools_are_in_the_metrics() {
-    let mut world = two_configs();
-    let shown = |world: &World| -> Vec<String> {
+    let mut fixture = two_configs();
+    let shown = |fixture: &Fixture| -> Vec<String> {
         let metrics = Metrics::new();
-        let collector = DegradedPools { stores: world.stores() };
+        let collector = DegradedPools { stores: fixture.stores() };
         metrics.register(|registry| registry.register_collector(Box::new(collector)));
         let text = metrics.encode().unwrap();
         text.lines()
@@ -886,43 +891,43 @@ fn degraded_pools_are_in_the_metrics() {
             .map(str::to_owned)
             .collect()
     };
-    world.settle();
-    assert_eq!(shown(&world), Vec::<String>::new());
-    world.pool.spec.machine_config_selector = None;
-    world.settle();
-    assert_eq!(shown(&world), [r#"machine_config_pool_render_degraded{name="worker",reason="SelectsAll"} 1"#]);
+    fixture.settle();
+    assert_eq!(shown(&fixture), Vec::<String>::new());
+    fixture.pool.spec.machine_config_selector = None;
+    fixture.settle();
+    assert_eq!(shown(&fixture), [r#"machine_config_pool_render_degraded{name="worker",reason="SelectsAll"} 1"#]);
 }
 
 #[test]
 fn a_pool_is_rendered_first_and_again_after_a_second_if_its_inputs_have_changed() {
-    let mut world = two_configs();
-    let snapshot = |world: &World| world.controller.snapshot(&world.stores(), &target_ref("worker")).unwrap();
-    let look = |world: &World| {
-        let plan = world.plan_of(&snapshot(world));
+    let mut fixture = two_configs();
+    let snapshot = |fixture: &Fixture| fixture.controller.snapshot(&fixture.stores(), &target_ref("worker")).unwrap();
+    let look = |fixture: &Fixture| {
+        let plan = fixture.plan_of(&snapshot(fixture));
         let calls = plan.steps().filter(|planned| matches!(planned.step, Step::Call(_))).count();
-        let after = plan.wake.map(|wake| wake.duration_since(world.now).as_secs());
+        let after = plan.wake.map(|wake| wake.duration_since(fixture.now).as_secs());
         let waits: Vec<_> = plan.waits.iter().map(|wait| wait.reason).collect();
         (calls, plan.steps().count() - calls, after, waits)
     };
-    assert_eq!(look(&world), (1, 0, None, vec![]), "nothing is known yet");
-    let call = |world: &World| match &world.plan_of(&snapshot(world)).stages[0][0].step {
+    assert_eq!(look(&fixture), (1, 0, None, vec![]), "nothing is known yet");
+    let call = |fixture: &Fixture| match &fixture.plan_of(&snapshot(fixture)).stages[0][0].step {
         Step::Call(call) => call.clone(),
         step => panic!("{step:?}"),
     };
-    let first = call(&world);
-    world.outcomes.get_mut().begin(&first, world.now);
-    assert_eq!(look(&world), (0, 0, None, vec![]), "it is being rendered");
-    world.outcomes.get_mut().finish(&first, world.now, Outcome::Failed);
-    assert_eq!(look(&world), (0, 0, Some(10), vec![]));
-    world.now += Duration::from_secs(10);
-    assert_eq!(look(&world), (1, 0, None, vec![]), "there was no result");
-    let outcome = world.renderer.perform(first.clone()).now_or_never().unwrap();
-    world.outcomes.get_mut().begin(&first, world.now);
-    world.outcomes.get_mut().finish(&first, world.now, outcome);
-    assert_eq!(look(&world), (0, 1, Some(2), vec!["Settling"]), "the status, and a wait");
-    world.waits = vec![Waiting::new("Settling", world.now)];
-    world.put(config("10-b", json!({"kernelArguments": ["changed"]})));
-    assert_eq!(look(&world), (0, 0, Some(1), vec!["Settling"]), "more may change");
-    world.now += Duration::from_secs(1);
-    assert_eq!(look(&world), (1, 0, None, vec!["Settling"]));
+    let first = call(&fixture);
+    fixture.outcomes.get_mut().begin(&first, fixture.now);
+    assert_eq!(look(&fixture), (0, 0, None, vec![]), "it is being rendered");
+    fixture.outcomes.get_mut().finish(&first, fixture.now, Outcome::Failed);
+    assert_eq!(look(&fixture), (0, 0, Some(10), vec![]));
+    fixture.now += Duration::from_secs(10);
+    assert_eq!(look(&fixture), (1, 0, None, vec![]), "there was no result");
+    let outcome = fixture.renderer.perform(first.clone()).now_or_never().unwrap();
+    fixture.outcomes.get_mut().begin(&first, fixture.now);
+    fixture.outcomes.get_mut().finish(&first, fixture.now, outcome);
+    assert_eq!(look(&fixture), (0, 1, Some(2), vec!["Settling"]), "the status, and a wait");
+    fixture.waits = vec![Waiting::new("Settling", fixture.now)];
+    fixture.put(config("10-b", json!({"kernelArguments": ["changed"]})));
+    assert_eq!(look(&fixture), (0, 0, Some(1), vec!["Settling"]), "more may change");
+    fixture.now += Duration::from_secs(1);
+    assert_eq!(look(&fixture), (1, 0, None, vec!["Settling"]));
 }

@@ -165,7 +165,7 @@ mod change_tests {
     use crate::testing::machine;
 
     #[test]
-    fn a_deployment_looks_when_a_deletion_is_held_up_by_something_else_and_not_at_each_text() {
+    fn a_deployment_looks_when_a_deletion_is_blocked_by_something_else_and_not_at_each_text() {
         let drained = |reason: &str, message: &str| {
             let drained = json!([{"type": "Drained", "status": "False", "reason": reason, "message": message}]);
             Arc::new(machine("a").deleting().with("/status/conditions", drained).build())

@@ -55,7 +55,7 @@ impl Marks<'_> {
     }
 }
 
-pub(super) fn marks<'a>(now: Timestamp, snapshot: &'a Snapshot) -> Marks<'a> {
+pub(super) fn marks(now: Timestamp, snapshot: &Snapshot) -> Marks<'_> {
     let deployment = snapshot.deployment.as_ref();
     let Some(list) = annotation(deployment, annotations::TRIGGER_DELETION) else {
         return Marks { machines: vec![], list: Patch::default() };

@@ -441,7 +441,7 @@ fn with_failure(snapshot: &Snapshot, class: FailureClass, created: &str) -> Plan
 }
 
 #[test]
-fn a_name_that_is_taken_by_what_the_cache_does_not_show_is_given_up() {
+fn a_name_that_is_taken_by_what_the_cache_does_not_show_fails() {
     let snapshot = snapshot(machine_set("set", 1, Some(LEDGER)), vec![]);
     let taken = index_name(LEDGER, 0);
     assert_eq!(steps(&with_failure(&snapshot, FailureClass::AlreadyExists, &taken)), [[ledger_apply("k7f;0")]]);

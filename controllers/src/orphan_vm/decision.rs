@@ -98,7 +98,7 @@ pub(super) struct Search<'a> {
 }
 
 /// Decides about the VMs of a class.
-pub(super) fn decide<'a>(search: Search<'a>) -> Decision<'a> {
+pub(super) fn decide(search: Search<'_>) -> Decision<'_> {
     let Search { context, snapshot, settings } = search;
     let call = match &snapshot.lister {
         None => return Decision::Elsewhere,

@@ -52,14 +52,14 @@ fn class() -> MachineClass {
     serde_json::from_value(class).unwrap()
 }
 
-struct World {
+struct Fixture {
     machines: Vec<MachineBuilder>,
     sets: Vec<MachineSet>,
     unreadable: bool,
     vanished: u64,
 }
 
-impl World {
+impl Fixture {
     fn of(machines: Vec<MachineBuilder>) -> Self {
         Self { machines, sets: vec![], unreadable: false, vanished: 0 }
     }
@@ -102,8 +102,8 @@ fn dated(vms: &[(&str, &str, i64)]) -> Listed {
     vms.iter().map(|(vm, machine, created)| (id(vm), dated(*created, machine))).collect()
 }
 
-fn orphans(listed: &Listed, world: World) -> Vec<String> {
-    let found = evaluate(listed, &world.fleet()).unwrap();
+fn orphans(listed: &Listed, fixture: Fixture) -> Vec<String> {
+    let found = evaluate(listed, &fixture.fleet()).unwrap();
     found.into_iter().map(|orphan| orphan.provider_id.trim_start_matches("p:///").to_owned()).collect()
 }
 
@@ -111,21 +111,21 @@ fn orphans(listed: &Listed, world: World) -> Vec<String> {
 fn a_vm_is_an_orphan_if_no_machine_has_its_name_or_its_id() {
     let shown = || listed(&[("1", "a"), ("2", "b"), ("3", "c")]);
     let a = || running("a", "1");
-    assert_eq!(orphans(&shown(), World::of(vec![a()])), ["2", "3"]);
-    assert_eq!(orphans(&shown(), World::of(vec![a(), machine("b")])), ["3"], "it is being created");
+    assert_eq!(orphans(&shown(), Fixture::of(vec![a()])), ["2", "3"]);
+    assert_eq!(orphans(&shown(), Fixture::of(vec![a(), machine("b")])), ["3"], "it is being created");
     let claims = machine("x").with("/spec/providerID", "other:///2");
-    assert_eq!(orphans(&shown(), World::of(vec![a(), claims])), ["3"], "another machine claims it");
+    assert_eq!(orphans(&shown(), Fixture::of(vec![a(), claims])), ["3"], "another machine claims it");
     let leaving = machine("b").with("/metadata/deletionTimestamp", NOW);
-    assert_eq!(orphans(&shown(), World::of(vec![a(), leaving])), ["3"], "its machine deletes it");
+    assert_eq!(orphans(&shown(), Fixture::of(vec![a(), leaving])), ["3"], "its machine deletes it");
     let going =
         BTreeMap::from([(id("1"), ListedVm::of("a")), (id("2"), ListedVm { is_deleting: true, ..ListedVm::of("b") })]);
-    assert_eq!(orphans(&going, World::of(vec![a()])), [""; 0]);
+    assert_eq!(orphans(&going, Fixture::of(vec![a()])), [""; 0]);
 }
 
 #[test]
 fn a_vm_whose_machine_a_set_may_create_again_is_kept() {
     let shown = || listed(&[("1", "a"), ("2", "pool-bcdfg")]);
-    let with = |set: MachineSet| World { sets: vec![set], ..World::of(vec![running("a", "1")]) };
+    let with = |set: MachineSet| Fixture { sets: vec![set], ..Fixture::of(vec![running("a", "1")]) };
     assert_eq!(orphans(&shown(), with(machine_set("pool", 1, None))), [""; 0]);
     assert_eq!(orphans(&shown(), with(machine_set("pool", 0, None))), ["2"]);
     let mut leaving = machine_set("pool", 1, None);
@@ -138,7 +138,7 @@ fn a_vm_whose_machine_is_retired_is_an_orphan_although_the_set_lacks_machines() 
     let (machine, _) = of_pool(true);
     let shown = || listed(&[("1", "a"), ("2", &machine)]);
     let with =
-        |ledger| World { sets: vec![machine_set("pool", 1, Some(ledger))], ..World::of(vec![running("a", "1")]) };
+        |ledger| Fixture { sets: vec![machine_set("pool", 1, Some(ledger))], ..Fixture::of(vec![running("a", "1")]) };
     assert_eq!(orphans(&shown(), with("k7f;0")), ["2"], "no set uses a retired name again");
     assert_eq!(orphans(&shown(), with("k7f;")), [""; 0], "the set is about to create it");
 }
@@ -146,7 +146,7 @@ fn a_vm_whose_machine_is_retired_is_an_orphan_although_the_set_lacks_machines() 
 #[test]
 fn of_several_vms_of_a_machine_the_one_stays_that_it_has_or_else_the_oldest() {
     let shown = dated(&[("1", "a", -60), ("2", "a", -90), ("3", "a", -30), ("9", "z", -90)]);
-    let with = |machine| World::of(vec![running("z", "9"), machine]);
+    let with = |machine| Fixture::of(vec![running("z", "9"), machine]);
     assert_eq!(orphans(&shown, with(running("a", "1"))), ["2", "3"]);
     assert_eq!(orphans(&shown, with(machine("a"))), ["1", "3"], "it has none yet");
     assert_eq!(orphans(&shown, with(machine("a").with("/spec/providerID", id("1")))), [""; 0], "a claim is no proof");
@@ -162,14 +162,14 @@ fn of_several_vms_of_a_machine_the_one_stays_that_it_has_or_else_the_oldest() {
 
 #[test]
 fn a_list_without_a_vm_that_runs_is_not_believed() {
-    let world = || World::of(vec![running("a", "1"), running("b", "2")]);
-    let reason = |listed: &Listed, world: World| evaluate(listed, &world.fleet()).unwrap_err().0;
-    assert_eq!(reason(&listed(&[]), world()), "VMListIncomplete", "it is empty");
-    assert_eq!(reason(&listed(&[("1", "a"), ("3", "c")]), world()), "VMListIncomplete", "it is a part");
-    assert_eq!(reason(&listed(&[("7", "x"), ("8", "y")]), world()), "VMListIncomplete", "it is another account's");
-    assert_eq!(reason(&listed(&[("7", "x")]), World::of(vec![])), "VMListForeign", "it is another cluster's");
-    assert_eq!(reason(&listed(&[("7", "x")]), World::of(vec![machine("a")])), "VMListForeign");
-    let ill = World::of(vec![running("a", "1"), running("b", "2").phase("Unknown")]);
+    let fixture = || Fixture::of(vec![running("a", "1"), running("b", "2")]);
+    let reason = |listed: &Listed, fixture: Fixture| evaluate(listed, &fixture.fleet()).unwrap_err().0;
+    assert_eq!(reason(&listed(&[]), fixture()), "VMListIncomplete", "it is empty");
+    assert_eq!(reason(&listed(&[("1", "a"), ("3", "c")]), fixture()), "VMListIncomplete", "it is a part");
+    assert_eq!(reason(&listed(&[("7", "x"), ("8", "y")]), fixture()), "VMListIncomplete", "it is another account's");
+    assert_eq!(reason(&listed(&[("7", "x")]), Fixture::of(vec![])), "VMListForeign", "it is another cluster's");
+    assert_eq!(reason(&listed(&[("7", "x")]), Fixture::of(vec![machine("a")])), "VMListForeign");
+    let ill = Fixture::of(vec![running("a", "1"), running("b", "2").phase("Unknown")]);
     assert_eq!(orphans(&listed(&[("1", "a"), ("3", "c")]), ill), ["3"], "a VM may be gone");
 }
 
@@ -272,7 +272,7 @@ fn of_pool(is_retired: bool) -> (String, MachineSet) {
 fn a_vm_goes_soon_only_if_a_ledger_says_that_its_machine_was_to_go() {
     let first = |is_retired: bool| {
         let (name, set) = of_pool(is_retired);
-        let snapshot = World { sets: vec![set], ..World::of(vec![running("a", "1")]) }.snapshot();
+        let snapshot = Fixture { sets: vec![set], ..Fixture::of(vec![running("a", "1")]) }.snapshot();
         let list = dated(&[("1", "a", -90), ("2", &name, -90)]);
         Process::patient().swept(26 * 60, &snapshot, |_| list.clone()).first().map(|(minute, _)| *minute)
     };
@@ -332,7 +332,7 @@ fn the_record_of_vms_has_an_end() {
 }
 
 fn one_machine() -> Snapshot {
-    World::of(vec![running("a", "1")]).snapshot()
+    Fixture::of(vec![running("a", "1")]).snapshot()
 }
 
 #[test]
@@ -367,18 +367,18 @@ fn no_more_go_after_a_list_than_a_pass_allows() {
 #[test]
 fn nothing_goes_in_doubt() {
     let list = || dated(&[("1", "a", -90), ("2", "b", -90)]);
-    let swept = |world: World| Process::new().swept(90, &world.snapshot(), |_| list());
-    let world = || World::of(vec![running("a", "1")]);
-    assert_eq!(swept(world()).len(), 5);
-    assert_eq!(swept(World { unreadable: true, ..world() }), [], "a machine cannot be read");
+    let swept = |fixture: Fixture| Process::new().swept(90, &fixture.snapshot(), |_| list());
+    let fixture = || Fixture::of(vec![running("a", "1")]);
+    assert_eq!(swept(fixture()).len(), 5);
+    assert_eq!(swept(Fixture { unreadable: true, ..fixture() }), [], "a machine cannot be read");
     let (name, set) = of_pool(true);
     let vanished = |vanished| {
-        let snapshot = World { sets: vec![set.clone()], vanished, ..world() }.snapshot();
+        let snapshot = Fixture { sets: vec![set.clone()], vanished, ..fixture() }.snapshot();
         let list = dated(&[("1", "a", -90), ("2", &name, -90)]);
         Process::patient().swept(90, &snapshot, |_| list.clone()).len()
     };
     assert_eq!((vanished(0), vanished(1)), (5, 0), "a machine has vanished");
-    assert_eq!(swept(World::of(vec![running("a", "7")])), [], "the list lacks a VM");
+    assert_eq!(swept(Fixture::of(vec![running("a", "7")])), [], "the list lacks a VM");
     let mut dry = Process::new();
     dry.settings.dry_run = true;
     assert_eq!(dry.swept(90, &one_machine(), |_| list()), []);
@@ -467,14 +467,14 @@ fn mcm_defect_20_a_class_that_cannot_be_used_does_not_stop_the_search_for_others
 #[test]
 fn a_machine_that_has_gone_with_its_vm_since_the_list_leaves_no_orphan() {
     let mut process = Process::new();
-    let both = World::of(vec![running("a", "1"), running("b", "2")]).snapshot();
+    let both = Fixture::of(vec![running("a", "1"), running("b", "2")]).snapshot();
     assert_eq!(process.run(15, &both, &listed(&[("1", "a"), ("2", "b")])), [""; 0]);
     let plan = process.plan(20, &one_machine());
     assert!(plan.is_idle() && plan.events.is_empty(), "{plan}");
     assert_eq!((process.notes.len(), plan.wake), (0, Some(minutes(30))));
 }
 
-/// Machines of other namespaces may have VMs with the same tags. They hold up no others, and are asked for again after a day.
+/// Machines of other namespaces may have VMs with the same tags. They block no others, and are asked for again after a day.
 #[test]
 fn a_vm_that_a_machine_of_another_namespace_has_is_left_alone() {
     let mut process = Process::new();

@@ -26,7 +26,7 @@ const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const BY_US: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm";
 
 /// A deployment of class `v1`, its set of this class, one Machine and its Node.
-struct World {
+struct Fixture {
     deployment: Value,
     class: &'static str,
     machine: MachineBuilder,
@@ -34,7 +34,7 @@ struct World {
     annotates: bool,
 }
 
-impl World {
+impl Fixture {
     fn of(class: &'static str) -> Self {
         let proof = json!([{"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "x:///i-1"},
             {"type": "NodeJoined", "status": "True", "reason": "Joined", "message": "n"}]);
@@ -95,45 +95,45 @@ impl World {
 
 #[test]
 fn a_node_of_a_former_template_has_the_marks_while_the_rollout_lasts() {
-    let mut world = World::of("former");
-    assert!(world.act());
-    assert_eq!(world.marks(), (true, Some("true"), Some("true")));
-    assert!(!world.act(), "once");
-    world.class = "v1";
-    assert!(world.act(), "the template is restored");
-    assert_eq!(world.marks(), (false, None, None));
-    assert!(!world.act());
+    let mut fixture = Fixture::of("former");
+    assert!(fixture.act());
+    assert_eq!(fixture.marks(), (true, Some("true"), Some("true")));
+    assert!(!fixture.act(), "once");
+    fixture.class = "v1";
+    assert!(fixture.act(), "the template is restored");
+    assert_eq!(fixture.marks(), (false, None, None));
+    assert!(!fixture.act());
 }
 
 #[test]
 fn no_marks_without_a_rollout() {
-    let of = |change: fn(&mut World)| {
-        let mut world = World::of("former");
-        change(&mut world);
-        world.act();
-        let (taint, disabled, by_us) = world.marks();
+    let of = |change: fn(&mut Fixture)| {
+        let mut fixture = Fixture::of("former");
+        change(&mut fixture);
+        fixture.act();
+        let (taint, disabled, by_us) = fixture.marks();
         (taint, disabled.is_some(), by_us.is_some())
     };
     let none = (false, false, false);
-    assert_eq!(of(|world| world.class = "v1"), none, "the present template");
-    assert_eq!(of(|world| world.deployment["spec"]["paused"] = true.into()), none, "paused");
-    assert_eq!(of(|world| world.deployment["spec"]["strategy"] = json!({"type": "Recreate"})), none);
-    assert_eq!(of(|world| world.machine = world.machine.clone().deleting()), none, "it goes anyway");
-    assert_eq!(of(|world| world.node["spec"]["providerID"] = "x:///i-2".into()), none, "the node of another VM");
-    assert_eq!(of(|world| world.annotates = false), (true, false, false));
+    assert_eq!(of(|fixture| fixture.class = "v1"), none, "the present template");
+    assert_eq!(of(|fixture| fixture.deployment["spec"]["paused"] = true.into()), none, "paused");
+    assert_eq!(of(|fixture| fixture.deployment["spec"]["strategy"] = json!({"type": "Recreate"})), none);
+    assert_eq!(of(|fixture| fixture.machine = fixture.machine.clone().deleting()), none, "it goes anyway");
+    assert_eq!(of(|fixture| fixture.node["spec"]["providerID"] = "x:///i-2".into()), none, "the node of another VM");
+    assert_eq!(of(|fixture| fixture.annotates = false), (true, false, false));
 }
 
 #[test]
 fn what_others_tell_the_autoscaler_stays() {
-    let mut world = World::of("former");
-    world.node["metadata"]["annotations"] = json!({DISABLED: "true"});
-    assert!(world.act());
-    assert_eq!(world.marks(), (true, Some("true"), None));
-    world.class = "v1";
-    assert!(world.act());
-    assert_eq!(world.marks(), (false, Some("true"), None));
+    let mut fixture = Fixture::of("former");
+    fixture.node["metadata"]["annotations"] = json!({DISABLED: "true"});
+    assert!(fixture.act());
+    assert_eq!(fixture.marks(), (true, Some("true"), None));
+    fixture.class = "v1";
+    assert!(fixture.act());
+    assert_eq!(fixture.marks(), (false, Some("true"), None));
 
-    let mut preserved = World::of("former");
+    let mut preserved = Fixture::of("former");
     preserved.act();
     preserved.class = "v1";
     let until = "2026-06-05T12:00:00Z";
@@ -144,9 +144,9 @@ fn what_others_tell_the_autoscaler_stays() {
 
 #[test]
 fn a_taint_that_another_writer_adds_meanwhile_is_not_lost() {
-    let mut world = World::of("former");
-    let plan = world.plan();
-    world.node["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "new", "effect": "NoSchedule"}));
+    let mut fixture = Fixture::of("former");
+    let plan = fixture.plan();
+    fixture.node["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "new", "effect": "NoSchedule"}));
     let Step::Edit { patch, .. } = &plan.stages[0][0].step else { panic!() };
-    assert!(nodewright_testing::json_patch(&mut world.node, patch).is_err());
+    assert!(nodewright_testing::json_patch(&mut fixture.node, patch).is_err());
 }

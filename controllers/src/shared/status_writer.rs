@@ -184,7 +184,7 @@ where
     let (before, wanted) = (live.status().cloned().unwrap_or_default(), part.status);
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
     let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };
-    let is_now = matches!(urgency, Urgency::Now);
+    let is_urgent = matches!(urgency, Urgency::Now);
     if let Urgency::MayPass(unhealthy) = urgency {
         let since = context.noted_since(&unhealthy).unwrap_or(context.now);
         let over = since.checked_add(GRACE_PERIOD).unwrap_or(context.now);
@@ -195,7 +195,7 @@ where
     // Now as well if the clock was set back since the last write.
     let written = context.status_written.filter(|written| *written <= context.now);
     let next = written.and_then(|written| written.checked_add(pause).ok()).filter(|next| *next > context.now);
-    match next.filter(|_| !is_now && !is_new) {
+    match next.filter(|_| !is_urgent && !is_new) {
         Some(later) => StatusWrite::Later(later),
         None => StatusWrite::Now(Box::new(Planned { why: "the status changed".into(), step })),
     }

@@ -70,7 +70,7 @@ async fn measure(arguments: WritesArguments) -> Result<(), BenchError> {
     if created > CREATION_BOUND || deleted > DELETION_BOUND || read > READS_BOUND {
         return Err(BenchError::Failed("machines cost more requests than the bounds allow".to_owned()));
     }
-    judge(&statuses)
+    evaluate(&statuses)
 }
 
 /// The writes of statuses of MachineDeployments and MachineSets while fleets of several sizes come and go.
@@ -88,7 +88,7 @@ async fn statuses(measured: &mut Measured, timeout: Duration) -> Result<Vec<Cost
 }
 
 /// Prints the writes of statuses for each size, and fails if a larger fleet has more of them per machine.
-fn judge(fleets: &[Costs]) -> Result<(), BenchError> {
+fn evaluate(fleets: &[Costs]) -> Result<(), BenchError> {
     let per_machine = |costs: &Costs| f64::from(costs.statuses_of_owners()) / f64::from(costs.machines());
     for costs in fleets {
         let (machines, writes) = (costs.machines(), costs.statuses_of_owners());

@@ -16,7 +16,7 @@ use super::{
 use nodewright_e2e_lab::control_plane::testing::{Failure, TestResult, ensure};
 
 /// The timeout for an expected answer or event.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 /// The polling interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
@@ -229,7 +229,7 @@ impl Probe {
                 tokio::time::sleep(LOOK_AGAIN).await;
             }
         };
-        let result: Result<TestResult, _> = tokio::time::timeout(PATIENCE, awaited).await;
+        let result: Result<TestResult, _> = tokio::time::timeout(TIMEOUT, awaited).await;
         result.unwrap_or_else(|_| Err(Failure::new(format!("{request}: it does not come to that"))))
     }
 
@@ -254,10 +254,10 @@ impl Probe {
         if let Some(user_agent) = self.user_agent {
             asked.headers_mut().insert(header::USER_AGENT, header::HeaderValue::from_static(user_agent));
         }
-        let answer = tokio::time::timeout(PATIENCE, self.client.send(asked)).await??;
+        let answer = tokio::time::timeout(TIMEOUT, self.client.send(asked)).await??;
         let retry_after = answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let (retry_after, code) = (retry_after.map(str::to_owned), answer.status().as_u16());
-        let body = tokio::time::timeout(PATIENCE, answer.into_body().collect()).await??.to_bytes();
+        let body = tokio::time::timeout(TIMEOUT, answer.into_body().collect()).await??.to_bytes();
         let text = || Value::String(String::from_utf8_lossy(&body).into_owned());
         let body = serde_json::from_slice(&body).unwrap_or_else(|_| text());
         Ok((Said { code, body }, retry_after))
@@ -283,7 +283,7 @@ impl Probe {
     pub(super) async fn events(&mut self, what: &str, watch: &mut Watch, count: usize) -> TestResult<Vec<Value>> {
         let mut events = vec![];
         for number in 1..=count {
-            let next = tokio::time::timeout(PATIENCE, watch.next()).await;
+            let next = tokio::time::timeout(TIMEOUT, watch.next()).await;
             let next = next.map_err(|_| Failure::new(format!("{what}: no event {number} came: {events:?}")))??;
             let event = next.ok_or_else(|| Failure::new(format!("{what}: over before event {number}: {events:?}")))?;
             self.note(&format!("{what}, event {number}"), &event);
@@ -294,7 +294,7 @@ impl Probe {
 
     /// Keeps the fact that a watch ends without another event.
     pub(super) async fn end_of(&mut self, what: &str, watch: &mut Watch) -> TestResult {
-        let next = tokio::time::timeout(PATIENCE, watch.next()).await;
+        let next = tokio::time::timeout(TIMEOUT, watch.next()).await;
         let next = next.map_err(|_| Failure::new(format!("{what}: it goes on")))??;
         self.note(what, &next.unwrap_or_else(|| "the end".into()));
         Ok(())

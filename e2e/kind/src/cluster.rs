@@ -26,7 +26,7 @@ const NAME: &str = "nodewright-e2e";
 /// Where kind's nodes have docker's socket, see `config/kind`.
 const SOCKET: &str = "/var/run/docker.sock";
 /// How long a wait may take. The Pods of a Node that is off are deleted after five minutes.
-const PATIENCE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// The namespace of Nodewright in `config/default`.
@@ -154,8 +154,8 @@ impl Cluster {
             if let Some(found) = check().await? {
                 return Ok(found);
             }
-            if since.elapsed() > PATIENCE {
-                let failure = Failure::new(format!("failed to see {what} within {PATIENCE:?}"));
+            if since.elapsed() > TIMEOUT {
+                let failure = Failure::new(format!("failed to see {what} within {TIMEOUT:?}"));
                 return Err(failure.and(&self.diagnosis().await));
             }
             tokio::time::sleep(POLL_INTERVAL).await;

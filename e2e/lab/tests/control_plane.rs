@@ -19,7 +19,7 @@ use nodewright_e2e_lab::control_plane::{
     client,
     kwok::Kwok,
     machine_controller_manager_crds,
-    testing::{Failure, PATIENCE, TestResult, eventually},
+    testing::{Failure, TIMEOUT, TestResult, eventually},
 };
 use serde_json::Value;
 use tokio::time::timeout;
@@ -98,7 +98,7 @@ async fn requests_are_counted(plane: &ControlPlane) -> TestResult {
     maps.delete("x", &kube::api::DeleteParams::default()).await?;
     maps.get_opt("x").await?;
     let entries = log
-        .read_until(PATIENCE, |entries| Counts::by_agent(entries, "counted/").exactly("get", "configmaps", 404) == 1)
+        .read_until(TIMEOUT, |entries| Counts::by_agent(entries, "counted/").exactly("get", "configmaps", 404) == 1)
         .await?;
     let counts = Counts::by_agent(&entries, "counted/");
     assert_eq!(counts.exactly("patch", "configmaps", 201), 2, "{counts}");
@@ -153,7 +153,7 @@ async fn kwok_plays_a_node() -> TestResult {
         .await?;
     let nodes: Api<Node> = Api::all(plane.client());
     let is_ready = |node: Option<&Node>| node.is_some_and(is_ready);
-    timeout(PATIENCE, await_condition(nodes.clone(), "n1", is_ready)).await??;
+    timeout(TIMEOUT, await_condition(nodes.clone(), "n1", is_ready)).await??;
     assert!(!is_ready(Some(&nodes.get("n2").await?)));
     a_pod_runs_and_ends(&plane).await?;
     kwok.check()?;
@@ -171,10 +171,10 @@ async fn a_pod_runs_and_ends(plane: &ControlPlane) -> TestResult {
     // Pods are refused until the controller manager has created the service account.
     eventually("the pod to be accepted", async || Ok(plane.apply_yaml(pod).await.is_ok())).await?;
     let pods: Api<Pod> = Api::namespaced(plane.client(), "default");
-    timeout(PATIENCE, await_condition(pods.clone(), "p", is_pod_running())).await??;
+    timeout(TIMEOUT, await_condition(pods.clone(), "p", is_pod_running())).await??;
     let uid = pods.get("p").await?.uid().unwrap_or_default();
     pods.delete("p", &kube::api::DeleteParams::default()).await?;
-    timeout(PATIENCE, await_condition(pods, "p", is_deleted(&uid))).await??;
+    timeout(TIMEOUT, await_condition(pods, "p", is_deleted(&uid))).await??;
     Ok(())
 }
 
@@ -260,7 +260,7 @@ async fn wait_for_file(path: &Path, command: &mut ControlPlaneCommand) -> TestRe
             return Err(Failure::new(format!("the command ended with {status}")));
         }
         // The binaries may have to be built first.
-        assert!(since.elapsed() < 10 * PATIENCE, "the control plane does not become ready");
+        assert!(since.elapsed() < 10 * TIMEOUT, "the control plane does not become ready");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
@@ -272,7 +272,7 @@ async fn wait_for_end(command: &mut ControlPlaneCommand) -> TestResult<ExitStatu
         if let Some(status) = command.0.try_wait()? {
             return Ok(status);
         }
-        assert!(since.elapsed() < PATIENCE, "the command does not end");
+        assert!(since.elapsed() < TIMEOUT, "the command does not end");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -473,15 +473,15 @@ impl Environment {
     /// Checks the invariants of all scenarios, ends the processes, and removes all objects of the scenario.
     pub async fn end(self) -> TestResult {
         self.check_manager()?;
-        let judged = oracles::check(&self).await;
-        if let Err(failure) = judged {
+        let evaluated = oracles::check(&self).await;
+        if let Err(failure) = evaluated {
             return Err(self.explain(failure).await);
         }
-        self.end_unjudged().await
+        self.end_unevaluated().await
     }
 
     /// The same without the checks, for scenarios that break the rules themselves, for example by removing finalizers.
-    pub async fn end_unjudged(mut self) -> TestResult {
+    pub async fn end_unevaluated(mut self) -> TestResult {
         drop(self.manager.lock().await.take());
         cleaning::clean(&self).await?;
         println!("{}: {:.1} s", self.namespace, self.since.elapsed().as_secs_f64());

@@ -16,33 +16,33 @@ const GRANULARITY: SignedDuration = SignedDuration::from_secs(1);
 pub async fn check(env: &Environment) -> TestResult {
     let (events, vms) = (env.cloud().events(0).await?, env.vms().await?);
     let changes = if env.has_gaps { env.machines().seen() } else { env.machines().changes()? };
-    let fates = fates(&changes);
-    one_vm_for_each_machine(&events, &fates)?;
-    no_vm_is_deleted_before_its_machine(&events, &fates)?;
-    no_machine_ends_before_its_vm(&events, &fates)?;
-    no_vm_is_orphaned(&vms, &fates)
+    let records = records(&changes);
+    one_vm_for_each_machine(&events, &records)?;
+    no_vm_is_deleted_before_its_machine(&events, &records)?;
+    no_machine_ends_before_its_vm(&events, &records)?;
+    no_vm_is_orphaned(&vms, &records)
 }
 
 /// The history of one machine.
 #[derive(Debug, Default)]
-struct Fate {
+struct MachineRecord {
     name: String,
     deleting_since: Option<Timestamp>,
     gone_at: Option<Timestamp>,
 }
 
 /// By UID, which is the token of the machine's VM.
-type Fates = BTreeMap<String, Fate>;
+type MachineRecords = BTreeMap<String, MachineRecord>;
 
-fn fates(changes: &[Change<Machine>]) -> Fates {
-    let mut fates = Fates::new();
+fn records(changes: &[Change<Machine>]) -> MachineRecords {
+    let mut records = MachineRecords::new();
     for change in changes {
-        let fate = fates.entry(change.object.uid().unwrap_or_default()).or_default();
-        fate.name = change.object.name_any();
-        fate.deleting_since = change.object.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        fate.gone_at = change.gone.then_some(change.at);
+        let record = records.entry(change.object.uid().unwrap_or_default()).or_default();
+        record.name = change.object.name_any();
+        record.deleting_since = change.object.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+        record.gone_at = change.gone.then_some(change.at);
     }
-    fates
+    records
 }
 
 fn of_kind(events: &[Event], kind: EventKind) -> impl Iterator<Item = (&Event, &str)> {
@@ -50,20 +50,20 @@ fn of_kind(events: &[Event], kind: EventKind) -> impl Iterator<Item = (&Event, &
 }
 
 /// At most one VM was ever created per machine, and none for anything else.
-fn one_vm_for_each_machine(events: &[Event], fates: &Fates) -> TestResult {
+fn one_vm_for_each_machine(events: &[Event], records: &MachineRecords) -> TestResult {
     let mut seen = BTreeSet::new();
     for (event, token) in of_kind(events, EventKind::CreateAccepted) {
         let name = event.name.as_deref().unwrap_or_default();
-        ensure(fates.contains_key(token), || format!("VM {name} was made for no machine"))?;
+        ensure(records.contains_key(token), || format!("VM {name} was made for no machine"))?;
         ensure(seen.insert(token), || format!("a second VM was made for machine {name}"))?;
     }
     Ok(())
 }
 
 /// A VM is deleted only when its machine is being deleted, or gone.
-fn no_vm_is_deleted_before_its_machine(events: &[Event], fates: &Fates) -> TestResult {
+fn no_vm_is_deleted_before_its_machine(events: &[Event], records: &MachineRecords) -> TestResult {
     for (event, token) in of_kind(events, EventKind::DeleteAccepted) {
-        let since = fates.get(token).and_then(|fate| fate.deleting_since.or(fate.gone_at));
+        let since = records.get(token).and_then(|record| record.deleting_since.or(record.gone_at));
         ensure(since.is_some_and(|since| since <= event.at.saturating_add(GRANULARITY).unwrap_or(event.at)), || {
             format!("VM {:?} was deleted at {} although its machine was not (since {since:?})", event.name, event.at)
         })?;
@@ -72,10 +72,10 @@ fn no_vm_is_deleted_before_its_machine(events: &[Event], fates: &Fates) -> TestR
 }
 
 /// A machine exists until its VM is gone.
-fn no_machine_ends_before_its_vm(events: &[Event], fates: &Fates) -> TestResult {
+fn no_machine_ends_before_its_vm(events: &[Event], records: &MachineRecords) -> TestResult {
     let gone: BTreeMap<_, _> = of_kind(events, EventKind::VmGone).map(|(event, token)| (token, event.at)).collect();
     for (event, token) in of_kind(events, EventKind::CreateAccepted) {
-        let Some(Fate { name, gone_at: Some(ended), .. }) = fates.get(token) else { continue };
+        let Some(MachineRecord { name, gone_at: Some(ended), .. }) = records.get(token) else { continue };
         let vm = event.vm.as_deref().unwrap_or_default();
         ensure(gone.get(token).is_some_and(|gone| gone <= ended), || {
             format!("machine {name} ended at {ended}, its VM {vm} at {:?}", gone.get(token))
@@ -85,12 +85,12 @@ fn no_machine_ends_before_its_vm(events: &[Event], fates: &Fates) -> TestResult 
 }
 
 /// Each VM that is not being deleted has its machine.
-fn no_vm_is_orphaned(vms: &[Vm], fates: &Fates) -> TestResult {
+fn no_vm_is_orphaned(vms: &[Vm], records: &MachineRecords) -> TestResult {
     for vm in vms.iter().filter(|vm| vm.state != VmState::Deleting) {
-        let fate = vm.tags.get("uid").and_then(|uid| fates.get(uid));
-        let lives = fate.is_some_and(|fate| fate.gone_at.is_none());
+        let record = vm.tags.get("uid").and_then(|uid| records.get(uid));
+        let lives = record.is_some_and(|record| record.gone_at.is_none());
         if !lives {
-            return Err(Failure::new(format!("VM {} ({}) has no machine: {fate:?}", vm.id, vm.name)));
+            return Err(Failure::new(format!("VM {} ({}) has no machine: {record:?}", vm.id, vm.name)));
         }
     }
     Ok(())

@@ -21,7 +21,7 @@ pub fn is_ready(node: &Node) -> bool {
 impl Environment {
     /// Waits until a condition holds. `what` completes "failed to see …" in the error.
     pub async fn wait_for(&self, what: &str, mut is_so: impl AsyncFnMut() -> TestResult<bool>) -> TestResult {
-        let (since, patience) = (Instant::now(), self.cluster().patience());
+        let (since, limit) = (Instant::now(), self.cluster().timeout());
         loop {
             if is_so().await? {
                 return Ok(());
@@ -29,8 +29,8 @@ impl Environment {
             if let Err(failure) = self.check_manager() {
                 return Err(failure.and(&diagnosis::of(self).await));
             }
-            if since.elapsed() > patience {
-                let failure = Failure::new(format!("failed to see {what} within {patience:?}"));
+            if since.elapsed() > limit {
+                let failure = Failure::new(format!("failed to see {what} within {limit:?}"));
                 return Err(failure.and(&diagnosis::of(self).await));
             }
             tokio::time::sleep(LOOK).await;
@@ -73,11 +73,11 @@ impl Environment {
 
     /// Waits for a future, and fails if it takes too long.
     pub async fn in_time<T>(&self, what: &str, work: impl Future<Output = T>) -> TestResult<T> {
-        let patience = self.cluster().patience();
-        if let Ok(outcome) = tokio::time::timeout(patience, work).await {
+        let limit = self.cluster().timeout();
+        if let Ok(outcome) = tokio::time::timeout(limit, work).await {
             return Ok(outcome);
         }
-        let failure = Failure::new(format!("failed to see {what} within {patience:?}"));
+        let failure = Failure::new(format!("failed to see {what} within {limit:?}"));
         Err(failure.and(&diagnosis::of(self).await))
     }
 

@@ -6,26 +6,26 @@ use nodewright_e2e_lab::{
     devcluster::{etcd_restore, installation::attacks},
 };
 
-fn judged(measured: Result<String, String>) -> TestResult {
+fn evaluated(measured: Result<String, String>) -> TestResult {
     measured.map(|text| println!("{text}")).map_err(Failure::new)
 }
 
 #[tokio::test]
 async fn what_machines_need_survives_naive_deletions() -> TestResult {
-    judged(Box::pin(attacks::uninstall()).await)
+    evaluated(Box::pin(attacks::uninstall()).await)
 }
 
 #[tokio::test]
 async fn two_overlays_are_two_installations() -> TestResult {
-    judged(Box::pin(attacks::overlays()).await)
+    evaluated(Box::pin(attacks::overlays()).await)
 }
 
 #[tokio::test]
 async fn the_token_of_the_manager_makes_nobody_more_powerful() -> TestResult {
-    judged(Box::pin(attacks::token_secrets()).await)
+    evaluated(Box::pin(attacks::token_secrets()).await)
 }
 
 #[tokio::test]
 async fn a_fleet_follows_its_deployment_after_etcd_was_set_back() -> TestResult {
-    judged(Box::pin(etcd_restore::attack()).await)
+    evaluated(Box::pin(etcd_restore::attack()).await)
 }

@@ -17,7 +17,7 @@ use nodewright_api::{
 use nodewright_e2e_lab::{
     control_plane::{
         ControlPlane, ControlPlaneOptions, client, machine_controller_manager_crds,
-        testing::{PATIENCE, TestResult, eventually},
+        testing::{TIMEOUT, TestResult, eventually},
     },
     process::repository,
 };
@@ -56,7 +56,7 @@ async fn the_whole_story(plane: &ControlPlane) -> TestResult {
     .await?;
     samples_are_accepted(plane).await?;
     what_is_absent_is_filled_in(plane).await?;
-    mistakes_are_refused(plane).await?;
+    errors_are_refused(plane).await?;
     other_namespaces_are_left_alone(plane).await?;
     webhook.stop().await?;
     only_specs_need_the_webhooks(plane).await
@@ -98,7 +98,7 @@ async fn what_is_absent_is_filled_in(plane: &ControlPlane) -> TestResult {
     Ok(())
 }
 
-async fn mistakes_are_refused(plane: &ControlPlane) -> TestResult {
+async fn errors_are_refused(plane: &ControlPlane) -> TestResult {
     let pools = kind(plane, "MachineDeployment");
     let mut other = pool("other");
     other.data["spec"]["selector"]["matchLabels"]["name"] = json!("nobody");
@@ -232,7 +232,7 @@ impl Webhook {
 
     async fn stop(self) -> TestResult {
         self.stop.send(()).unwrap();
-        Ok(tokio::time::timeout(PATIENCE, self.task).await??)
+        Ok(tokio::time::timeout(TIMEOUT, self.task).await??)
     }
 }
 
@@ -258,7 +258,7 @@ fn options(client: Client) -> Options {
     }
 }
 
-#[allow(clippy::unnecessary_wraps, reason = "a judge may fail")]
+#[allow(clippy::unnecessary_wraps, reason = "a evaluate may fail")]
 fn cluster_is_given(class: &MachineClass) -> Result<Vec<FieldError>, String> {
     let spec: Value = class.provider_spec.parse().unwrap_or_default();
     let path = FieldPath::new("providerSpec").child("cluster");

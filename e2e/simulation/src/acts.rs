@@ -107,7 +107,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
         }
         // A schedule holds only fault orders that the cloud accepts.
         Act::Cloud(order) => drop(cluster.cloud().fault(order.clone())),
-        Act::Err(mistake, seconds) => users::err(cluster, mistake, *seconds),
+        Act::Err(user_error, seconds) => users::err(cluster, user_error, *seconds),
         Act::Pool(change) => pools::change(&server, &cluster.oracles, change),
         Act::KillVm(number) => {
             if let Some(Vm { id, name, .. }) = vm(cluster, *number) {

@@ -1,8 +1,8 @@
-//! Decides the fate of each request of each manager, and records the decision.
+//! Decides the request_result of each request of each manager, and records the decision.
 //!
 //! # Guarantees
 //! * A request that a killed manager sends after its death has no effect and gets no answer, whatever of it still runs.
-//! * The same requests in the same order meet the same fates.
+//! * The same requests in the same order meet the same request_results.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -20,7 +20,7 @@ use super::{
     design::Design,
     leases::Leases,
     names::{MANAGER, prefix},
-    schedule::{Edit, Fate, Schedule, Trouble},
+    schedule::{Edit, RequestResult, Schedule, Trouble},
     trace::Trace,
 };
 
@@ -35,7 +35,7 @@ const NOTICED: Duration = Duration::from_secs(75);
 const WINDOW: Duration = Duration::from_mins(1);
 const MOST_IN_WINDOW: usize = 120;
 
-/// Decides the fates. A clone shares the state of the original.
+/// Decides the request_results. A clone shares the state of the original.
 #[derive(Clone)]
 pub(super) struct Adversary {
     state: Arc<Mutex<State>>,
@@ -100,12 +100,12 @@ struct Refusals {
     percent: u8,
 }
 
-/// The fates of single steps and requests.
+/// The request_results of single steps and requests.
 #[derive(Default)]
 struct Aims {
-    fates: BTreeMap<u64, Fate>,
-    /// The fate of the n-th write per verb and kind.
-    aimed: BTreeMap<(String, String, u64), Fate>,
+    request_results: BTreeMap<u64, RequestResult>,
+    /// The request_result of the n-th write per verb and kind.
+    aimed: BTreeMap<(String, String, u64), RequestResult>,
     edits: BTreeMap<u64, Edit>,
 }
 
@@ -114,9 +114,9 @@ impl Aims {
         let mut aims = Self::default();
         for trouble in schedule.0.iter().cloned() {
             match trouble {
-                Trouble::Step { step, fate } => drop(aims.fates.insert(step, fate)),
-                Trouble::Request { verb, plural, number, fate } => {
-                    aims.aimed.insert((verb, plural, number), fate);
+                Trouble::Step { step, request_result } => drop(aims.request_results.insert(step, request_result)),
+                Trouble::Request { verb, plural, number, request_result } => {
+                    aims.aimed.insert((verb, plural, number), request_result);
                 }
                 Trouble::Edit { step, edit } => drop(aims.edits.insert(step, edit)),
                 Trouble::At { .. } => {}
@@ -178,7 +178,7 @@ impl Adversary {
     /// Lets all further steps be. The search for orphaned VMs takes some while nothing happens.
     pub(super) fn rest(&self) {
         let mut state = self.state.lock();
-        state.aims.fates.clear();
+        state.aims.request_results.clear();
         state.aims.edits.clear();
     }
 
@@ -205,7 +205,7 @@ impl Adversary {
         state.living.keys().filter_map(|name| state.born.get(name).copied()).max()
     }
 
-    /// The number of aimed fates that have not met their request.
+    /// The number of aimed request_results that have not met their request.
     pub(super) fn missed(&self) -> usize {
         self.state.lock().aims.aimed.len()
     }
@@ -311,7 +311,7 @@ impl Adversary {
         state.born.get(name).copied().max(state.outage_end)
     }
 
-    /// The fate of a request to the API server.
+    /// The request_result of a request to the API server.
     pub(super) fn request(&self, request: &RequestRecord) -> Option<Fault> {
         let manager = manager(&request.user_agent);
         let is_write = !matches!(request.verb, "get" | "list" | "watch");
@@ -332,13 +332,14 @@ impl Adversary {
                 let step = state.next_step();
                 state.writes += 1;
                 state.removals += u64::from(plural(&request.path).is_some_and(|kind| REMOVED.contains(&kind)));
-                let fate = state.aimed_at(request.verb, &request.path).or(state.aims.fates.remove(&step));
+                let request_result =
+                    state.aimed_at(request.verb, &request.path).or(state.aims.request_results.remove(&step));
                 edit = state.aims.edits.remove(&step);
-                self.tell(step, name, request.verb, &request.path, fate);
-                if matches!(fate, Some(Fate::CrashBefore | Fate::CrashAfter)) {
+                self.tell(step, name, request.verb, &request.path, request_result);
+                if matches!(request_result, Some(RequestResult::CrashBefore | RequestResult::CrashAfter)) {
                     state.living.remove(name).iter().for_each(|death| death.notify_one());
                 }
-                fate.map(fault)
+                request_result.map(fault)
             }
             _ => None,
         };
@@ -348,35 +349,37 @@ impl Adversary {
         fault
     }
 
-    /// The fate of a call to the cloud.
+    /// The request_result of a call to the cloud.
     pub(super) fn call(&self, name: &str, verb: &str, path: &str) -> Decision {
         let mut state = self.state.lock();
         if !state.living.contains_key(name) {
-            return Decision { dead: true, fate: None };
+            return Decision { dead: true, request_result: None };
         }
         if verb != "GET" {
             state.check_term(name, verb, path);
         }
         let step = state.next_step();
-        let (fate, edit) = (state.aims.fates.remove(&step), state.aims.edits.remove(&step));
-        self.tell(step, name, verb, path, fate);
+        let (request_result, edit) = (state.aims.request_results.remove(&step), state.aims.edits.remove(&step));
+        self.tell(step, name, verb, path, request_result);
         drop(state);
         self.edit(edit);
-        Decision { dead: false, fate }
+        Decision { dead: false, request_result }
     }
 
-    fn tell(&self, step: u64, name: &str, verb: &str, path: &str, fate: Option<Fate>) {
-        match fate {
+    fn tell(&self, step: u64, name: &str, verb: &str, path: &str, request_result: Option<RequestResult>) {
+        match request_result {
             None => self.trace.line(format_args!("step {step}: {name} {verb} {path}")),
-            Some(fate) => self.trace.line(format_args!("step {step}: {name} {verb} {path}: {fate:?}")),
+            Some(request_result) => {
+                self.trace.line(format_args!("step {step}: {name} {verb} {path}: {request_result:?}"))
+            }
         }
     }
 }
 
-/// The fate of a call to the cloud.
+/// The request_result of a call to the cloud.
 pub(super) struct Decision {
     pub(super) dead: bool,
-    pub(super) fate: Option<Fate>,
+    pub(super) request_result: Option<RequestResult>,
 }
 
 impl State {
@@ -426,8 +429,8 @@ impl State {
         seen.map(|(_, version)| Fault::AsOf(*version))
     }
 
-    /// The fate of the next write with this verb to the kind of a path.
-    fn aimed_at(&mut self, verb: &str, path: &str) -> Option<Fate> {
+    /// The request_result of the next write with this verb to the kind of a path.
+    fn aimed_at(&mut self, verb: &str, path: &str) -> Option<RequestResult> {
         let plural = plural(path)?;
         let kind = (verb.to_owned(), plural.to_owned());
         let number = self.written.entry(kind.clone()).or_default();
@@ -518,17 +521,17 @@ fn is_step(path: &str) -> bool {
     !path.contains("/leases") && !path.contains("/events")
 }
 
-fn fault(fate: Fate) -> Fault {
+fn fault(request_result: RequestResult) -> Fault {
     let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-    match fate {
-        Fate::CrashBefore | Fate::Hang => Fault::Hang,
-        Fate::CrashAfter | Fate::HangAfter => Fault::HangAfter,
-        Fate::LoseAnswer => Fault::LoseAnswer,
-        Fate::CommitLate(after) => Fault::CommitLate(seconds(after)),
-        Fate::AnswerLate(after) => Fault::AnswerLate(seconds(after)),
-        Fate::ArriveLate(after) => Fault::Delay(seconds(after)),
-        Fate::Refuse(code) => Fault::Status(code),
-        Fate::RefuseAfter(code) => Fault::StatusAfter(code),
+    match request_result {
+        RequestResult::CrashBefore | RequestResult::Hang => Fault::Hang,
+        RequestResult::CrashAfter | RequestResult::HangAfter => Fault::HangAfter,
+        RequestResult::LoseAnswer => Fault::LoseAnswer,
+        RequestResult::CommitLate(after) => Fault::CommitLate(seconds(after)),
+        RequestResult::AnswerLate(after) => Fault::AnswerLate(seconds(after)),
+        RequestResult::ArriveLate(after) => Fault::Delay(seconds(after)),
+        RequestResult::Refuse(code) => Fault::Status(code),
+        RequestResult::RefuseAfter(code) => Fault::StatusAfter(code),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The connection from a manager to the cloud. Each call may meet a fate.
+//! The connection from a manager to the cloud. Each call may meet a request_result.
 
 use std::{
     future::pending,
@@ -18,7 +18,7 @@ use tower::Service;
 
 use super::{
     adversary::{Adversary, Decision},
-    schedule::Fate,
+    schedule::RequestResult,
 };
 use nodewright_e2e_cloud::CloudService;
 
@@ -48,47 +48,47 @@ impl Service<Request<Full<Bytes>>> for Calls {
 impl Calls {
     async fn meet(mut self, request: Request<Full<Bytes>>) -> io::Result<Response> {
         let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
-        let Decision { dead, fate } = self.adversary.call(&self.name, request.method().as_str(), &path);
+        let Decision { dead, request_result } = self.adversary.call(&self.name, request.method().as_str(), &path);
         if dead {
             return pending().await;
         }
-        let Some(fate) = fate else {
+        let Some(request_result) = request_result else {
             let answer = self.cloud.call(request).await;
             return self.deliver(answer).await;
         };
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
-        match fate {
-            Fate::CrashBefore => self.adversary.kill(&self.name),
-            Fate::CrashAfter => {
+        match request_result {
+            RequestResult::CrashBefore => self.adversary.kill(&self.name),
+            RequestResult::CrashAfter => {
                 let call = self.cloud.call(request);
                 self.adversary.kill(&self.name);
                 drop(call.await);
             }
-            Fate::Hang => {}
-            Fate::HangAfter => drop(self.cloud.call(request).await),
-            Fate::LoseAnswer => {
+            RequestResult::Hang => {}
+            RequestResult::HangAfter => drop(self.cloud.call(request).await),
+            RequestResult::LoseAnswer => {
                 drop(self.cloud.call(request).await);
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
-            Fate::CommitLate(after) => {
+            RequestResult::CommitLate(after) => {
                 tokio::spawn(async move {
                     sleep(seconds(after)).await;
                     drop(self.cloud.call(request).await);
                 });
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
-            Fate::AnswerLate(after) => {
+            RequestResult::AnswerLate(after) => {
                 let answer = self.cloud.call(request).await;
                 sleep(seconds(after)).await;
                 return self.deliver(answer).await;
             }
-            Fate::ArriveLate(after) => {
+            RequestResult::ArriveLate(after) => {
                 sleep(seconds(after)).await;
                 let answer = self.cloud.call(request).await;
                 return self.deliver(answer).await;
             }
-            Fate::Refuse(code) => return Ok(refusal(code)),
-            Fate::RefuseAfter(code) => {
+            RequestResult::Refuse(code) => return Ok(refusal(code)),
+            RequestResult::RefuseAfter(code) => {
                 drop(self.cloud.call(request).await);
                 return Ok(refusal(code));
             }

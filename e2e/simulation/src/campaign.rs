@@ -15,7 +15,7 @@ use super::{
     oracles::Counts,
     run::{Report, Run, Scenario},
     scenarios,
-    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, RequestResult, Schedule, Trouble},
     trace::Detail,
 };
 
@@ -46,7 +46,7 @@ impl Reference {
     }
 }
 
-/// Runs and judges a run. A panic anywhere in it is a violation as well, even if some code caught it.
+/// Runs and evaluates a run. A panic anywhere in it is a violation as well, even if some code caught it.
 pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     hear_panics();
     PANICS.with_borrow_mut(Vec::clear);
@@ -54,10 +54,12 @@ pub fn examine(run: &Run, reference: &mut Reference, detail: Detail) -> Report {
     let panics = PANICS.with_borrow_mut(std::mem::take);
     let mut report = made.unwrap_or_default();
     report.violations.extend(panics.into_iter().map(|panic| format!("P: {panic}")));
-    if report.violations.is_empty() && run.schedule.is_controller_side() && !run.has_rivals() {
+    if report.violations.is_empty() && run.schedule.is_controller_side() && !run.has_conflicting_managers() {
         // A creation that takes effect very late may create a machine with a retired name: it gets no VM, and is deleted. Or it
         // creates a set of a deleted deployment, and the garbage collector deletes the set.
-        let ghosts = run.schedule.fates().any(|fate| matches!(fate, Fate::CommitLate(_) | Fate::ArriveLate(_)));
+        let ghosts = run.schedule.request_results().any(|request_result| {
+            matches!(request_result, RequestResult::CommitLate(_) | RequestResult::ArriveLate(_))
+        });
         let differs = |expected: &Counts| {
             let kinds =
                 expected.0.keys().filter(|kind| !ghosts || !["machines", "machinesets"].contains(&kind.as_str()));
@@ -91,8 +93,10 @@ fn hear_panics() {
 
 /// Runs that kill the manager before or after a single step, for each step of the run.
 pub fn crashes(run: &Run) -> Vec<Scenario> {
-    let (before, after) = (("killed before", Fate::CrashBefore), ("killed after", Fate::CrashAfter));
-    at_each_step(run, |step| [before, after].map(|(name, fate)| (name.to_owned(), Trouble::Step { step, fate })))
+    let (before, after) = (("killed before", RequestResult::CrashBefore), ("killed after", RequestResult::CrashAfter));
+    at_each_step(run, |step| {
+        [before, after].map(|(name, request_result)| (name.to_owned(), Trouble::Step { step, request_result }))
+    })
 }
 
 /// Runs in which a user changes something just before a single step, for each step of the run.
@@ -115,38 +119,42 @@ pub fn drains() -> Vec<Scenario> {
     let watches = |millis: u32| DRAIN_WATCHED.map(|kind| Act::LateWatches(kind.to_owned(), millis));
     let at = |millis, act| Trouble::At { millis, act };
     let old: Vec<Trouble> = watches(4_000).into_iter().map(|act| at(12_000, act)).collect();
-    let fates = [
-        Fate::LoseAnswer,
-        Fate::CommitLate(15),
-        Fate::AnswerLate(40),
-        Fate::ArriveLate(15),
-        Fate::Refuse(429),
-        Fate::Refuse(500),
-        Fate::RefuseAfter(504),
-        Fate::Hang,
-        Fate::HangAfter,
+    let request_results = [
+        RequestResult::LoseAnswer,
+        RequestResult::CommitLate(15),
+        RequestResult::AnswerLate(40),
+        RequestResult::ArriveLate(15),
+        RequestResult::Refuse(429),
+        RequestResult::Refuse(500),
+        RequestResult::RefuseAfter(504),
+        RequestResult::Hang,
+        RequestResult::HangAfter,
     ];
-    let crashes = [Fate::CrashBefore, Fate::CrashAfter];
+    let crashes = [RequestResult::CrashBefore, RequestResult::CrashAfter];
     let standby = Run { elects: true, ..run.clone() };
     [
-        struck_at_each_step(&run, &[&crashes[..], &fates].concat(), &[]),
+        struck_at_each_step(&run, &[&crashes[..], &request_results].concat(), &[]),
         struck_at_each_step(&standby, &crashes, &[at(50, Act::SecondManager(300))]),
         struck_at_each_step(&run, &crashes, &old),
     ]
     .concat()
 }
 
-/// Runs with each of these fates at a single step, for each step of the run with these troubles.
-fn struck_at_each_step(run: &Run, fates: &[Fate], troubles: &[Trouble]) -> Vec<Scenario> {
+/// Runs with each of these request_results at a single step, for each step of the run with these troubles.
+fn struck_at_each_step(run: &Run, request_results: &[RequestResult], troubles: &[Trouble]) -> Vec<Scenario> {
     let with = |more: Option<Trouble>| {
         let troubles = run.schedule.0.iter().chain(troubles).cloned().chain(more).collect();
         Run { schedule: Schedule(troubles), ..run.clone() }
     };
     let steps = with(None).run(Detail::Brief).steps;
     let struck = |step| {
-        let scenario =
-            move |fate: &Fate| (format!("ten pods, {fate:?} at step {step}"), Trouble::Step { step, fate: *fate });
-        fates.iter().map(scenario)
+        let scenario = move |request_result: &RequestResult| {
+            (
+                format!("ten pods, {request_result:?} at step {step}"),
+                Trouble::Step { step, request_result: *request_result },
+            )
+        };
+        request_results.iter().map(scenario)
     };
     (0..steps).flat_map(struck).map(|(name, trouble)| Scenario { name, run: with(Some(trouble)) }).collect()
 }

@@ -6,7 +6,7 @@ use super::{
     acts::lasts,
     names::{DRAIN_WATCHED, GARBLED, WATCHED},
     run::Run,
-    schedule::{Act, Edit, Fate, Mistake, Trouble},
+    schedule::{Act, Edit, RequestResult, Trouble, UserError},
 };
 use nodewright_e2e_cloud as cloud;
 
@@ -32,7 +32,9 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
     for (number, trouble) in run.schedule.0.iter().enumerate() {
         let field = format!("schedule[{number}]");
         match trouble {
-            Trouble::Step { fate, .. } | Trouble::Request { fate, .. } => check_fate(&field, *fate)?,
+            Trouble::Step { request_result, .. } | Trouble::Request { request_result, .. } => {
+                check_fate(&field, *request_result)?
+            }
             Trouble::Edit { edit, .. } => check_edit(&field, edit)?,
             Trouble::At { millis, act } => {
                 check_time(&field, Duration::from_millis(*millis))?;
@@ -68,7 +70,7 @@ fn check_act(field: &str, act: &Act) -> Result<(), String> {
             return Err(format!("{field}: {times} times are more than {MOST_TIMES}"));
         }
         Act::ApiRefuses { code, .. } | Act::RefusePods(code, _) => check_refusal(field, *code)?,
-        Act::Err(Mistake::Garble(plural, _), _) if !GARBLED.contains(&plural.as_str()) => {
+        Act::Err(UserError::Garble(plural, _), _) if !GARBLED.contains(&plural.as_str()) => {
             return Err(format!("{field}: {plural:?} is none of {GARBLED:?}"));
         }
         Act::HoldWatches(plural, _)
@@ -91,12 +93,12 @@ fn check_edit(field: &str, edit: &Edit) -> Result<(), String> {
     }
 }
 
-fn check_fate(field: &str, fate: Fate) -> Result<(), String> {
-    match fate {
-        Fate::CommitLate(seconds) | Fate::AnswerLate(seconds) | Fate::ArriveLate(seconds) => {
-            check_time(field, Duration::from_secs(seconds.into()))
-        }
-        Fate::Refuse(code) | Fate::RefuseAfter(code) => check_refusal(field, code),
+fn check_fate(field: &str, request_result: RequestResult) -> Result<(), String> {
+    match request_result {
+        RequestResult::CommitLate(seconds)
+        | RequestResult::AnswerLate(seconds)
+        | RequestResult::ArriveLate(seconds) => check_time(field, Duration::from_secs(seconds.into())),
+        RequestResult::Refuse(code) | RequestResult::RefuseAfter(code) => check_refusal(field, code),
         _ => Ok(()),
     }
 }
@@ -141,9 +143,9 @@ mod tests {
             ("schedule", json!([{"at": {"millis": 86_400_001, "act": "crash"}}])),
             ("schedule", json!([{"at": {"millis": 1, "act": {"api-down": 90_000}}}])),
             ("schedule", json!([{"at": {"millis": 1, "act": {"jump-clock": -90_000}}}])),
-            ("schedule", json!([{"step": {"step": 1, "fate": {"answer-late": 90_000}}}])),
-            ("schedule", json!([{"step": {"step": 1, "fate": {"refuse": 200}}}])),
-            ("schedule", json!([{"step": {"step": 1, "fate": "hang", "n": 2}}])),
+            ("schedule", json!([{"step": {"step": 1, "request_result": {"answer-late": 90_000}}}])),
+            ("schedule", json!([{"step": {"step": 1, "request_result": {"refuse": 200}}}])),
+            ("schedule", json!([{"step": {"step": 1, "request_result": "hang", "n": 2}}])),
             ("schedule", json!([{"at": {"millis": 1, "act": {"disturb": 1_001}}}])),
             ("schedule", json!([{"at": {"millis": 1, "act": {"cut-watches": "bananas"}}}])),
             (

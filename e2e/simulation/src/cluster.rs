@@ -199,20 +199,20 @@ fn watch_over(
 ) {
     let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
     adversary.set_user(Some(Box::new(move |edit| edits::edit(&edited, &excusing, &told, edit))));
-    let (judging, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
+    let (evaluating, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
     server.decide(move |request| {
         // Read this before the decision: the decision may kill the sender.
         if let Some(connected_since) = decides.connected_since(request) {
             if let Some(wrong) = judge_foreign(request, &seen, &clouded) {
-                judging.lock().blame(wrong);
+                evaluating.lock().blame(wrong);
             }
             if let Some(id) = written_node(request).and_then(|node| provider_id(&seen, node)) {
-                judging.lock().node_write(request, &id);
+                evaluating.lock().node_write(request, &id);
             }
-            judging.lock().pod_request(request);
+            evaluating.lock().pod_request(request);
             if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
                 let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
-                judging.lock().write(&request.path, body, connected_since, at);
+                evaluating.lock().write(&request.path, body, connected_since, at);
             }
         }
         decides.request(request)
@@ -276,7 +276,7 @@ fn seed(server: &ApiServer, design: &Design) {
     server.seed(DEPLOYMENTS, pool(design));
 }
 
-/// Lets the oracles judge what has happened in the cloud, and then `more`.
+/// Lets the oracles evaluate what has happened in the cloud, and then `more`.
 fn judge_cloud(
     cloud: &LocalCloud,
     adversary: &Adversary,

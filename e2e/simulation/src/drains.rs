@@ -1,5 +1,5 @@
 //! The invariants of drains: I17 to I21 of `docs/reference/simulation.md`. What pods, volumes and budgets there are is taken from
-//! the changes at the API server, and judged apart from what that server, its controllers and the product make of it.
+//! the changes at the API server, and evaluated apart from what that server, its controllers and the product make of it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -274,7 +274,7 @@ impl Drains {
         self.attachments.values().filter(is_of)
     }
 
-    /// Judges a request that a manager sends for a pod.
+    /// Evaluates a request that a manager sends for a pod.
     pub(super) fn request(&self, request: &RequestRecord, was_removed: impl Fn(&str) -> bool) -> Option<String> {
         let path = request.path.split_once("/pods/")?.1;
         let (name, is_eviction) = match path.split_once('/') {
@@ -341,7 +341,7 @@ impl Drains {
         Some(format!("I20: pod {name} is evicted, and volume {} is being detached", loose.volume))
     }
 
-    /// Judges the deletion of a VM. `youngest`: when the last manager started.
+    /// Evaluates the deletion of a VM. `youngest`: when the last manager started.
     pub(super) fn vm_told_to_go(&mut self, name: &str, youngest: Option<Instant>) -> Option<String> {
         let termination = self.terminating.values_mut().find(|it| it.name == name && !it.is_told)?;
         termination.is_told = true;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::names::{BY_HAND, BYSTANDER, LOST, MACHINES, NEIGHBOUR, NEIGHBOURS, NODES, is_foreign};
 
-/// Judges a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
+/// Evaluates a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
 /// gone.
 pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
     let node = written_node(request).filter(|node| is_foreign(node))?;

@@ -6,7 +6,7 @@ use super::{
     limits::Limits,
     names::{DRAIN_WATCHED, GARBLED, WATCHED},
     run::Run,
-    schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
+    schedule::{Act, Edit, RequestResult, Schedule, Trouble, UserError},
     workload::{App, Budget, Ending, Storage, Volume, Workload},
 };
 use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
@@ -58,7 +58,7 @@ pub fn run(seed: u64) -> Run {
     };
     match chance.u8(0..12) {
         0 => quiet_run(&mut chance, &run),
-        1 | 2 if !is_calm => mistaken(&mut chance, &run),
+        1 | 2 if !is_calm => with_user_error(&mut chance, &run),
         _ if is_calm => with_pods(seed, run, is_calm),
         _ => with_set_back(seed, with_pods(seed, run, is_calm)),
     }
@@ -147,14 +147,14 @@ fn quiet_run(chance: &mut Rng, run: &Run) -> Run {
     Run { quiet: true, heartbeats: true, replicas: run.replicas.min(5), phases: vec![], schedule, ..run.clone() }
 }
 
-/// A run with users' mistakes after all machines have joined, and without any other fault.
-fn mistaken(chance: &mut Rng, run: &Run) -> Run {
+/// A run with users' errors after all machines have joined, and without any other fault.
+fn with_user_error(chance: &mut Rng, run: &Run) -> Run {
     let mut troubles = vec![];
     for _ in 0..chance.u8(1..=3) {
-        let (mistake, seconds, millis) = (mistake(chance), chance.u32(1..=100), chance.u64(20_000..200_000));
+        let (user_error, seconds, millis) = (user_error(chance), chance.u32(1..=100), chance.u64(20_000..200_000));
         // Machines that exist have joined.
-        let more = (mistake == Mistake::ShortTimeout).then(|| Edit::Scale(chance.u32(1..=6)).into());
-        troubles.push(Trouble::At { millis, act: Act::Err(mistake, seconds) });
+        let more = (user_error == UserError::ShortTimeout).then(|| Edit::Scale(chance.u32(1..=6)).into());
+        troubles.push(Trouble::At { millis, act: Act::Err(user_error, seconds) });
         troubles.extend(more.map(|act| Trouble::At { millis: millis + 1_000, act }));
     }
     let schedule = Schedule(troubles);
@@ -162,22 +162,22 @@ fn mistaken(chance: &mut Rng, run: &Run) -> Run {
 }
 
 /// The cluster name of a class stays: VMs created meanwhile would belong to another cluster.
-fn mistake(chance: &mut Rng) -> Mistake {
+fn user_error(chance: &mut Rng) -> UserError {
     let machine = chance.usize(0..20);
     match chance.u8(0..13) {
-        12 => Mistake::NeighbourAhead,
-        11 => Mistake::Neighbour(machine),
-        10 => Mistake::EditLedger(machine),
-        9 => Mistake::ShortTimeout,
-        0 => Mistake::Copy { machine, labelled: chance.bool() },
-        1 => Mistake::ProviderId(machine),
-        2 => Mistake::NodeLabel(machine),
-        3 => Mistake::ClassSecret(["small", "large"][chance.usize(0..2)].to_owned()),
-        4 => Mistake::NodeByHand(machine),
-        5 => Mistake::Claim,
-        6 => Mistake::RunningClaim,
-        7 => Mistake::ForgeRecord(machine),
-        _ => Mistake::Garble(GARBLED[chance.usize(0..GARBLED.len())].to_owned(), machine),
+        12 => UserError::NeighbourAhead,
+        11 => UserError::Neighbour(machine),
+        10 => UserError::EditLedger(machine),
+        9 => UserError::ShortTimeout,
+        0 => UserError::Copy { machine, labelled: chance.bool() },
+        1 => UserError::ProviderId(machine),
+        2 => UserError::NodeLabel(machine),
+        3 => UserError::ClassSecret(["small", "large"][chance.usize(0..2)].to_owned()),
+        4 => UserError::NodeByHand(machine),
+        5 => UserError::Claim,
+        6 => UserError::RunningClaim,
+        7 => UserError::ForgeRecord(machine),
+        _ => UserError::Garble(GARBLED[chance.usize(0..GARBLED.len())].to_owned(), machine),
     }
 }
 
@@ -186,7 +186,7 @@ fn trouble(chance: &mut Rng, steps: u64, is_calm: bool) -> Trouble {
         return Trouble::Edit { step: chance.u64(0..steps), edit: edit(chance) };
     }
     if chance.u8(0..10) < 6 {
-        return Trouble::Step { step: chance.u64(0..steps), fate: fate(chance) };
+        return Trouble::Step { step: chance.u64(0..steps), request_result: request_result(chance) };
     }
     let latest = [2_000, 20_000, 200_000][chance.usize(0..3)];
     let millis = chance.u64(0..latest);
@@ -225,17 +225,17 @@ fn edit(chance: &mut Rng) -> Edit {
     }
 }
 
-fn fate(chance: &mut Rng) -> Fate {
+fn request_result(chance: &mut Rng) -> RequestResult {
     match chance.u8(0..10) {
-        0 => Fate::CrashBefore,
-        1 | 2 => Fate::CrashAfter,
-        3 => Fate::LoseAnswer,
-        4 => Fate::CommitLate(chance.u32(1..=20)),
-        5 => Fate::AnswerLate(chance.u32(1..=60)),
-        6 => Fate::ArriveLate(chance.u32(1..=20)),
-        7 => Fate::Refuse(REFUSALS[chance.usize(0..REFUSALS.len())]),
-        8 => Fate::RefuseAfter([500, 503, 504][chance.usize(0..3)]),
-        _ => [Fate::Hang, Fate::HangAfter][chance.usize(0..2)],
+        0 => RequestResult::CrashBefore,
+        1 | 2 => RequestResult::CrashAfter,
+        3 => RequestResult::LoseAnswer,
+        4 => RequestResult::CommitLate(chance.u32(1..=20)),
+        5 => RequestResult::AnswerLate(chance.u32(1..=60)),
+        6 => RequestResult::ArriveLate(chance.u32(1..=20)),
+        7 => RequestResult::Refuse(REFUSALS[chance.usize(0..REFUSALS.len())]),
+        8 => RequestResult::RefuseAfter([500, 503, 504][chance.usize(0..3)]),
+        _ => [RequestResult::Hang, RequestResult::HangAfter][chance.usize(0..2)],
     }
 }
 

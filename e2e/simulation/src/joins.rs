@@ -46,7 +46,7 @@ impl Joins {
         let timeout =
             new["spec"]["creationTimeout"].as_str().and_then(|text| text.parse::<GoDuration>().ok())?.to_std();
         let is_early = self.keeps_ages && has_timed_out(new) && age + UNNOTICED < timeout;
-        is_early.then(|| format!("I29: machine {name} is given up {age:?} after its creation, and has {timeout:?}"))
+        is_early.then(|| format!("I29: machine {name} fails {age:?} after its creation, and has {timeout:?}"))
     }
 
     fn creation(&mut self, name: &str, now: Instant, most: u64) -> Option<String> {

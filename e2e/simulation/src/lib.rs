@@ -7,17 +7,17 @@
 //! | file | content |
 //! |---|---|
 //! | [`schedule`] | possible faults |
-//! | `adversary`, `calls` | the fate of each write and each call of a manager |
+//! | `adversary`, `calls` | the request_result of each write and each call of a manager |
 //! | `process` | managers that are killed and started again |
 //! | `cluster`, `acts`, `quiescence` | the cluster, its events, and whether it has the wanted state |
 //! | `oracles`, `replacements`, `drains`, `leases` | the invariants, checked at each change; replacements; drains; who may write when |
-//! | `users` | users' mistakes that no controller expects |
+//! | `users` | users' errors that no controller expects |
 //! | `clock`, `trace` | clocks that jump and sleep; the trace, line by line |
 //! | [`pools`] | a pool of node configuration, and the invariant for what it names |
 //! | [`workload`] | pods with volumes and disruption budgets, and the controllers that keep them |
 //! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
 //! | [`scenarios`] | named runs, written by hand |
-//! | [`generate`], [`campaign`], [`shrink`] | runs made from seeds, judged and shrunk |
+//! | [`generate`], [`campaign`], [`shrink`] | runs made from seeds, evaluated and shrunk |
 //! | `purity` | plans that are made twice, and their transcript |
 //! | [`run`], `check` | a run from start to end; the bounds of runs written by hand |
 //! | [`command`] | the command line |
@@ -38,7 +38,7 @@ mod edits;
 mod foreign;
 pub mod generate;
 #[cfg(test)]
-mod given_up;
+mod health_deadlines;
 mod joins;
 mod leases;
 mod limits;
@@ -64,6 +64,6 @@ pub use self::{
     oracles::Counts,
     purity::{Transcript, transcribed},
     run::{Report, Run, Scenario},
-    schedule::{Act, Edit, Fate, Mistake, Schedule, Trouble},
+    schedule::{Act, Edit, RequestResult, Schedule, Trouble, UserError},
     trace::Detail,
 };

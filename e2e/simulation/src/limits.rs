@@ -53,10 +53,10 @@ impl Limits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Well,
-    /// It is given up after this.
+    /// It fails after this.
     Unknown,
-    /// It was given up for bad health.
-    GivenUp,
+    /// It failed for bad health.
+    Failed,
     /// It has not come up yet, or is leaving.
     Other,
 }
@@ -90,9 +90,9 @@ impl Limited {
             return None;
         };
         let (before, after) = (self.by_uid.insert(uid, health(new)), health(new));
-        let is_given_up = before == Some(Health::Unknown) && after == Health::GivenUp && !self.dead.contains(name);
-        let wrong = self.stopped.filter(|since| self.limits.brake && is_given_up && since.elapsed() >= KNOWN);
-        let wrong = wrong.map(|_| format!("I25: machine {name} is given up while the fleet brake stops replacements"));
+        let has_failed = before == Some(Health::Unknown) && after == Health::Failed && !self.dead.contains(name);
+        let wrong = self.stopped.filter(|since| self.limits.brake && has_failed && since.elapsed() >= KNOWN);
+        let wrong = wrong.map(|_| format!("I25: machine {name} fails while the fleet brake stops replacements"));
         self.stopped = self.is_stopped().then(|| self.stopped.unwrap_or_else(Instant::now));
         wrong.or_else(|| {
             let (all, most) = (self.by_uid.len(), self.limits.ceiling?);
@@ -103,7 +103,7 @@ impl Limited {
 
     fn is_stopped(&self) -> bool {
         let count = |wanted: &[Health]| self.by_uid.values().filter(|health| wanted.contains(health)).count();
-        let unhealthy = count(&[Health::Unknown, Health::GivenUp]);
+        let unhealthy = count(&[Health::Unknown, Health::Failed]);
         unhealthy >= FEWEST && unhealthy * 100 > (unhealthy + count(&[Health::Well])) * STOPS
     }
 }
@@ -113,7 +113,7 @@ fn health(machine: &Value) -> Health {
     match status["currentStatus"]["phase"].as_str() {
         Some("Running" | "Available") if !is_leaving => Health::Well,
         Some("Unknown") if !is_leaving => Health::Unknown,
-        Some("Failed") if !is_leaving && status["lastOperation"]["type"] == "HealthCheck" => Health::GivenUp,
+        Some("Failed") if !is_leaving && status["lastOperation"]["type"] == "HealthCheck" => Health::Failed,
         _ => Health::Other,
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn settings() -> OrphanVmSettings {
         period: Duration::from_mins(5),
         grace: Duration::from_mins(5),
         minimum_age: Duration::from_mins(15),
-        // Less than the age: what one of them holds up must not hide that the other one does not.
+        // Less than the age: what one of them blocks must not hide that the other one does not.
         vanished_pause: Duration::from_mins(10),
         per_pass: 1,
         dry_run: false,

@@ -1,7 +1,7 @@
 //! The invariants that must hold at every instant of every run: I1 to I5, I7, I12 to I14, I16 and N of
 //! `docs/reference/simulation.md`.
 //!
-//! [`super::run`] judges I6, I9 and I11 at the end; [`super::adversary`] judges I8, I10, I12 and I15 at each request.
+//! [`super::run`] evaluates I6, I9 and I11 at the end; [`super::adversary`] evaluates I8, I10, I12 and I15 at each request.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -203,12 +203,12 @@ impl Oracles {
         self.only_users_err = true;
     }
 
-    /// From now on, machines that do not join are judged.
+    /// From now on, machines that do not join are evaluated.
     pub(super) fn watch_joins(&mut self, schedule: &Schedule) {
         self.joins = Joins::of(schedule);
     }
 
-    /// From now on, what happens after the store was set back is judged.
+    /// From now on, what happens after the store was set back is evaluated.
     pub(super) fn watch_set_backs(&mut self, schedule: &Schedule) {
         self.set_backs = SetBacks::of(schedule.aimed());
     }
@@ -223,7 +223,7 @@ impl Oracles {
         self.deaths = Some(deaths);
     }
 
-    /// From now on, drains are judged.
+    /// From now on, drains are evaluated.
     pub(super) fn watch_drains(&mut self, drains: Drains) {
         self.drains = Some(drains);
     }
@@ -271,8 +271,8 @@ impl Oracles {
         let overdue = self.replacements.overdue();
         self.violations.extend(overdue);
         let (forced, wiped) = (&self.forced, &self.wiped);
-        let is_judged = |name: &str| has_vm(name) && !forced.contains(name) && !wiped.contains(name);
-        let overdue = self.drains.as_mut().and_then(|drains| drains.overdue(is_judged));
+        let is_evaluated = |name: &str| has_vm(name) && !forced.contains(name) && !wiped.contains(name);
+        let overdue = self.drains.as_mut().and_then(|drains| drains.overdue(is_evaluated));
         self.violations.extend(overdue);
     }
 

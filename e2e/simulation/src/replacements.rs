@@ -31,7 +31,7 @@ struct Watched {
     phase: String,
     is_deleting: bool,
     /// When a manager replaced the machine for bad health.
-    given_up: Option<Instant>,
+    failed: Option<Instant>,
 }
 
 /// The machines that are being replaced, and those that must be.
@@ -73,16 +73,15 @@ impl Replacements {
         if before != "Unknown" || watched.phase != "Failed" || was_deleting {
             return None;
         }
-        watched.given_up = Some(Instant::now());
+        watched.failed = Some(Instant::now());
         let name = &watched.name;
-        (in_flight >= BUDGET)
-            .then(|| format!("I13: machine {name} is given up while {in_flight} others are being replaced"))
+        (in_flight >= BUDGET).then(|| format!("I13: machine {name} fails while {in_flight} others are being replaced"))
     }
 
     fn in_flight(&self) -> usize {
         let stuck = if self.trusts_clocks { STUCK } else { STUCK_BY_WRONG_CLOCKS };
         let recent = |at: Instant| at.elapsed() < stuck;
-        self.by_uid.values().filter(|machine| machine.given_up.is_some_and(recent)).count()
+        self.by_uid.values().filter(|machine| machine.failed.is_some_and(recent)).count()
     }
 
     /// Observes a change of a Node.
@@ -106,7 +105,7 @@ impl Replacements {
         self.ready.get(node).is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Judges a write that replaces a machine. `at` converts times of objects to times of this process.
+    /// Evaluates a write that replaces a machine. `at` converts times of objects to times of this process.
     pub(super) fn verdict(
         &self,
         name: &str,
@@ -119,7 +118,7 @@ impl Replacements {
         }
         let machine = self.by_uid.values().find(|machine| machine.name == name && machine.phase == "Unknown")?;
         if self.has_been_ready(&machine.node, WELL) {
-            return Some(format!("I14: machine {name} is given up, and its node has been ready for {WELL:?}"));
+            return Some(format!("I14: machine {name} fails, and its node has been ready for {WELL:?}"));
         }
         // The provider says that the VM is gone: no kubelet can report any more.
         if self.dead.contains(name) {
@@ -129,7 +128,7 @@ impl Replacements {
         let is_proven = report.is_some_and(|report| report > connected_since);
         let waited = connected_since.elapsed();
         (!is_proven && waited < REPORTS).then(|| {
-            format!("I14: machine {name} is given up {waited:?} after the manager was connected, by what was reported before")
+            format!("I14: machine {name} fails {waited:?} after the manager was connected, by what was reported before")
         })
     }
 

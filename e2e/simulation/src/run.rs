@@ -23,7 +23,7 @@ use nodewright_e2e_cloud::VmState;
 
 /// After this long without a fault, the cluster must have the wanted state. The longest wait of the controllers is ten minutes,
 /// after an exhausted quota. A machine that never joins has ten minutes as well, and this may happen twice.
-const PATIENCE: Duration = Duration::from_hours(1);
+const TIMEOUT: Duration = Duration::from_hours(1);
 /// Once the cluster is quiescent, nothing may be written for this long.
 const QUIET: Duration = Duration::from_mins(10);
 /// Before that, failed and unanswered requests are retried, at the latest after the longest pause, two minutes.
@@ -89,7 +89,7 @@ pub struct Report {
     pub counts: Counts,
     /// The number of steps of all managers.
     pub steps: u64,
-    /// The number of aimed fates that met no request.
+    /// The number of aimed request_results that met no request.
     pub missed: usize,
     /// The simulated duration.
     pub simulated: Duration,
@@ -122,7 +122,7 @@ impl Run {
 
     /// Whether two managers write at the same time. While one of them has not yet seen what a user wants, each reverts the
     /// sizes that the other sets. More machines than wanted may then be created and deleted, though never at the same time.
-    pub fn has_rivals(&self) -> bool {
+    pub fn has_conflicting_managers(&self) -> bool {
         !self.elects && self.schedule.acts().iter().any(|(_, act)| matches!(act, Act::SecondManager(_)))
     }
 
@@ -186,7 +186,7 @@ impl Run {
         if settled {
             stage.be_quiet().await;
         }
-        stage.judge(begun)
+        stage.evaluate(begun)
     }
 }
 
@@ -229,7 +229,7 @@ impl Stage {
             // Also before the first check: a user's change is still a request in flight.
             self.happen(&mut calm).await;
             let Some(difference) = self.difference() else { break };
-            if self.agenda.is_empty() && calm.elapsed() > PATIENCE {
+            if self.agenda.is_empty() && calm.elapsed() > TIMEOUT {
                 self.cluster.oracles.lock().blame(format!("I6: {when}, an hour after the last fault: {difference}"));
                 return false;
             }
@@ -329,7 +329,7 @@ impl Stage {
         }
     }
 
-    fn judge(self, begun: Instant) -> Report {
+    fn evaluate(self, begun: Instant) -> Report {
         let adversary = &self.cluster.around.adversary;
         // Pods and volumes are removed as often as the target's API server refuses it.
         let (steps, writes) = (adversary.steps(), adversary.writes() - adversary.removals());

@@ -16,15 +16,15 @@ pub struct Schedule(pub Vec<Trouble>);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Trouble {
-    /// The fate of a step: of a manager's write, or of one of its calls to the cloud. Steps are counted from the start of the
+    /// What becomes of a step: of a manager's write, or of one of its calls to the cloud. Steps are counted from the start of the
     /// run, over all managers; leases and events do not count.
     Step {
         /// The number of the step, from 0.
         step: u64,
-        /// The fate.
-        fate: Fate,
+        /// The request_result.
+        request_result: RequestResult,
     },
-    /// The fate of a manager's request to the API server that is identified by its verb and kind, not by its place among all
+    /// The request_result of a manager's request to the API server that is identified by its verb and kind, not by its place among all
     /// steps.
     Request {
         /// Its verb: `create`, `patch`, `delete`.
@@ -33,8 +33,8 @@ pub enum Trouble {
         plural: String,
         /// The number among these requests, from 0.
         number: u64,
-        /// The fate.
-        fate: Fate,
+        /// The request_result.
+        request_result: RequestResult,
     },
     /// The user changes something between the decision for a step and the step itself.
     Edit {
@@ -52,10 +52,10 @@ pub enum Trouble {
     },
 }
 
-/// The fate of a step.
+/// What becomes of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fate {
+pub enum RequestResult {
     /// The manager is killed just before it would send the request.
     CrashBefore,
     /// The request takes effect, and the manager is killed before it gets the answer.
@@ -99,10 +99,10 @@ pub enum Edit {
     DeletePool,
 }
 
-/// A mistake of a user that no controller expects. The user corrects it after a while.
+/// An error of a user that no controller expects. The user corrects it after a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Mistake {
+pub enum UserError {
     /// Copies the n-th machine by name, modulo their number. The correction deletes the copy.
     Copy {
         /// The number of the machine.
@@ -225,8 +225,8 @@ pub enum Act {
     LoseVms(u32),
     /// The kubelet of a VM is silent for this many seconds.
     SilenceKubelet(usize, u32),
-    /// A user makes a mistake, and corrects it after this many seconds.
-    Err(Mistake, u32),
+    /// A user makes an error, and corrects it after this many seconds.
+    Err(UserError, u32),
     /// The pool of node configuration changes, or its Nodes do.
     Pool(PoolChange),
     /// A user's change with a single request.
@@ -307,10 +307,10 @@ impl Schedule {
         })
     }
 
-    /// The fates of all single steps and requests.
-    pub fn fates(&self) -> impl Iterator<Item = Fate> {
+    /// The request_results of all single steps and requests.
+    pub fn request_results(&self) -> impl Iterator<Item = RequestResult> {
         self.0.iter().filter_map(|trouble| match trouble {
-            Trouble::Step { fate, .. } | Trouble::Request { fate, .. } => Some(*fate),
+            Trouble::Step { request_result, .. } | Trouble::Request { request_result, .. } => Some(*request_result),
             Trouble::Edit { .. } | Trouble::At { .. } => None,
         })
     }
@@ -349,7 +349,7 @@ impl Schedule {
         u32::try_from(self.acts().iter().filter(|(_, act)| is_death(act)).count()).unwrap_or(u32::MAX)
     }
 
-    /// Whether clocks are wrong. Deadlines are then judged by a wrong clock.
+    /// Whether clocks are wrong. Deadlines are then evaluated by a wrong clock.
     pub fn has_wrong_clocks(&self) -> bool {
         self.acts()
             .iter()
@@ -358,7 +358,7 @@ impl Schedule {
 
     /// Whether a user sets a creation timeout that no machine meets.
     pub fn is_impatient(&self) -> bool {
-        self.acts().iter().any(|(_, act)| matches!(act, Act::Err(Mistake::ShortTimeout, _)))
+        self.acts().iter().any(|(_, act)| matches!(act, Act::Err(UserError::ShortTimeout, _)))
     }
 
     /// Whether objects keep their ages, by the time of the run.
@@ -366,7 +366,7 @@ impl Schedule {
         !self.acts().iter().any(|(_, act)| matches!(act, Act::Restore | Act::Sleep(_)))
     }
 
-    /// Whether users' mistakes are the only faults.
+    /// Whether users' errors are the only faults.
     pub fn only_users_err(&self) -> bool {
         let is_user = |act: &Act| {
             matches!(act, Act::Err(..) | Act::Edit(Edit::Scale(_) | Edit::Relabel(_) | Edit::DeleteMachine(_)))
@@ -402,10 +402,10 @@ mod tests {
             verb: "delete".to_owned(),
             plural: "machinesets".to_owned(),
             number,
-            fate: Fate::CommitLate(25),
+            request_result: RequestResult::CommitLate(25),
         };
         let schedule = Schedule(vec![
-            Trouble::Step { step: 4, fate: Fate::CrashBefore },
+            Trouble::Step { step: 4, request_result: RequestResult::CrashBefore },
             request(2),
             Trouble::Edit { step: 3, edit: Edit::DeletePool },
             Trouble::At { millis: 5, act: Edit::Scale(4).into() },

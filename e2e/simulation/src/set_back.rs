@@ -49,7 +49,7 @@ pub(super) fn set_back(cluster: &mut SimulatedCluster) {
     cluster.cloud().with(|cloud, _| oracles.lock().set_back(&lost, &restored, cloud.memory()));
 }
 
-/// The objects that oracles judge, by path.
+/// The objects that oracles evaluate, by path.
 pub(super) struct Objects(BTreeMap<String, Arc<Value>>);
 
 impl Objects {

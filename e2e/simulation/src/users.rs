@@ -1,4 +1,4 @@
-//! Users' mistakes that no controller expects: copies, references to objects of others, unreadable objects; and their
+//! Users' errors that no controller expects: copies, references to objects of others, unreadable objects; and their
 //! correction.
 
 use std::{sync::Arc, time::Duration};
@@ -15,43 +15,43 @@ use super::{
     foreign::seed_neighbour,
     names::{BY_HAND, BYSTANDER, CLASSES, COPY, MACHINES, NAMESPACE, NODES, POOL, SETS, is_foreign},
     oracles::Oracles,
-    schedule::Mistake,
+    schedule::UserError,
 };
 use nodewright_e2e_cloud::LocalCloud;
 
-/// Makes the mistake, and corrects it after this many seconds.
-pub(super) fn err(cluster: &SimulatedCluster, mistake: &Mistake, seconds: u32) {
+/// Makes the error, and corrects it after this many seconds.
+pub(super) fn err(cluster: &SimulatedCluster, user_error: &UserError, seconds: u32) {
     let server = cluster.server().clone();
-    let mended: Mend = match mistake {
-        Mistake::Copy { machine, labelled } => copy(&server, *machine, *labelled),
-        Mistake::Claim => bystander_id(cluster.cloud()).and_then(|id| claim(&server, &id)),
-        Mistake::RunningClaim => bystander_id(cluster.cloud()).and_then(|id| running_claim(&server, &id)),
-        Mistake::ForgeRecord(machine) => forge_record(&server, &cluster.oracles, *machine),
-        Mistake::ProviderId(machine) => bystander_id(cluster.cloud())
+    let mended: Mend = match user_error {
+        UserError::Copy { machine, labelled } => copy(&server, *machine, *labelled),
+        UserError::Claim => bystander_id(cluster.cloud()).and_then(|id| claim(&server, &id)),
+        UserError::RunningClaim => bystander_id(cluster.cloud()).and_then(|id| running_claim(&server, &id)),
+        UserError::ForgeRecord(machine) => forge_record(&server, &cluster.oracles, *machine),
+        UserError::ProviderId(machine) => bystander_id(cluster.cloud())
             .and_then(|id| change(&server, &nth(&server, MACHINES, *machine)?, "/spec/providerID", id.into())),
-        Mistake::NodeLabel(machine) => nth(&server, MACHINES, *machine)
+        UserError::NodeLabel(machine) => nth(&server, MACHINES, *machine)
             .and_then(|path| change(&server, &path, "/metadata/labels/node", BYSTANDER.into())),
-        Mistake::ClassCluster => Some(mend_all(["small", "large"].iter().filter_map(|class| {
+        UserError::ClassCluster => Some(mend_all(["small", "large"].iter().filter_map(|class| {
             change(&server, &format!("{CLASSES}/{class}"), "/providerSpec/cluster", "elsewhere".into())
         }))),
-        Mistake::ClassSecret(class) => {
+        UserError::ClassSecret(class) => {
             change(&server, &format!("{CLASSES}/{class}"), "/secretRef/name", "missing".into())
         }
-        Mistake::ShortTimeout => change(&server, POOL, "/spec/template/spec/creationTimeout", "1s".into()),
-        Mistake::NodeByHand(machine) => make_node(&server, *machine),
-        Mistake::Neighbour(machine) => {
+        UserError::ShortTimeout => change(&server, POOL, "/spec/template/spec/creationTimeout", "1s".into()),
+        UserError::NodeByHand(machine) => make_node(&server, *machine),
+        UserError::Neighbour(machine) => {
             seed_neighbour(&server, cluster.cloud(), nth(&server, MACHINES, *machine).as_deref().and_then(last_part));
             None
         }
-        Mistake::NeighbourAhead => {
+        UserError::NeighbourAhead => {
             seed_neighbour(&server, cluster.cloud(), next_name(&server).as_deref());
             None
         }
-        Mistake::EditLedger(set) => {
+        UserError::EditLedger(set) => {
             edit_ledger(&server, &cluster.oracles, *set);
             None
         }
-        Mistake::Garble(plural, number) => {
+        UserError::Garble(plural, number) => {
             let mended = garble(&server, plural, *number);
             cluster.first.crash();
             mended

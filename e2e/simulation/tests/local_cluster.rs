@@ -37,7 +37,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/le
 const PODS_OF_ALL: &str = "/api/v1/pods";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-struct World {
+struct Fixture {
     clock: Arc<dyn Clock>,
     server: ApiServer,
     cloud: LocalCloud,
@@ -45,7 +45,7 @@ struct World {
     _control_plane: ControlPlane,
 }
 
-impl World {
+impl Fixture {
     fn new(seed: u64) -> TestResult<Self> {
         let clock: Arc<dyn Clock> = tokio_clock("2026-01-01T00:00:00Z".parse()?);
         let wall = Arc::clone(&clock);
@@ -93,8 +93,9 @@ impl World {
     }
 
     async fn until_ready(&self, name: &str) -> TestResult {
-        let is_ready =
-            |world: &Self| world.node(name).is_some_and(|node| node.ready().0 == "True" && node.taints().is_empty());
+        let is_ready = |fixture: &Self| {
+            fixture.node(name).is_some_and(|node| node.ready().0 == "True" && node.taints().is_empty())
+        };
         self.until(&format!("node {name} to be Ready without taints"), Duration::from_secs(15), is_ready)
             .await
             .map(drop)
@@ -169,50 +170,50 @@ const UNREACHABLE: [&str; 2] =
 
 /// Machines from their creation by the driver to the end of their kubelets.
 async fn life(seed: u64) -> TestResult<String> {
-    let world = World::new(seed)?;
+    let fixture = Fixture::new(seed)?;
     for name in ["a", "b", "c"] {
-        let made = world.driver.create(machine(name)).await?;
-        world.until_ready(name).await?;
-        let node = world.node(name).ok_or("no node")?;
+        let made = fixture.driver.create(machine(name)).await?;
+        fixture.until_ready(name).await?;
+        let node = fixture.node(name).ok_or("no node")?;
         assert_eq!(node.provider_id(), Some(made.provider_id.as_str()));
         assert_eq!(
             node.0.metadata.labels.as_ref().and_then(|labels| labels.get("pool")).map(String::as_str),
             Some("a")
         );
     }
-    let first_heartbeat = world.node("a").ok_or("no node")?.ready().3;
+    let first_heartbeat = fixture.node("a").ok_or("no node")?.ready().3;
     for minute in 0..10 {
         // Lost watches and lost answers: the order of discoveries and retries is part of the comparison.
         match minute % 3 {
-            0 => world.server.break_watches(),
-            1 => world.server.fail_times(3, Match::verb("patch"), Fault::LoseAnswer),
+            0 => fixture.server.break_watches(),
+            1 => fixture.server.fail_times(3, Match::verb("patch"), Fault::LoseAnswer),
             _ => {}
         }
         for _ in 0..6 {
             sleep(Duration::from_secs(10)).await;
             for name in ["a", "b", "c"] {
-                let age = world.lease_age(name).ok_or("no lease")?;
+                let age = fixture.lease_age(name).ok_or("no lease")?;
                 assert!(age <= Duration::from_secs(12), "the lease of {name} is {age:?} old");
             }
         }
     }
-    let (status, reason, _, heartbeat) = world.node("a").ok_or("no node")?.ready();
+    let (status, reason, _, heartbeat) = fixture.node("a").ok_or("no node")?.ready();
     assert_eq!((status.as_str(), reason.as_str()), ("True", "KubeletReady"));
     assert!(Duration::try_from(first_heartbeat.duration_until(heartbeat))? > Duration::from_mins(4), "{heartbeat}");
 
-    world.driver.delete(machine("a")).await?;
-    let lost = |world: &World| world.node("a").is_some_and(|node| node.ready().0 == "Unknown");
-    let passed = world.until("node a to be Unknown", Duration::from_mins(2), lost).await?;
+    fixture.driver.delete(machine("a")).await?;
+    let lost = |fixture: &Fixture| fixture.node("a").is_some_and(|node| node.ready().0 == "Unknown");
+    let passed = fixture.until("node a to be Unknown", Duration::from_mins(2), lost).await?;
     // The last heartbeat was up to 10 s before. The controller noticed it within 5 s, and the first check more than 40 s later
     // misses the next one.
     assert!((Duration::from_secs(29)..Duration::from_secs(51)).contains(&passed), "after {passed:?}");
-    let (_, reason, message, _) = world.node("a").ok_or("no node")?.ready();
+    let (_, reason, message, _) = fixture.node("a").ok_or("no node")?.ready();
     assert_eq!((reason.as_str(), message.as_str()), ("NodeStatusUnknown", "Kubelet stopped posting node status."));
     sleep(Duration::from_secs(6)).await;
-    assert_eq!(world.node("a").ok_or("no node")?.taints(), UNREACHABLE);
-    assert_eq!(world.node("b").ok_or("no node")?.ready().0, "True");
-    assert_eq!(world.cloud.vms().len(), 2);
-    Ok(world.trace())
+    assert_eq!(fixture.node("a").ok_or("no node")?.taints(), UNREACHABLE);
+    assert_eq!(fixture.node("b").ok_or("no node")?.ready().0, "True");
+    assert_eq!(fixture.cloud.vms().len(), 2);
+    Ok(fixture.trace())
 }
 
 #[test]
@@ -237,50 +238,52 @@ fn a_machine_lives_and_dies_the_same_way_each_time() -> TestResult {
 #[test]
 fn a_kubelet_that_speaks_again_brings_its_node_and_pods_back() -> TestResult {
     simulated(async {
-        let world = World::new(1)?;
-        world.driver.create(machine("a")).await?;
-        world.until_ready("a").await?;
-        world.pod("p");
+        let fixture = Fixture::new(1)?;
+        fixture.driver.create(machine("a")).await?;
+        fixture.until_ready("a").await?;
+        fixture.pod("p");
         let soon = Duration::from_secs(5);
-        world.until("the pod to run", soon, |world| world.pod_is_ready("p") == Some(true)).await?;
-        let vm = world.cloud.vms().remove(0).id;
-        world.cloud.kubelet(&vm, KubeletOrder::Silence)?;
+        fixture.until("the pod to run", soon, |fixture| fixture.pod_is_ready("p") == Some(true)).await?;
+        let vm = fixture.cloud.vms().remove(0).id;
+        fixture.cloud.kubelet(&vm, KubeletOrder::Silence)?;
         let minutes = Duration::from_mins(2);
-        world.until("the pod not to be ready", minutes, |world| world.pod_is_ready("p") == Some(false)).await?;
-        assert_eq!(world.node("a").ok_or("no node")?.ready().0, "Unknown");
-        world.cloud.kubelet(&vm, KubeletOrder::Revive)?;
-        world.until_ready("a").await?;
-        world.until("the pod to be ready again", soon, |world| world.pod_is_ready("p") == Some(true)).await?;
-        world.cloud.kubelet(&vm, KubeletOrder::NotReady)?;
-        let tainted = |world: &World| {
+        fixture.until("the pod not to be ready", minutes, |fixture| fixture.pod_is_ready("p") == Some(false)).await?;
+        assert_eq!(fixture.node("a").ok_or("no node")?.ready().0, "Unknown");
+        fixture.cloud.kubelet(&vm, KubeletOrder::Revive)?;
+        fixture.until_ready("a").await?;
+        fixture.until("the pod to be ready again", soon, |fixture| fixture.pod_is_ready("p") == Some(true)).await?;
+        fixture.cloud.kubelet(&vm, KubeletOrder::NotReady)?;
+        let tainted = |fixture: &Fixture| {
             let expected = ["node.kubernetes.io/not-ready:NoExecute", "node.kubernetes.io/not-ready:NoSchedule"];
-            world.node("a").is_some_and(|node| node.ready().0 == "False" && node.taints() == expected)
+            fixture.node("a").is_some_and(|node| node.ready().0 == "False" && node.taints() == expected)
         };
-        world.until("the taints of a node that is not ready", Duration::from_secs(10), tainted).await.map(drop)
+        fixture.until("the taints of a node that is not ready", Duration::from_secs(10), tainted).await.map(drop)
     })
 }
 
 #[test]
 fn pods_leave_a_node_that_is_lost_and_one_that_is_gone() -> TestResult {
     simulated(async {
-        let world = World::new(1)?;
-        world.driver.create(machine("a")).await?;
-        world.until_ready("a").await?;
-        world.pod("p");
-        world.until("the pod to run", Duration::from_secs(5), |world| world.pod_is_ready("p") == Some(true)).await?;
-        world.cloud.kill(&world.cloud.vms()[0].id)?;
-        let is_evicted = |world: &World| {
-            let pod: Option<Pod> = world.object(PODS, "p");
+        let fixture = Fixture::new(1)?;
+        fixture.driver.create(machine("a")).await?;
+        fixture.until_ready("a").await?;
+        fixture.pod("p");
+        fixture
+            .until("the pod to run", Duration::from_secs(5), |fixture| fixture.pod_is_ready("p") == Some(true))
+            .await?;
+        fixture.cloud.kill(&fixture.cloud.vms()[0].id)?;
+        let is_evicted = |fixture: &Fixture| {
+            let pod: Option<Pod> = fixture.object(PODS, "p");
             pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some())
         };
-        let passed = world.until("the pod to be evicted", Duration::from_mins(10), is_evicted).await?;
+        let passed = fixture.until("the pod to be evicted", Duration::from_mins(10), is_evicted).await?;
         // The time until Unknown, one more check for the taint, then the 300 s that all pods tolerate.
         assert!((Duration::from_secs(329)..Duration::from_secs(357)).contains(&passed), "after {passed:?}");
         sleep(Duration::from_mins(5)).await;
-        assert!(is_evicted(&world), "nobody is there to end it");
-        world.server.remove(&format!("{NODES}/a"));
-        let is_gone = |world: &World| world.server.object(&format!("{PODS}/p")).is_none();
-        let passed = world.until("the pod to be collected", Duration::from_mins(2), is_gone).await?;
+        assert!(is_evicted(&fixture), "nobody is there to end it");
+        fixture.server.remove(&format!("{NODES}/a"));
+        let is_gone = |fixture: &Fixture| fixture.server.object(&format!("{PODS}/p")).is_none();
+        let passed = fixture.until("the pod to be collected", Duration::from_mins(2), is_gone).await?;
         assert!((Duration::from_secs(40)..Duration::from_secs(62)).contains(&passed), "after {passed:?}");
         Ok(())
     })
@@ -289,38 +292,40 @@ fn pods_leave_a_node_that_is_lost_and_one_that_is_gone() -> TestResult {
 #[test]
 fn a_node_that_nobody_plays_is_given_a_minute() -> TestResult {
     simulated(async {
-        let world = World::new(1)?;
-        world.server.seed(NODES, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } }));
-        let lost = |world: &World| world.node("a").is_some_and(|node| node.ready().0 == "Unknown");
-        let passed = world.until("the node to be Unknown", Duration::from_mins(2), lost).await?;
+        let fixture = Fixture::new(1)?;
+        fixture.server.seed(NODES, json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "a" } }));
+        let lost = |fixture: &Fixture| fixture.node("a").is_some_and(|node| node.ready().0 == "Unknown");
+        let passed = fixture.until("the node to be Unknown", Duration::from_mins(2), lost).await?;
         assert!((Duration::from_mins(1)..Duration::from_secs(67)).contains(&passed), "after {passed:?}");
-        let (_, reason, message, _) = world.node("a").ok_or("no node")?.ready();
+        let (_, reason, message, _) = fixture.node("a").ok_or("no node")?.ready();
         assert_eq!(
             (reason.as_str(), message.as_str()),
             ("NodeStatusNeverUpdated", "Kubelet never posted node status.")
         );
-        let tainted = |world: &World| world.node("a").is_some_and(|node| node.taints() == UNREACHABLE);
-        world.until("its taints", Duration::from_secs(6), tainted).await.map(drop)
+        let tainted = |fixture: &Fixture| fixture.node("a").is_some_and(|node| node.taints() == UNREACHABLE);
+        fixture.until("its taints", Duration::from_secs(6), tainted).await.map(drop)
     })
 }
 
 #[test]
 fn a_cordoned_node_is_tainted_and_takes_no_pods() -> TestResult {
     simulated(async {
-        let world = World::new(1)?;
-        world.driver.create(machine("a")).await?;
-        world.until_ready("a").await?;
+        let fixture = Fixture::new(1)?;
+        fixture.driver.create(machine("a")).await?;
+        fixture.until_ready("a").await?;
         let cordon = |is_cordoned: bool| {
-            world.server.change(&format!("{NODES}/a"), |node| node["spec"]["unschedulable"] = is_cordoned.into());
+            fixture.server.change(&format!("{NODES}/a"), |node| node["spec"]["unschedulable"] = is_cordoned.into());
         };
         cordon(true);
-        world.pod("p");
+        fixture.pod("p");
         sleep(Duration::from_secs(20)).await;
-        assert_eq!(world.node("a").ok_or("no node")?.taints(), ["node.kubernetes.io/unschedulable:NoSchedule"]);
-        assert_eq!(world.pod_is_ready("p"), None);
+        assert_eq!(fixture.node("a").ok_or("no node")?.taints(), ["node.kubernetes.io/unschedulable:NoSchedule"]);
+        assert_eq!(fixture.pod_is_ready("p"), None);
         cordon(false);
-        world.until("the pod to run", Duration::from_secs(5), |world| world.pod_is_ready("p") == Some(true)).await?;
-        world.until_ready("a").await
+        fixture
+            .until("the pod to run", Duration::from_secs(5), |fixture| fixture.pod_is_ready("p") == Some(true))
+            .await?;
+        fixture.until_ready("a").await
     })
 }
 
@@ -328,20 +333,24 @@ fn a_cordoned_node_is_tainted_and_takes_no_pods() -> TestResult {
 #[test]
 fn kubelets_and_controllers_survive_their_watches() -> TestResult {
     simulated(async {
-        let world = World::new(1)?;
-        world.driver.create(machine("a")).await?;
-        world.until_ready("a").await?;
-        world.server.break_watches();
-        world.server.compact();
-        world.pod("p");
-        world.until("a pod to run", Duration::from_secs(5), |world| world.pod_is_ready("p") == Some(true)).await?;
+        let fixture = Fixture::new(1)?;
+        fixture.driver.create(machine("a")).await?;
+        fixture.until_ready("a").await?;
+        fixture.server.break_watches();
+        fixture.server.compact();
+        fixture.pod("p");
+        fixture
+            .until("a pod to run", Duration::from_secs(5), |fixture| fixture.pod_is_ready("p") == Some(true))
+            .await?;
         // The watches of pods report nothing any more, not even their end: only lists help.
-        world.server.pace_watches(Match::verb("watch").path(PODS_OF_ALL), Pace::Held);
-        world.pod("q");
+        fixture.server.pace_watches(Match::verb("watch").path(PODS_OF_ALL), Pace::Held);
+        fixture.pod("q");
         sleep(Duration::from_mins(1)).await;
-        assert_eq!(world.pod_is_ready("q"), None, "nobody has heard of it");
-        world
-            .until("a pod to run nevertheless", Duration::from_mins(5), |world| world.pod_is_ready("q") == Some(true))
+        assert_eq!(fixture.pod_is_ready("q"), None, "nobody has heard of it");
+        fixture
+            .until("a pod to run nevertheless", Duration::from_mins(5), |fixture| {
+                fixture.pod_is_ready("q") == Some(true)
+            })
             .await?;
         Ok(())
     })
@@ -350,11 +359,11 @@ fn kubelets_and_controllers_survive_their_watches() -> TestResult {
 #[test]
 fn who_asks_is_named() -> TestResult {
     simulated(async {
-        let world = World::new(1)?;
-        world.driver.create(machine("a")).await?;
-        world.until_ready("a").await?;
+        let fixture = Fixture::new(1)?;
+        fixture.driver.create(machine("a")).await?;
+        fixture.until_ready("a").await?;
         let known = [kubelet::AGENT, control_plane::AGENT, HeaderValue::from_static("")];
-        let agents: Vec<String> = world.server.requests().into_iter().map(|request| request.user_agent).collect();
+        let agents: Vec<String> = fixture.server.requests().into_iter().map(|request| request.user_agent).collect();
         assert!(agents.iter().all(|agent| known[..2].iter().any(|known| known == agent)), "{agents:?}");
         Ok(())
     })

@@ -41,7 +41,7 @@ const BEAT: Duration = Duration::from_secs(10);
 const SETTLED: Duration = Duration::from_mins(3);
 
 /// An API server with all objects, and a manager of the controllers of node configuration.
-struct World {
+struct Fixture {
     server: ApiServer,
     metrics: Arc<Metrics>,
     _manager: AbortOnDropHandle<()>,
@@ -79,7 +79,7 @@ fn seed(server: &ApiServer) {
     }
 }
 
-impl World {
+impl Fixture {
     fn start() -> TestResult<Self> {
         let clock = checked_clock(tokio_clock("2026-01-01T00:00:00Z".parse()?));
         let wall = Arc::clone(&clock);
@@ -158,31 +158,34 @@ fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>) -> Wiring {
 #[tokio::test(start_paused = true)]
 #[ignore = "takes a minute or two: make quiet-pools"]
 async fn pools_at_rest_are_neither_rendered_nor_written() -> TestResult {
-    let world = World::start()?;
+    let fixture = Fixture::start()?;
     let begun = Instant::now();
-    while world.targets().len() < POOL_COUNT {
-        assert!(begun.elapsed() < SETTLED, "{} of {POOL_COUNT} pools have a target", world.targets().len());
+    while fixture.targets().len() < POOL_COUNT {
+        assert!(begun.elapsed() < SETTLED, "{} of {POOL_COUNT} pools have a target", fixture.targets().len());
         sleep(Duration::from_secs(1)).await;
     }
-    let targets = world.targets();
-    world.beat(&targets, 0);
+    let targets = fixture.targets();
+    fixture.beat(&targets, 0);
     sleep(SETTLED).await;
-    let (renders, made) = (world.renders()?, world.writes().len());
+    let (renders, made) = (fixture.renders()?, fixture.writes().len());
     assert!(renders >= POOL_COUNT && made > POOL_COUNT, "{renders} renderings and {made} writes at first");
 
     let beats = QUIET.as_secs() / BEAT.as_secs();
     for beat in 1..=beats {
-        world.beat(&targets, beat);
+        fixture.beat(&targets, beat);
         sleep(BEAT).await;
     }
-    let (more, writes) = (world.renders()? - renders, world.writes());
+    let (more, writes) = (fixture.renders()? - renders, fixture.writes());
     println!("{beats} beats of {NODE_COUNT} Nodes: {more} renderings, {} writes", writes.len());
     assert_eq!((more, writes), (0, vec![]));
 
     // One that changes is rendered, for its pool alone: the count can be another one than zero.
-    world.server.change(&format!("{CONFIGS}/config-0007"), |config| config["spec"]["kernelArguments"] = json!(["a"]));
+    fixture.server.change(&format!("{CONFIGS}/config-0007"), |config| config["spec"]["kernelArguments"] = json!(["a"]));
     sleep(Duration::from_mins(1)).await;
-    assert_eq!((world.renders()? - renders, world.targets().iter().filter(|it| !targets.contains(it)).count()), (1, 1));
-    assert!(world.writes().iter().any(|request| request.starts_with("patch ")));
+    assert_eq!(
+        (fixture.renders()? - renders, fixture.targets().iter().filter(|it| !targets.contains(it)).count()),
+        (1, 1)
+    );
+    assert!(fixture.writes().iter().any(|request| request.starts_with("patch ")));
     Ok(())
 }

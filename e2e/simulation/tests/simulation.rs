@@ -11,7 +11,7 @@ use nodewright_e2e_simulation::{
     Detail, Report, Run, Scenario,
     campaign::{Reference, crashes, drains, edits, examine, in_parallel},
     generate, scenarios,
-    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, RequestResult, Schedule, Trouble},
 };
 
 #[track_caller]
@@ -191,7 +191,7 @@ fn at(millis: u64, act: Act) -> Trouble {
 fn what_was_found_by_simulation_stays_mended() {
     let runs = [
         // A set restored with fewer replicas than machines never removed the surplus.
-        with(vec![Trouble::Step { step: 60, fate: Fate::CrashAfter }, at(36_000, Act::Restore)]),
+        with(vec![Trouble::Step { step: 60, request_result: RequestResult::CrashAfter }, at(36_000, Act::Restore)]),
         // Two managers reverted each other's writes as fast as they could.
         Run {
             heartbeats: true,

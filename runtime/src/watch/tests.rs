@@ -300,7 +300,7 @@ async fn what_was_listed_before_the_server_was_set_back_is_listed_again_whatever
 
 /// A connection that delivers nothing any more, not even its end: the server or a middlebox is gone.
 #[tokio::test(start_paused = true)]
-async fn a_connection_that_falls_silent_is_given_up_within_four_minutes() {
+async fn a_connection_that_falls_silent_fails_within_four_minutes() {
     let opened = Arc::new(AtomicUsize::new(0));
     let count = opened.clone();
     let server = tower::service_fn(move |request: Request<Body>| {

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_one_is_given_up() {
+    async fn a_slow_one_fails() {
         let drops = stream::unfold((), |()| async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), ()))

@@ -38,7 +38,7 @@ impl ProviderSpec {
     }
 }
 
-/// Reads only the cluster: a mistake in another field must not prevent the deletion of a machine.
+/// Reads only the cluster: an error in another field must not prevent the deletion of a machine.
 pub(super) fn cluster(document: &RawJson) -> Result<String> {
     #[derive(Deserialize)]
     struct Cluster {

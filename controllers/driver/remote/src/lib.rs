@@ -9,7 +9,7 @@
 //! # Guarantees
 //! * While the driver is away, each call fails with a code that passes, and none says that there is no VM. A restart of some seconds
 //!   delays calls and fails none that was not under way.
-//! * A call that hangs holds up no other one. Each ends at the deadline that the driver has named, which is sent along.
+//! * A call that hangs blocks no other one. Each ends at the deadline that the driver has named, which is sent along.
 //! * What the driver answers is checked and bounded, see `nodewright_driver_protocol`. A message that is too large is not read.
 //! * All sessions are with a driver of the same provider, provider ids and identity fields: another one is not called.
 //! * Nothing is sent once the leadership of this process has expired.

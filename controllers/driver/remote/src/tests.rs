@@ -80,11 +80,11 @@ impl Driver for Named {
 }
 
 /// A place for sockets, and what is served there.
-struct World {
+struct Fixture {
     folder: TempDir,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -218,9 +218,9 @@ impl v1::driver_server::Driver for Raw {
 
 #[tokio::test]
 async fn what_the_driver_says_of_itself_is_what_the_manager_knows() {
-    let world = World::new();
-    let _served = world.serve(Named);
-    let remote = world.remote();
+    let fixture = Fixture::new();
+    let _served = fixture.serve(Named);
+    let remote = fixture.remote();
     let readiness = remote.readiness();
     let driver = remote.driver().await;
     assert_eq!((driver.name(), driver.identity()), ("named", vec!["cluster"]));
@@ -233,9 +233,9 @@ async fn what_the_driver_says_of_itself_is_what_the_manager_knows() {
 
 #[tokio::test]
 async fn calls_that_hang_or_panic_hold_up_no_other_one() {
-    let world = World::new();
-    let _served = world.serve(Named);
-    let driver = world.driver().await;
+    let fixture = Fixture::new();
+    let _served = fixture.serve(Named);
+    let driver = fixture.driver().await;
     let stuck: Vec<_> = (0..500)
         .map(|number| tokio::spawn(driver.create(machine(if number % 10 == 0 { "panics" } else { "hangs" }))))
         .collect();
@@ -249,11 +249,11 @@ async fn calls_that_hang_or_panic_hold_up_no_other_one() {
 
 #[tokio::test]
 async fn a_driver_that_is_away_delays_calls() {
-    let world = World::new();
-    let remote = world.remote();
+    let fixture = Fixture::new();
+    let remote = fixture.remote();
     let readiness = remote.readiness();
     assert!(readiness().is_err());
-    let served = world.serve(Named);
+    let served = fixture.serve(Named);
     let driver = remote.driver().await;
     assert!(driver.create(machine("m")).await.is_ok());
     drop(served);
@@ -267,21 +267,21 @@ async fn a_driver_that_is_away_delays_calls() {
     let error = driver.status(machine("m")).await.unwrap_err();
     assert_eq!(error.code, Code::Unavailable, "{error}");
     let waiting = tokio::spawn(driver.status(machine("m")));
-    let _served = world.serve(Named);
+    let _served = fixture.serve(Named);
     assert!(waiting.await.unwrap().is_ok(), "it has waited for the driver");
     assert_eq!(readiness(), Ok(()));
 }
 
 #[tokio::test]
 async fn another_driver_in_its_place_is_not_called() {
-    let world = World::new();
-    let remote = world.remote();
+    let fixture = Fixture::new();
+    let remote = fixture.remote();
     let readiness = remote.readiness();
-    let served = world.serve(Named);
+    let served = fixture.serve(Named);
     let driver = remote.driver().await;
     drop(served);
-    std::fs::remove_file(world.socket()).unwrap();
-    let listener = UnixListener::bind(world.socket()).unwrap();
+    std::fs::remove_file(fixture.socket()).unwrap();
+    let listener = UnixListener::bind(fixture.socket()).unwrap();
     let service = v1::driver_server::DriverServer::new(Raw { machine: |_| panic!("it is called"), ..Raw::default() });
     let other = tonic::transport::Server::builder().add_service(service);
     let _other = AbortOnDropHandle::new(tokio::spawn(async move {
@@ -296,8 +296,8 @@ async fn another_driver_in_its_place_is_not_called() {
 
 #[tokio::test]
 async fn nonsense_on_the_socket_is_no_driver() {
-    let world = World::new();
-    let listener = UnixListener::bind(world.socket()).unwrap();
+    let fixture = Fixture::new();
+    let listener = UnixListener::bind(fixture.socket()).unwrap();
     let _nonsense = AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             let (mut stream, _) = listener.accept().await.unwrap();
@@ -305,26 +305,26 @@ async fn nonsense_on_the_socket_is_no_driver() {
             let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello\xff\x00").await;
         }
     }));
-    let remote = world.remote();
+    let remote = fixture.remote();
     let readiness = remote.readiness();
     while !readiness().is_err_and(|why| why.contains("is away")) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    std::fs::remove_file(world.socket()).unwrap();
-    let _served = world.serve(Named);
+    std::fs::remove_file(fixture.socket()).unwrap();
+    let _served = fixture.serve(Named);
     assert!(remote.driver().await.create(machine("m")).await.is_ok());
 }
 
 #[tokio::test]
 async fn an_answer_of_a_hundred_megabytes_is_not_read() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let machine_answer = |name: &str| match name {
         "large" => Ok(vm(&format!("raw:///{}", "x".repeat(100 << 20)))),
         "status" => Err(Status::not_found("x".repeat(10 << 20))),
         "absent" => Err(Status::not_found("there is no VM")),
         name => Ok(vm(&format!("raw:///{name}"))),
     };
-    let (driver, _task) = world.serve_raw(Raw { machine: machine_answer, ..Raw::default() }).await;
+    let (driver, _task) = fixture.serve_raw(Raw { machine: machine_answer, ..Raw::default() }).await;
     for name in ["large", "status", "absent"] {
         for error in [driver.create(machine(name)).await, driver.status(machine(name)).await] {
             let error = error.unwrap_err();
@@ -337,12 +337,12 @@ async fn an_answer_of_a_hundred_megabytes_is_not_read() {
 
 #[tokio::test]
 async fn an_answer_without_sense_is_a_failure() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let machine_answer = |name: &str| match name {
         "foreign" => Ok(vm("named:///m")),
         _ => Ok(v1::MachineResponse::default()),
     };
-    let (driver, _task) = world.serve_raw(Raw { machine: machine_answer, ..Raw::default() }).await;
+    let (driver, _task) = fixture.serve_raw(Raw { machine: machine_answer, ..Raw::default() }).await;
     for name in ["foreign", "nothing"] {
         assert_eq!(code(driver.create(machine(name)).await), Some(Code::Internal));
         assert_eq!(code(driver.status(machine(name)).await), Some(Code::Internal));
@@ -360,8 +360,8 @@ async fn a_list_is_whole_or_none() {
         (|| vec![page(&["named:///1"], true)], Err(Code::Internal)),
     ];
     for (pages, expected) in cases {
-        let world = World::new();
-        let (driver, _task) = world.serve_raw(Raw { pages, ..Raw::default() }).await;
+        let fixture = Fixture::new();
+        let (driver, _task) = fixture.serve_raw(Raw { pages, ..Raw::default() }).await;
         let listed = driver.list(machine("m").class).await;
         assert_eq!(listed.map(|list| list.len()).map_err(|error| error.code), expected);
     }
@@ -369,9 +369,9 @@ async fn a_list_is_whole_or_none() {
 
 #[tokio::test]
 async fn a_driver_that_starts_again_validates_in_another_session() {
-    let world = World::new();
-    let served = world.serve(Named);
-    let remote = world.remote();
+    let fixture = Fixture::new();
+    let served = fixture.serve(Named);
+    let remote = fixture.remote();
     let readiness = remote.readiness();
     let driver = remote.driver().await;
     let spec = machine("m").class.provider_spec;
@@ -383,7 +383,7 @@ async fn a_driver_that_starts_again_validates_in_another_session() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!((driver.validate(&spec).await, driver.session()), (None, first), "nobody can say");
-    let _served = world.serve(Named);
+    let _served = fixture.serve(Named);
     assert_eq!(driver.validate(&spec).await, errors);
     assert!(driver.session() > first, "this may be another version of the driver");
 }

@@ -44,7 +44,7 @@ impl ProviderSpec {
     }
 }
 
-/// Reads only the cluster: a mistake in another field must not prevent the deletion of a VM.
+/// Reads only the cluster: an error in another field must not prevent the deletion of a VM.
 pub(super) fn cluster(document: &RawJson) -> Result<String, DriverError> {
     #[derive(Deserialize)]
     struct Cluster {

@@ -106,7 +106,7 @@ fn report(scope: &Scope<'_>, node: Option<&Node>, health: Health<'_>) -> Parts {
             (idle.event(event), now_running(scope, node, OperationType::HealthCheck, "re-joined"))
         }
         Health::Unaffected => (idle, unhealthy_status(scope, node).not_held().step()),
-        Health::Joining { reason, why } => joining(scope, node, reason, why),
+        Health::Joining { reason, why } => joining(scope, node, reason, &why),
         Health::JoinTimedOut { why } => join_timed_out(scope, node, &why),
         Health::NodeNameTaken(foreign) => node_name_taken(scope, foreign),
         Health::ReportAwaited { until, why } => {
@@ -188,13 +188,13 @@ fn joined(scope: &Scope<'_>, node: Option<&Node>) -> PartialPlan {
 }
 
 /// A Pending Machine waits for its Node until its creation timeout is over.
-fn joining(scope: &Scope<'_>, node: Option<&Node>, reason: &'static str, why: String) -> Parts {
+fn joining(scope: &Scope<'_>, node: Option<&Node>, reason: &'static str, why: &str) -> Parts {
     let step = unhealthy_status(scope, node).not_held().step();
     // A Node that starts changes its conditions several times within a second or two: one copy is enough.
     let next = scope.context.status_written.and_then(|written| scope.pause_end(written, COPY_PAUSE));
     let next = next.filter(|_| step.is_some());
     let deadline = scope.creation_deadline();
-    let text = deadline.map_or(why.clone(), |at| format!("{why}; without a healthy node it fails at {at:.0}"));
+    let text = deadline.map_or(why.to_owned(), |at| format!("{why}; without a healthy node it fails at {at:.0}"));
     let part = PartialPlan::waiting(reason, text).waking_at(deadline).waking_at(next);
     (part, step.filter(|_| next.is_none()))
 }

@@ -114,7 +114,7 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
     let retries = machine.spec.max_evict_retries.and_then(|retries| u32::try_from(retries).ok());
     let retries = retries.unwrap_or(settings.max_evict_retries).max(1);
     let of_drain = |(note, since): (&Note, &Timestamp)| match note {
-        Note::Drain(note) => Some((note.clone(), *since)),
+        Note::Drain(of_drain) => Some((of_drain.clone(), *since)),
         _ => None,
     };
     Drain {

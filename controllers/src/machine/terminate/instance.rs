@@ -52,6 +52,7 @@ enum Deletion<'a> {
 }
 
 /// How it is found out that a VM is gone.
+#[derive(Clone, Copy)]
 enum Poll {
     At(Timestamp),
     Now(&'static str, Verb),

@@ -7,10 +7,10 @@ use super::*;
 use crate::machine::memory::Plan;
 
 /// A Machine that names a VM, of which nothing is noted.
-fn unproven(phase: &str) -> Scene {
-    let mut scene = scene(linked(phase));
-    scene.snapshot.claim.vm = Vm::Unproven;
-    scene
+fn unproven(phase: &str) -> Fixture {
+    let mut fixture = fixture(linked(phase));
+    fixture.snapshot.claim.vm = Vm::Unproven;
+    fixture
 }
 
 /// A Machine whose status notes the VM.
@@ -23,12 +23,12 @@ fn noted(id: &str) -> Value {
         "lastTransitionTime": "2026-06-01T11:00:00Z"})
 }
 
-fn dying(mut scene: Scene) -> Scene {
-    let mut machine: Value = serde_json::to_value(scene.snapshot.machine.as_ref()).unwrap();
+fn dying(mut fixture: Fixture) -> Fixture {
+    let mut machine: Value = serde_json::to_value(fixture.snapshot.machine.as_ref()).unwrap();
     machine["metadata"]["deletionTimestamp"] = "2026-06-01T11:59:00Z".into();
     machine["status"]["currentStatus"] = json!({"phase": "Terminating", "lastUpdateTime": "2026-06-01T11:59:58Z"});
-    scene.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
-    scene
+    fixture.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
+    fixture
 }
 
 fn refuted(mismatch: Mismatch) -> Outcome {
@@ -60,24 +60,24 @@ fn what_is_taken_over_is_proven_by_one_call_and_one_write() {
 fn a_vm_that_is_anothers_is_left_alone_with_its_node() {
     for (phase, then) in [("Running", "Running"), ("Unknown", "Unknown"), ("", "CrashLoopBackOff")] {
         let told = || unproven(phase).answered(Verb::Status, 1, refuted(Mismatch::Machine));
-        let mut scene = told();
-        scene.snapshot.machine = Arc::new(linked(phase).created("2026-06-01T11:59:00Z").build());
-        assert_eq!(scene.steps(), [format!("status {then}")], "no node is touched");
-        let plan = scene.plan();
+        let mut fixture = told();
+        fixture.snapshot.machine = Arc::new(linked(phase).created("2026-06-01T11:59:00Z").build());
+        assert_eq!(fixture.steps(), [format!("status {then}")], "no node is touched");
+        let plan = fixture.plan();
         let proof = condition(&plan, "InstanceProvisioned");
         assert_eq!((proof["status"].as_str(), proof["reason"].as_str()), (Some("False"), Some("ProviderIDMismatch")));
         assert_eq!((proof["message"].as_str(), plan.events.len()), (Some("vm 1 is m2's"), 1));
         // Said once.
-        let mut machine: Value = serde_json::to_value(scene.snapshot.machine.as_ref()).unwrap();
+        let mut machine: Value = serde_json::to_value(fixture.snapshot.machine.as_ref()).unwrap();
         machine["status"] = status_of(&plan);
-        scene.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
-        assert!(scene.plan().is_idle() && scene.plan().events.is_empty(), "{:?}", scene.steps());
-        assert_eq!(scene.plan().waits[0].reason, "ProviderIDMismatch");
+        fixture.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        assert!(fixture.plan().is_idle() && fixture.plan().events.is_empty(), "{:?}", fixture.steps());
+        assert_eq!(fixture.plan().waits[0].reason, "ProviderIDMismatch");
         // The class has been corrected.
-        if let Ok(class) = &mut scene.snapshot.class {
+        if let Ok(class) = &mut fixture.snapshot.class {
             class.revision = "another".into();
         }
-        assert_eq!(scene.steps(), ["call Status"]);
+        assert_eq!(fixture.steps(), ["call Status"]);
     }
 }
 
@@ -96,7 +96,7 @@ fn nothing_is_done_while_the_provider_has_not_said_whose_vm_it_is() {
 #[test]
 fn a_vm_of_which_the_provider_knows_nothing_proves_no_node() {
     let gone = || unproven("Running").answered(Verb::Status, 1, failed(Code::NotFound));
-    assert_eq!(gone().steps(), ["status Unknown"], "judged as a machine without a node");
+    assert_eq!(gone().steps(), ["status Unknown"], "evaluated as a machine without a node");
     assert_eq!(gone().plan().events[0].message, "the provider knows no VM p:///1");
     // A ready Node with its id speaks against it.
     let mut lives = gone();
@@ -132,13 +132,13 @@ fn a_machine_that_dies_proves_its_vm_before_anything_is_torn_down() {
 #[test]
 fn the_node_of_a_vm_that_was_gone_before_it_could_be_proven_goes_too() {
     let gone = |node: &Value| {
-        let mut scene = dying(unproven("")).answered(Verb::Delete, 2, Outcome::Done);
-        scene.since = at("2026-06-01T11:59:30Z");
+        let mut fixture = dying(unproven("")).answered(Verb::Delete, 2, Outcome::Done);
+        fixture.since = at("2026-06-01T11:59:30Z");
         // No VM may still appear.
-        scene.now += SignedDuration::from_secs(20);
-        let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
-        scene.snapshot.claim.node = Some(Arc::new(serde_json::from_value(node.clone()).unwrap()));
-        scene
+        fixture.now += SignedDuration::from_secs(20);
+        let mut fixture = fixture.answered(Verb::Status, 1, failed(Code::NotFound));
+        fixture.snapshot.claim.node = Some(Arc::new(serde_json::from_value(node.clone()).unwrap()));
+        fixture
     };
     let mut node = synced("Unknown");
     let named =
@@ -180,9 +180,9 @@ fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
     assert_eq!(told(Mismatch::Machine).plan().events[0].reason, "ProviderIDMismatch");
     let said = |mismatch| {
         let known = json!([{"type": "InstanceProvisioned", "status": "False", "reason": "ProviderIDMismatch"}]);
-        let mut scene = dying(scene(linked("").with("/status/conditions", known)));
-        scene.snapshot.claim.vm = Vm::Unproven;
-        scene.answered(Verb::Status, 3, refuted(mismatch))
+        let mut fixture = dying(fixture(linked("").with("/status/conditions", known)));
+        fixture.snapshot.claim.vm = Vm::Unproven;
+        fixture.answered(Verb::Status, 3, refuted(mismatch))
     };
     assert_eq!(said(Mismatch::Machine).steps(), ["call Delete"], "its own VMs go, if there are any");
     let deleted = said(Mismatch::Machine).answered(Verb::Delete, 2, refuted(Mismatch::Machine));
@@ -203,7 +203,7 @@ fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
 #[test]
 fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected() {
     for mismatch in [Mismatch::Cluster, Mismatch::Machine] {
-        let mut stays = dying(scene(proven(""))).answered(Verb::Delete, 2, refuted(mismatch));
+        let mut stays = dying(fixture(proven(""))).answered(Verb::Delete, 2, refuted(mismatch));
         if mismatch == Mismatch::Machine {
             assert_eq!(stays.steps(), ["call Status"], "whose is it?");
             stays = stays.answered(Verb::Status, 1, refuted(mismatch));
@@ -220,14 +220,14 @@ fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected()
 
 #[test]
 fn what_two_machines_name_is_touched_by_neither() {
-    let contested = |scene: Scene| {
-        let mut scene = scene.node(conditions(READY));
-        scene.snapshot.claim.conflicting = vec!["copy".into()];
-        scene.snapshot.node = None;
-        scene
+    let contested = |fixture: Fixture| {
+        let mut fixture = fixture.node(conditions(READY));
+        fixture.snapshot.claim.conflicting = vec!["copy".into()];
+        fixture.snapshot.node = None;
+        fixture
     };
     for phase in ["Pending", "Running", "Unknown"] {
-        let mut held = contested(scene(proven(phase).created("2026-06-01T01:00:00Z")));
+        let mut held = contested(fixture(proven(phase).created("2026-06-01T01:00:00Z")));
         assert_eq!(held.steps(), [format!("status {phase}")], "only the reason");
         let plan = held.plan();
         let told = condition(&plan, "ConfigurationValid");
@@ -251,9 +251,9 @@ fn what_two_machines_name_is_touched_by_neither() {
     }
     let copy = || {
         let known = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ProviderIDNotUnique"}]);
-        let mut scene = contested(scene(linked("").with("/status/conditions", known)));
-        scene.snapshot.claim.vm = Vm::Unproven;
-        scene
+        let mut fixture = contested(fixture(linked("").with("/status/conditions", known)));
+        fixture.snapshot.claim.vm = Vm::Unproven;
+        fixture
     };
     // Its first status says it; then the provider is asked, and what it says is said, too.
     let mut said = copy();
@@ -270,16 +270,16 @@ fn what_two_machines_name_is_touched_by_neither() {
 #[test]
 fn what_another_machine_keeps_is_left_and_what_is_listed_besides_goes() {
     let shares = || {
-        let mut scene = dying(scene(proven("")));
-        scene.snapshot.claim = shared();
-        let mut machine: Value = serde_json::to_value(scene.snapshot.machine.as_ref()).unwrap();
+        let mut fixture = dying(fixture(proven("")));
+        fixture.snapshot.claim = shared();
+        let mut machine: Value = serde_json::to_value(fixture.snapshot.machine.as_ref()).unwrap();
         // What is told at first.
-        machine["status"] = status_of(&scene.plan());
-        scene.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
+        machine["status"] = status_of(&fixture.plan());
+        fixture.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         // The Node of the other one's VM has the name that the driver gave, and shows late.
-        scene.snapshot.unseen_node = Lookup::Found(Arc::new(serde_json::from_value(synced(READY)).unwrap()));
-        scene.since = at("2026-06-01T11:59:55Z");
-        scene
+        fixture.snapshot.unseen_node = Lookup::Found(Arc::new(serde_json::from_value(synced(READY)).unwrap()));
+        fixture.since = at("2026-06-01T11:59:55Z");
+        fixture
     };
     assert_eq!(shares().steps(), ["call DeleteOthers"], "and nothing that could meet the other one's VM or Node");
     let begun = shares().answered(Verb::DeleteOthers, 1, Outcome::Done);
@@ -308,22 +308,22 @@ fn shared() -> Claim {
     Claim { vm: Vm::Proven, conflicting: vec!["first".into()], keeper: Some("first".into()), ..Claim::default() }
 }
 
-fn dying_of(scene: &Scene) -> Scene {
-    let snapshot = scene.snapshot.clone();
-    dying(Scene {
+fn dying_of(fixture: &Fixture) -> Fixture {
+    let snapshot = fixture.snapshot.clone();
+    dying(Fixture {
         snapshot,
         outcomes: Outcomes::default(),
         refusals: vec![],
         notes: BTreeMap::new(),
         waits: vec![],
         failure: None,
-        ..*scene
+        ..*fixture
     })
 }
 
 #[test]
 fn a_changed_id_is_told_and_the_proven_vm_is_acted_on() {
-    let patched = scene(proven("Running").with("/spec/providerID", json!("p:///2"))).node(synced(READY));
+    let patched = fixture(proven("Running").with("/spec/providerID", json!("p:///2"))).node(synced(READY));
     assert_eq!(patched.steps(), ["status Running"]);
     let told = condition(&patched.plan(), "ConfigurationValid");
     assert_eq!(told["reason"], "ProviderIDChanged");
@@ -331,13 +331,13 @@ fn a_changed_id_is_told_and_the_proven_vm_is_acted_on() {
         assert!(told["message"].as_str().unwrap().contains(id), "{told}");
     }
     assert_eq!(patched.call(Verb::Delete).request.machine.provider_id.as_deref(), Some("p:///1"));
-    let emptied = scene(proven("Running").with("/spec/providerID", json!(""))).node(synced(READY));
+    let emptied = fixture(proven("Running").with("/spec/providerID", json!(""))).node(synced(READY));
     assert_eq!(condition(&emptied.plan(), "ConfigurationValid")["reason"], "ProviderIDChanged", "no second VM is made");
 }
 
 #[test]
 fn several_nodes_of_one_vm_are_left_alone() {
-    let mut torn = scene(proven("Running"));
+    let mut torn = fixture(proven("Running"));
     torn.snapshot.claim.duplicate_nodes = vec!["aaa".into(), "bbb".into()];
     assert_eq!(torn.steps(), ["status Running"]);
     let told = condition(&torn.plan(), "ConfigurationValid");

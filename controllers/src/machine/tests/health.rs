@@ -1,4 +1,4 @@
-//! Snapshots in, plans out: the health of a Machine, and when it is given up.
+//! Snapshots in, plans out: the health of a Machine, and when it fails.
 
 use nodewright_runtime::plan::Notes;
 
@@ -12,7 +12,7 @@ use crate::{
 fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
     let creating =
         json!({"type": "Create", "state": "Processing", "description": "Creating machine on cloud provider"});
-    let joined = scene(linked("Pending").with("/status/lastOperation", creating)).node(conditions(READY));
+    let joined = fixture(linked("Pending").with("/status/lastOperation", creating)).node(conditions(READY));
     assert_eq!(joined.steps(), ["status Running", "edit Node n"]);
     let plan = joined.plan();
     assert_eq!(plan.stages.len(), 1, "side by side");
@@ -21,8 +21,8 @@ fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
 
 #[test]
 fn a_running_machine_with_a_healthy_node_needs_nothing() {
-    let mut running = scene(linked("Running")).node(synced(READY));
-    let status = status_of(&scene(linked("Pending")).node(synced(READY)).plan());
+    let mut running = fixture(linked("Running")).node(synced(READY));
+    let status = status_of(&fixture(linked("Pending")).node(synced(READY)).plan());
     let mut machine: Value = serde_json::to_value(running.snapshot.machine.as_ref()).unwrap();
     machine["status"] = status;
     running.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
@@ -30,9 +30,9 @@ fn a_running_machine_with_a_healthy_node_needs_nothing() {
 }
 
 /// A Machine that runs, and whose status is up to date.
-fn settled(machine: MachineBuilder, node: &Value) -> Scene {
-    let status = status_of(&scene(linked("Pending")).node(node.clone()).plan());
-    scene(machine.with("/status", status)).node(node.clone())
+fn settled(machine: MachineBuilder, node: &Value) -> Fixture {
+    let status = status_of(&fixture(linked("Pending")).node(node.clone()).plan());
+    fixture(machine.with("/status", status)).node(node.clone())
 }
 
 #[test]
@@ -68,7 +68,8 @@ fn the_record_of_what_a_node_got_grows_first_and_shrinks_last() {
 
 #[test]
 fn a_running_machine_forgets_what_was_said_once_the_provider_shows_what_it_has_made() {
-    let running = |seconds| scene(linked("Running")).node(synced(READY)).answered(Verb::Create, seconds, Outcome::Done);
+    let running =
+        |seconds| fixture(linked("Running")).node(synced(READY)).answered(Verb::Create, seconds, Outcome::Done);
     let young = running(2).plan();
     assert!(!young.forgets_outcomes && young.wake.is_some_and(|wake| wake > at(NOW)), "{:?}", young.wake);
     assert!(running(60).plan().forgets_outcomes);
@@ -80,31 +81,31 @@ fn a_critical_component_that_is_missing_keeps_the_machine_pending() {
     node["spec"]["taints"] =
         json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
     let waiting =
-        scene(linked("Pending").with("/spec/providerID", json!("p:///1")).created("2026-06-01T11:59:00Z")).node(node);
+        fixture(linked("Pending").with("/spec/providerID", json!("p:///1")).created("2026-06-01T11:59:00Z")).node(node);
     assert_eq!(waiting.steps(), ["status Pending"], "only the conditions are copied");
     assert_eq!(waiting.plan().waits[0].reason, "CriticalComponentsNotReady");
     // As in machine-controller-manager, the creation timeout holds for them, too.
     assert_eq!(waiting.plan().wake, Some(at("2026-06-01T12:19:00Z")));
-    let late = Scene { now: at("2026-06-01T12:19:00Z"), ..waiting };
+    let late = Fixture { now: at("2026-06-01T12:19:00Z"), ..waiting };
     assert_eq!(late.steps(), ["status Failed"]);
     let text = status_of(&late.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
     assert!(text.contains("its critical components are not"), "{text}");
 }
 
 /// An Unknown Machine whose node is silent for two minutes, and the answers of its provider.
-fn silent(answers: &[(i64, Outcome)], noted: Option<i64>) -> Scene {
+fn silent(answers: &[(i64, Outcome)], noted: Option<i64>) -> Fixture {
     let since = "2026-06-01T11:58:00Z";
     let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
-    let mut scene = scene(unknown).node(heard_at("Unknown", LONG_AGO, LONG_AGO));
+    let mut fixture = fixture(unknown).node(heard_at("Unknown", LONG_AGO, LONG_AGO));
     let note = |seconds| (Note::NoVm(at(since)), at(NOW) - SignedDuration::from_secs(seconds));
-    scene.notes = noted.map(note).into_iter().collect();
-    answers.iter().fold(scene, |scene, (ago, outcome)| scene.answered(Verb::Status, *ago, outcome.clone()))
+    fixture.notes = noted.map(note).into_iter().collect();
+    answers.iter().fold(fixture, |fixture, (ago, outcome)| fixture.answered(Verb::Status, *ago, outcome.clone()))
 }
 
 #[test]
 fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
-    let asks = |scene: &Scene| scene.steps().contains(&"call Status".to_owned());
-    let due = |scene: &Scene| match status_of(&scene.plan())["conditions"].as_array().unwrap().last() {
+    let asks = |fixture: &Fixture| fixture.steps().contains(&"call Status".to_owned());
+    let due = |fixture: &Fixture| match status_of(&fixture.plan())["conditions"].as_array().unwrap().last() {
         Some(condition) if condition["type"] == "HealthTimeout" => {
             (condition["reason"].as_str().unwrap().to_owned(), at(condition["message"].as_str().unwrap()))
         }
@@ -118,9 +119,9 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     // One question a minute, whatever the answer is.
     for answer in [vm(), failed(Code::Unavailable), failed(Code::PermissionDenied)] {
         assert!(!asks(&silent(&[(59, answer.clone())], None)), "{answer:?}");
-        let scene = silent(&[(60, answer)], None);
-        assert!(asks(&scene));
-        assert_eq!(due(&scene), timeout);
+        let fixture = silent(&[(60, answer)], None);
+        assert!(asks(&fixture));
+        assert_eq!(due(&fixture), timeout);
     }
     assert!(!asks(&silent(&[(60, failed(Code::Unimplemented))], None)), "it never knows");
     // An answer from before the Node was silent says nothing.
@@ -137,11 +138,11 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     assert_eq!(due(&sure), ("VMNotFound".to_owned(), at("2026-06-01T11:59:50Z")));
     assert_eq!(silent(&[(9, vm())], Some(40)).plan().notes, Notes::Clear, "it was found again");
     // Once all can see the time, the machine is replaced within the budget.
-    let told = |mut scene: Scene| {
-        let mut machine = (*scene.snapshot.machine).clone();
-        machine.status = serde_json::from_value(status_of(&scene.plan())).unwrap();
-        scene.snapshot.machine = Arc::new(machine);
-        scene
+    let told = |mut fixture: Fixture| {
+        let mut machine = (*fixture.snapshot.machine).clone();
+        machine.status = serde_json::from_value(status_of(&fixture.plan())).unwrap();
+        fixture.snapshot.machine = Arc::new(machine);
+        fixture
     };
     assert_eq!(told(sure).steps(), ["confirm Node n", "status Failed"]);
     let held = told(silent(&[(9, failed(Code::NotFound))], Some(40))).set(machine_set("set", 2, Some("k7f;")));
@@ -158,7 +159,7 @@ fn conditions_may_have_health_timeouts_of_their_own() {
         node["status"]["conditions"].as_array_mut().unwrap().push(disk);
         node
     };
-    let due = |machine: MachineBuilder, node: Value| scene(machine).node(node).plan().wake.unwrap();
+    let due = |machine: MachineBuilder, node: Value| fixture(machine).node(node).plan().wake.unwrap();
     let key = "nodewright.dev/health-timeouts";
     let own = || unknown().annotation(key, "DiskPressure=30m,Ready=5m");
     let full = || node("True", "True", "2026-06-01T11:59:00Z");
@@ -170,29 +171,29 @@ fn conditions_may_have_health_timeouts_of_their_own() {
     assert_eq!(due(other, full()), at("2026-06-01T12:08:00Z"));
     let mut set = machine_set("set", 2, Some("k7f;"));
     set.metadata.annotations.get_or_insert_default().insert(key.to_owned(), "DiskPressure=1h".to_owned());
-    assert_eq!(scene(unknown()).node(full()).set(set.clone()).plan().wake, Some(at("2026-06-01T12:59:00Z")));
-    assert_eq!(scene(own()).node(full()).set(set).plan().wake, Some(at("2026-06-01T12:29:00Z")), "its own wins");
+    assert_eq!(fixture(unknown()).node(full()).set(set.clone()).plan().wake, Some(at("2026-06-01T12:59:00Z")));
+    assert_eq!(fixture(own()).node(full()).set(set).plan().wake, Some(at("2026-06-01T12:29:00Z")), "its own wins");
     let broken = unknown().annotation(key, "DiskPressure");
     assert_eq!(due(broken, full()), at("2026-06-01T12:08:00Z"));
     let off = own().with("/spec/disableHealthTimeout", json!(true));
-    assert_eq!(scene(off).node(full()).plan().waits[0].reason, "Unhealthy");
+    assert_eq!(fixture(off).node(full()).plan().waits[0].reason, "Unhealthy");
 }
 
 /// The same, if its Node has been unhealthy for ten seconds.
-fn lasting(mut scene: Scene) -> Scene {
-    let since = scene.now - SignedDuration::from_secs(10);
-    scene.notes.insert(Note::Unhealthy, since);
-    scene
+fn lasting(mut fixture: Fixture) -> Fixture {
+    let since = fixture.now - SignedDuration::from_secs(10);
+    fixture.notes.insert(Note::Unhealthy, since);
+    fixture
 }
 
 #[test]
 fn a_trouble_of_less_than_ten_seconds_costs_no_write() {
     let sick = |noted: Option<i64>, health_timeout: &str| {
         let machine = linked("Running").with("/spec/healthTimeout", json!(health_timeout));
-        let mut scene = scene(machine).node(synced("False"));
-        let since = |seconds| scene.now - SignedDuration::from_secs(seconds);
-        scene.notes = noted.map(|ago| (Note::Unhealthy, since(ago))).into_iter().collect();
-        scene
+        let mut fixture = fixture(machine).node(synced("False"));
+        let since = |seconds| fixture.now - SignedDuration::from_secs(seconds);
+        fixture.notes = noted.map(|ago| (Note::Unhealthy, since(ago))).into_iter().collect();
+        fixture
     };
     let fresh = sick(None, "10m").plan();
     assert!(fresh.is_idle() && fresh.events.is_empty(), "{fresh}");
@@ -203,24 +204,24 @@ fn a_trouble_of_less_than_ten_seconds_costs_no_write() {
     assert_eq!(sick(Some(10), "10m").steps(), ["status Unknown"]);
     assert_eq!(sick(Some(10), "10m").plan().notes, Notes::Keep, "it is not forgotten if the write fails");
     assert_eq!(sick(Some(4), "40s").steps(), ["status Unknown"], "at most a tenth of the health timeout");
-    let well = Scene { notes: sick(Some(4), "10m").notes, ..scene(linked("Running")).node(synced(READY)) };
+    let well = Fixture { notes: sick(Some(4), "10m").notes, ..fixture(linked("Running")).node(synced(READY)) };
     assert_eq!(well.plan().notes, Notes::Clear, "the next trouble is another one");
 }
 
 #[test]
 fn a_sick_node_makes_the_machine_unknown_and_in_time_failed() {
-    let sick = lasting(scene(linked("Running")).node(synced("Unknown")));
+    let sick = lasting(fixture(linked("Running")).node(synced("Unknown")));
     assert_eq!(sick.steps(), ["status Unknown"]);
-    assert_eq!(scene(linked("Running")).steps(), ["status Unknown"], "a missing node is a sick one");
+    assert_eq!(fixture(linked("Running")).steps(), ["status Unknown"], "a missing node is a sick one");
     let since = |time: &str| linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(time));
-    let young = scene(since("2026-06-01T11:55:00Z"));
+    let young = fixture(since("2026-06-01T11:55:00Z"));
     let steps = ["call Status", "status Unknown"];
-    assert_eq!(young.steps(), steps, "it says when the machine is given up, unless the VM is gone");
+    assert_eq!(young.steps(), steps, "it says when the machine fails, unless the VM is gone");
     assert_eq!(young.plan().wake, Some(at("2026-06-01T12:05:00Z")));
-    assert_eq!(scene(since("2026-06-01T11:50:00Z")).steps(), ["status Failed"]);
-    let off = scene(since("2026-06-01T01:00:00Z").with("/spec/disableHealthTimeout", json!(true)));
+    assert_eq!(fixture(since("2026-06-01T11:50:00Z")).steps(), ["status Failed"]);
+    let off = fixture(since("2026-06-01T01:00:00Z").with("/spec/disableHealthTimeout", json!(true)));
     assert!(off.steps().is_empty());
-    assert_eq!(scene(since("2026-06-01T01:00:00Z")).node(synced(READY)).steps(), ["status Running"]);
+    assert_eq!(fixture(since("2026-06-01T01:00:00Z")).node(synced(READY)).steps(), ["status Running"]);
 }
 
 /// A Node that was last heard of at this time.
@@ -235,7 +236,7 @@ const LONG_AGO: &str = "2026-06-01T08:00:00Z";
 
 #[test]
 fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
-    let at_time = |now: &str, node: Value| Scene { now: at(now), ..scene(linked("Running")).node(node) };
+    let at_time = |now: &str, node: Value| Fixture { now: at(now), ..fixture(linked("Running")).node(node) };
     let old = |ready: &str| heard_at(ready, LONG_AGO, LONG_AGO);
     for ready in ["Unknown", "False"] {
         let held = at_time("2026-06-01T09:05:59Z", old(ready));
@@ -255,48 +256,48 @@ fn a_report_from_before_this_process_led_makes_no_machine_unknown() {
     assert_eq!(lasting(at_time("2026-06-01T09:00:02Z", missed)).steps(), ["status Unknown"]);
     let same_moment = heard_at("Unknown", LONG_AGO, "2026-06-01T09:00:00Z");
     assert_eq!(at_time("2026-06-01T09:00:02Z", same_moment).plan().waits[0].reason, "ReportAwaited");
-    let gone = Scene { now: at("2026-06-01T09:00:02Z"), ..scene(linked("Running")) };
+    let gone = Fixture { now: at("2026-06-01T09:00:02Z"), ..fixture(linked("Running")) };
     assert_eq!(gone.steps(), ["status Unknown"], "a missing node is not one that is silent");
 }
 
 /// machine-controller-manager freezes all of its work by a flag that one more failed probe may set, and that may stay for good.
 #[test]
 fn mcm_defect_25_an_outage_of_an_api_server_holds_nothing_up_for_longer_than_kubelets_need() {
-    let at_time = |now: &str, connected: &str, node: Value| Scene {
+    let at_time = |now: &str, connected: &str, node: Value| Fixture {
         now: at(now),
         connected_since: Some(at(connected)),
-        ..scene(linked("Running")).node(node)
+        ..fixture(linked("Running")).node(node)
     };
     let silent = || heard_at("Unknown", LONG_AGO, LONG_AGO);
     // Each time that it is connected again, kubelets have six minutes. An earlier outage does not count.
-    for (connected, held, judged) in [
+    for (connected, held, evaluated) in [
         ("2026-06-01T12:00:00Z", "2026-06-01T12:05:59Z", "2026-06-01T12:06:00Z"),
         ("2026-06-01T12:06:01Z", "2026-06-01T12:12:00Z", "2026-06-01T12:12:01Z"),
     ] {
         assert_eq!(at_time(held, connected, silent()).plan().waits[0].reason, "ReportAwaited");
-        assert_eq!(lasting(at_time(judged, connected, silent())).steps(), ["status Unknown"]);
+        assert_eq!(lasting(at_time(evaluated, connected, silent())).steps(), ["status Unknown"]);
     }
     // What was reported since then counts at once, and other work goes on.
     let (connected, moment) = ("2026-06-01T12:00:00Z", "2026-06-01T12:00:01Z");
     let fresh = heard_at("False", "2026-06-01T12:00:01Z", LONG_AGO);
     assert_eq!(lasting(at_time(moment, connected, fresh)).steps(), ["status Unknown"]);
-    let others = |machine| Scene { now: at(moment), connected_since: Some(at(connected)), ..scene(machine) };
+    let others = |machine| Fixture { now: at(moment), connected_since: Some(at(connected)), ..fixture(machine) };
     assert_eq!(others(machine("m")).steps(), ["call Status"]);
     assert_eq!(others(linked("Unknown")).node(synced(READY)).steps()[0], "status Running");
     assert_eq!(others(linked("Running").deleting()).steps(), ["status Terminating"]);
 }
 
 #[test]
-fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time_to_report() {
+fn a_machine_fails_when_its_timeout_ends_and_a_kubelet_that_lives_had_time_to_report() {
     // This process is connected since 9:00.
     let at_time = |now: &str, since: &str, node: Option<Value>| {
         let unknown = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
-        let mut scene = Scene { now: at(now), ..scene(unknown) };
-        scene.snapshot.unseen_node = Lookup::Missing;
-        node.into_iter().fold(scene, Scene::node)
+        let mut fixture = Fixture { now: at(now), ..fixture(unknown) };
+        fixture.snapshot.unseen_node = Lookup::Missing;
+        node.into_iter().fold(fixture, Fixture::node)
     };
-    let wait_of = |scene: &Scene| {
-        let plan = scene.plan();
+    let wait_of = |fixture: &Fixture| {
+        let plan = fixture.plan();
         (plan.waits[0].reason, plan.wake)
     };
     let condemned = ["confirm Node n", "status Failed"];
@@ -319,15 +320,16 @@ fn a_machine_is_given_up_when_its_timeout_ends_and_a_kubelet_that_lives_had_time
     let short = linked("Unknown")
         .with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO))
         .with("/spec/healthTimeout", json!("5s"));
-    let short = Scene { now: at("2026-06-01T09:05:59Z"), ..scene(short) }.node(heard_at("Unknown", LONG_AGO, LONG_AGO));
+    let short =
+        Fixture { now: at("2026-06-01T09:05:59Z"), ..fixture(short) }.node(heard_at("Unknown", LONG_AGO, LONG_AGO));
     assert_eq!(wait_of(&short), ("ReportAwaited", Some(at("2026-06-01T09:06:00Z"))));
-    assert_eq!(Scene { now: at("2026-06-01T09:06:00Z"), ..short }.steps(), condemned);
+    assert_eq!(Fixture { now: at("2026-06-01T09:06:00Z"), ..short }.steps(), condemned);
 }
 
 #[test]
-fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_again_only_when_it_moves() {
+fn the_time_at_which_a_machine_fails_stands_in_its_status_and_is_written_again_only_when_it_moves() {
     let description = |plan: &Plan| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
-    let unwell = |machine: MachineBuilder| scene(machine).node(synced("Unknown"));
+    let unwell = |machine: MachineBuilder| fixture(machine).node(synced("Unknown"));
     let becomes = lasting(unwell(linked("Running"))).plan();
     let text = description(&becomes);
     assert!(text.ends_with("; it fails at 2026-06-01T12:10:00Z"), "{text}");
@@ -347,20 +349,20 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
     assert_eq!(standing.steps(), ["call Status"], "nothing is written again");
     assert_eq!(standing.plan().waits[0].until, Some(at("2026-06-01T12:10:00Z")));
     // An API server was away until now: what was reported proves nothing for six minutes.
-    let outage = Scene { since: at("2026-06-01T12:09:00Z"), now: at("2026-06-01T12:09:01Z"), ..announced(&becomes) };
+    let outage = Fixture { since: at("2026-06-01T12:09:00Z"), now: at("2026-06-01T12:09:01Z"), ..announced(&becomes) };
     let moved = description(&outage.plan());
     assert!(moved.contains("without a new report it fails at 2026-06-01T12:15:00Z"), "{moved}");
     assert_eq!(outage.plan().events.len(), 1);
     assert_eq!(timeout(&outage.plan()), Some((json!("ReportAwaited"), json!("2026-06-01T12:15:00Z"))));
     let outage = outage.plan();
-    let again = Scene { since: at("2026-06-01T12:09:02Z"), now: at("2026-06-01T12:09:09Z"), ..announced(&outage) };
+    let again = Fixture { since: at("2026-06-01T12:09:02Z"), now: at("2026-06-01T12:09:09Z"), ..announced(&outage) };
     assert_eq!(again.steps(), ["call Status"], "two seconds are no news");
     // A manager beside it, without leader election, has been connected all the time, and would say 12:10 again.
-    let other = Scene { now: at("2026-06-01T12:09:10Z"), ..announced(&outage) };
+    let other = Fixture { now: at("2026-06-01T12:09:10Z"), ..announced(&outage) };
     assert_eq!(other.steps(), ["call Status"], "the two do not write in turns");
     assert_eq!(other.plan().waits[0].until, Some(at("2026-06-01T12:15:00Z")));
     // After another outage the time that its end allows is the later one, and is announced, too: the former one has passed.
-    let second = Scene { since: at("2026-06-01T12:14:50Z"), now: at("2026-06-01T12:15:10Z"), ..announced(&outage) };
+    let second = Fixture { since: at("2026-06-01T12:14:50Z"), now: at("2026-06-01T12:15:10Z"), ..announced(&outage) };
     let second = timeout(&second.plan());
     assert_eq!(second, Some((json!("ReportAwaited"), json!("2026-06-01T12:20:50Z"))));
     // A status of machine-controller-manager's says nothing of it.
@@ -368,37 +370,37 @@ fn the_time_at_which_a_machine_is_given_up_stands_in_its_status_and_is_written_a
         .with("/status/currentStatus", json!({"phase": "Unknown", "lastUpdateTime": NOW, "timeoutActive": true}));
     assert_eq!(description(&unwell(by_mcm).plan()).rsplit("; ").next(), text.rsplit("; ").next());
     // Once it is over, the failure says since when, and nothing is announced any more.
-    let over = Scene { now: at("2026-06-01T12:10:00Z"), ..announced(&becomes) };
+    let over = Fixture { now: at("2026-06-01T12:10:00Z"), ..announced(&becomes) };
     assert!(description(&over.plan()).contains("health checks failing since 2026-06-01T12:00:00Z"));
     assert_eq!(timeout(&over.plan()), None);
-    let well = scene(linked("Unknown").with("/status", status_of(&becomes))).node(synced(READY));
+    let well = fixture(linked("Unknown").with("/status", status_of(&becomes))).node(synced(READY));
     assert_eq!(timeout(&well.plan()), None);
 }
 
 #[test]
-fn a_machine_without_a_node_is_given_up_once_the_api_server_has_shown_none() {
-    let mut scene = scene(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
-    scene.snapshot.unseen_node = Lookup::Pending;
-    let plan = scene.plan();
+fn a_machine_without_a_node_fails_once_the_api_server_has_shown_none() {
+    let mut fixture = fixture(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
+    fixture.snapshot.unseen_node = Lookup::Pending;
+    let plan = fixture.plan();
     assert_eq!((plan.waits[0].reason, plan.scoped_watches.len()), ("LookingForNode", 1));
     let node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///1"}})).unwrap();
-    scene.snapshot.unseen_node = Lookup::Found(Arc::new(node));
-    assert_eq!(scene.plan().waits[0].reason, "LookingForNode");
-    scene.snapshot.unseen_node = Lookup::Missing;
-    assert_eq!(scene.steps(), ["status Failed"]);
+    fixture.snapshot.unseen_node = Lookup::Found(Arc::new(node));
+    assert_eq!(fixture.plan().waits[0].reason, "LookingForNode");
+    fixture.snapshot.unseen_node = Lookup::Missing;
+    assert_eq!(fixture.steps(), ["status Failed"]);
 }
 
 #[test]
 fn a_listed_condition_that_is_not_false_is_a_sickness() {
     let mut node = synced(READY);
     node["status"]["conditions"].as_array_mut().unwrap().push(json!({"type": "DiskPressure", "status": "Unknown"}));
-    assert_eq!(lasting(scene(linked("Running")).node(node.clone())).steps(), ["status Unknown"]);
+    assert_eq!(lasting(fixture(linked("Running")).node(node.clone())).steps(), ["status Unknown"]);
     let own = linked("Pending").with("/spec/nodeConditions", json!("Other"));
-    assert_eq!(scene(own).node(node).steps(), ["status Running"]);
+    assert_eq!(fixture(own).node(node).steps(), ["status Running"]);
 }
 
 #[test]
-fn one_machine_of_a_deployment_is_given_up_at_a_time_in_any_order() {
+fn one_machine_of_a_deployment_fails_at_a_time_in_any_order() {
     let sick = |name: &str, since: &str| {
         machine(name)
             .phase("Unknown")
@@ -406,7 +408,7 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_in_any_order() {
             .with("/status/currentStatus/lastUpdateTime", json!(since))
     };
     let set = machine_set("set", 2, Some("k7f;"));
-    let scene_of = |own: MachineBuilder, others: Vec<Machine>| scene(own).set(set.clone()).beside(others);
+    let scene_of = |own: MachineBuilder, others: Vec<Machine>| fixture(own).set(set.clone()).beside(others);
     let (a, b) = (|| sick("a", "2026-06-01T11:00:00Z"), || sick("b", "2026-06-01T11:01:00Z"));
     assert_eq!(scene_of(a(), vec![b().build()]).steps(), ["status Failed"]);
     let held = scene_of(b(), vec![a().build()]);
@@ -423,9 +425,9 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_in_any_order() {
     }
     assert_eq!(scene_of(b(), vec![machine("new").phase("Running").build()]).steps(), ["status Failed"]);
     for (limit, goes) in [(Limit::Percent(100), true), (Limit::Count(0), false), (Limit::Percent(0), false)] {
-        let mut scene = scene_of(b(), vec![a().build()]);
-        scene.snapshot.pool.limit = limit;
-        assert_eq!(scene.steps() == ["status Failed"], goes, "{limit:?}");
+        let mut fixture = scene_of(b(), vec![a().build()]);
+        fixture.snapshot.pool.limit = limit;
+        assert_eq!(fixture.steps() == ["status Failed"], goes, "{limit:?}");
     }
 }
 
@@ -433,8 +435,8 @@ fn one_machine_of_a_deployment_is_given_up_at_a_time_in_any_order() {
 fn a_deletion_that_is_stuck_gives_its_place_back() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let held_by = |peer: MachineBuilder| {
-        let scene = scene(sick()).set(machine_set("set", 2, Some("k7f;"))).beside([peer.build()]);
-        let plan = scene.plan();
+        let fixture = fixture(sick()).set(machine_set("set", 2, Some("k7f;"))).beside([peer.build()]);
+        let plan = fixture.plan();
         let is_held = plan.waits.first().is_some_and(|wait| wait.reason == "ReplacementHeld");
         is_held.then_some(plan.wake).flatten()
     };
@@ -454,14 +456,15 @@ fn a_deletion_that_is_stuck_gives_its_place_back() {
 #[test]
 fn a_machine_that_waits_for_a_place_says_who_holds_it_and_until_when() {
     let sick = linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
-    let scene = |others: Vec<Machine>| scene(sick.clone()).set(machine_set("set", 2, Some("k7f;"))).beside(others);
+    let fixture = |others: Vec<Machine>| fixture(sick.clone()).set(machine_set("set", 2, Some("k7f;"))).beside(others);
     let stuck = machine("b").deleting().with("/metadata/deletionTimestamp", "2026-06-01T11:50:00Z");
     let coming = |name: &str| machine(name).phase("Pending").created("2026-06-01T11:55:00Z");
-    let said = |scene: Scene| status_of(&scene.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
-    let text = said(scene(vec![coming("a").build(), stuck.build()]));
+    let said =
+        |fixture: Fixture| status_of(&fixture.plan())["lastOperation"]["description"].as_str().unwrap().to_owned();
+    let text = said(fixture(vec![coming("a").build(), stuck.build()]));
     let until = |minute| format!("(until 2026-06-01T12:{minute}:00Z at the latest)");
     assert!(text.ends_with(&format!("now these are: a {}, b {}", until("05"), until("05"))), "{text}");
-    let text = said(scene(["e", "d", "c", "b", "a"].map(|name| coming(name).build()).to_vec()));
+    let text = said(fixture(["e", "d", "c", "b", "a"].map(|name| coming(name).build()).to_vec()));
     assert!(text.ends_with(&format!("b {0}, c {0} and 2 more", until("05"))), "{text}");
 }
 
@@ -471,7 +474,7 @@ fn mcm_defect_24_one_stuck_machine_does_not_block_the_others() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let waits_until = |others: Vec<MachineBuilder>| {
         let others = others.into_iter().map(MachineBuilder::build);
-        let plan = scene(sick()).set(machine_set("set", 2, Some("k7f;"))).beside(others).plan();
+        let plan = fixture(sick()).set(machine_set("set", 2, Some("k7f;"))).beside(others).plan();
         plan.waits.first().filter(|wait| wait.reason == "ReplacementHeld").map(|_| plan.wake)
     };
     // Half of the creation timeout of 20 min, whatever it waits for: capacity, its class, its Node.
@@ -493,24 +496,24 @@ fn mcm_defect_24_one_stuck_machine_does_not_block_the_others() {
 
 #[test]
 fn a_machine_that_does_not_join_in_time_is_failed() {
-    let late = scene(linked("Pending").created("2026-06-01T11:30:00Z"));
+    let late = fixture(linked("Pending").created("2026-06-01T11:30:00Z"));
     assert_eq!(late.steps(), ["status Failed"]);
-    let waiting = scene(linked("Pending").created("2026-06-01T11:50:00Z"));
+    let waiting = fixture(linked("Pending").created("2026-06-01T11:50:00Z"));
     assert!(waiting.steps().is_empty());
     assert_eq!(waiting.plan().wake, Some(at("2026-06-01T12:00:30Z")), "by then the status tells the wait");
 }
 
 /// A Machine since 11:59 without a Node, beside a Node of another VM with this name that is as old.
 #[allow(clippy::needless_pass_by_value)] // a test gives its values away
-fn beside_foreign_node(phase: &str, name: &str, created: &str, changes: Value) -> Scene {
-    let mut scene = scene(linked(phase).created("2026-06-01T11:59:00Z"));
+fn beside_foreign_node(phase: &str, name: &str, created: &str, changes: Value) -> Fixture {
+    let mut fixture = fixture(linked(phase).created("2026-06-01T11:59:00Z"));
     let mut foreign_node = json!({
         "metadata": {"name": name, "uid": "other", "resourceVersion": "3", "creationTimestamp": created},
         "spec": {"providerID": "p:///old"}, "status": {}
     });
     json_patch::merge(&mut foreign_node, &changes);
-    scene.snapshot.foreign_node = Some(Arc::new(serde_json::from_value(foreign_node).unwrap()));
-    scene
+    fixture.snapshot.foreign_node = Some(Arc::new(serde_json::from_value(foreign_node).unwrap()));
+    fixture
 }
 
 const OLD: &str = "2026-06-01T09:00:00Z";
@@ -525,9 +528,9 @@ fn a_node_of_another_vm_is_not_taken_for_the_machines() {
         ("drained", beside_foreign_node("Pending", "n", OLD, draining)),
         ("with the machine's own name", beside_foreign_node("Pending", "m", OLD, json!({}))),
     ];
-    for (what, scene) in waiting {
-        assert!(scene.steps().is_empty(), "{what}: {:?}", scene.steps());
-        assert!(scene.plan().waits[0].message.contains("belongs to another VM"), "{what}");
+    for (what, fixture) in waiting {
+        assert!(fixture.steps().is_empty(), "{what}: {:?}", fixture.steps());
+        assert!(fixture.plan().waits[0].message.contains("belongs to another VM"), "{what}");
     }
     let joined = beside_foreign_node("Running", "n", OLD, json!({}));
     assert_eq!(joined.steps(), ["status Unknown"], "it had a Node, and has time to get it back");
@@ -553,7 +556,7 @@ fn deleted_node(seconds_ago: i64) -> Value {
 
 #[test]
 fn who_deletes_a_node_deletes_its_machine_once_the_server_has_confirmed_it() {
-    let deleted = scene(linked("Running")).node(deleted_node(1));
+    let deleted = fixture(linked("Running")).node(deleted_node(1));
     assert_eq!(deleted.steps(), ["confirm Node n", "delete Machine default/m"]);
     let plan = deleted.plan();
     assert_eq!(plan.stages.len(), 2, "one after the other");
@@ -569,10 +572,10 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
         other.with("/spec/providerID", json!(format!("p:///{name}")))
     };
     let deleted = |seconds_ago: i64, other_ago: i64, name: &str| {
-        let mut scene = scene(linked("Running")).set(set()).node(deleted_node(seconds_ago)).beside([]);
+        let mut fixture = fixture(linked("Running")).set(set()).node(deleted_node(seconds_ago)).beside([]);
         let without_node = vec![(Arc::new(other(name).build()), at(NOW) - SignedDuration::from_secs(other_ago))];
-        scene.snapshot.pool.add(&[], &[], &without_node, &Settings::default());
-        scene
+        fixture.snapshot.pool.add(&[], &[], &without_node, &Settings::default());
+        fixture
     };
     let goes = ["confirm Node n", "delete Machine default/m"];
     // The other one may have been allowed to go in this moment.
@@ -591,16 +594,17 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
         let words = ["type", "status", "reason"].map(|field| condition[field].as_str().unwrap());
         assert_eq!(words, ["RemediationAllowed", "False", "ReplacementHeld"]);
         assert!(condition["message"].as_str().unwrap().contains("remediation-max-in-flight"), "{condition}");
-        let told = scene(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
+        let told = fixture(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
         let mut again =
-            Scene { snapshot: Snapshot { pool: held.snapshot.pool.clone(), ..told.snapshot.clone() }, ..told };
+            Fixture { snapshot: Snapshot { pool: held.snapshot.pool.clone(), ..told.snapshot.clone() }, ..told };
         assert!(again.steps().is_empty(), "said once");
         again.snapshot.pool = Pool::default();
         assert_eq!(again.steps(), goes);
     }
     // Nor beside one that is being replaced for another reason, and beside one that is stuck.
-    let beside =
-        |peer: MachineBuilder| scene(linked("Running")).set(set()).node(deleted_node(9)).beside([peer.build()]).steps();
+    let beside = |peer: MachineBuilder| {
+        fixture(linked("Running")).set(set()).node(deleted_node(9)).beside([peer.build()]).steps()
+    };
     assert_eq!(beside(other("a").phase("Failed")), ["status Running"]);
     assert_eq!(beside(other("a").deleting()), ["status Running"]);
     assert_eq!(beside(other("a").deleting().with("/metadata/deletionTimestamp", "2026-06-01T09:00:00Z")), goes);
@@ -613,17 +617,17 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
 }
 
 #[test]
-fn one_whose_update_in_place_failed_is_given_up_as_an_unknown_one_is() {
+fn one_whose_update_in_place_failed_fails_as_an_unknown_one_is() {
     let failed = |since: &str| {
         let machine = linked("InPlaceUpdateFailed").with("/status/currentStatus/lastUpdateTime", json!(since));
-        scene(machine).node(heard_at("Unknown", LONG_AGO, "2026-06-01T11:00:00Z"))
+        fixture(machine).node(heard_at("Unknown", LONG_AGO, "2026-06-01T11:00:00Z"))
     };
     let announced = failed("2026-06-01T11:58:00Z");
     assert!(announced.plan().waits[0].message.contains("it fails at"), "{:?}", announced.plan().waits);
     assert!(announced.plan().wake.is_some());
     assert_eq!(failed(LONG_AGO).steps(), ["confirm Node n", "status Failed"]);
     let mut without_node =
-        scene(linked("InPlaceUpdateFailed").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
+        fixture(linked("InPlaceUpdateFailed").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO)));
     without_node.snapshot.unseen_node = Lookup::Missing;
     assert_eq!(without_node.steps(), ["status Failed"]);
 }
@@ -631,59 +635,59 @@ fn one_whose_update_in_place_failed_is_given_up_as_an_unknown_one_is() {
 #[test]
 fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budget() {
     let held = "it is replaced once fewer machines of its deployment are being replaced";
-    let unwell = |status: Value| scene(linked("Unknown").with("/status", status)).node(synced("Unknown"));
+    let unwell = |status: Value| fixture(linked("Unknown").with("/status", status)).node(synced("Unknown"));
     let budget_blamed = json!({
         "currentStatus": {"phase": "Unknown", "lastUpdateTime": LONG_AGO},
         "lastOperation": {"description": held, "state": "Processing", "type": "HealthCheck"},
         "conditions": [{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld", "message": held}]});
     let deleted = linked("Running").with("/status/conditions", budget_blamed["conditions"].clone());
-    let failing = |mut scene: Scene, attempt: u32| {
-        scene.attempt = attempt;
-        scene.failure = Some(Failure::of::<Node>(
+    let failing = |mut fixture: Fixture, attempt: u32| {
+        fixture.attempt = attempt;
+        fixture.failure = Some(Failure::of::<Node>(
             StepVerb::Read,
             ObjectRef::new(TARGET, "", "n"),
             FailureClass::Unknown,
             "year is out of range",
         ));
-        scene
+        fixture
     };
     let goes = [["confirm Node n", "status Failed"], ["confirm Node n", "delete Machine default/m"]];
     let tells = [
         vec!["status Unknown", "confirm Node n"],
         vec!["status Running", "confirm Node n", "delete Machine default/m"],
     ];
-    let scenes = || [unwell(budget_blamed.clone()), scene(deleted.clone()).node(deleted_node(9))];
-    for (scene, (goes, tells)) in scenes().into_iter().zip(goes.iter().zip(&tells)) {
-        let first = failing(scene, 1);
+    let scenes = || [unwell(budget_blamed.clone()), fixture(deleted.clone()).node(deleted_node(9))];
+    for (fixture, (goes, tells)) in scenes().into_iter().zip(goes.iter().zip(&tells)) {
+        let first = failing(fixture, 1);
         assert_eq!(first.steps(), *tells);
         let status = status_of(&first.plan());
         let text = status["lastOperation"]["description"].as_str().unwrap();
         assert!(text.contains("failed to read Node n: year is out of range"), "{text}");
         assert!(!status.to_string().contains("ReplacementHeld"), "{status}");
-        let told = |mut scene: Scene| {
-            let mut machine = (*scene.snapshot.machine).clone();
+        let told = |mut fixture: Fixture| {
+            let mut machine = (*fixture.snapshot.machine).clone();
             machine.status = serde_json::from_value(status.clone()).unwrap();
-            scene.snapshot.machine = Arc::new(machine);
-            scene
+            fixture.snapshot.machine = Arc::new(machine);
+            fixture
         };
         assert_eq!(told(failing(first, 1)).steps(), *goes, "said once");
     }
-    for (scene, goes) in scenes().into_iter().zip(goes) {
-        assert_eq!(failing(scene, 2).steps(), goes, "it may have been the status that was refused");
+    for (fixture, goes) in scenes().into_iter().zip(goes) {
+        assert_eq!(failing(fixture, 2).steps(), goes, "it may have been the status that was refused");
     }
 }
 
 #[test]
 fn a_machine_that_is_well_again_waits_for_no_replacement() {
     let held = json!([{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"}]);
-    let well = scene(linked("Unknown").with("/status/conditions", held)).node(synced(READY));
+    let well = fixture(linked("Unknown").with("/status/conditions", held)).node(synced(READY));
     let status = status_of(&well.plan());
     assert!(!status.to_string().contains("RemediationAllowed"), "{status}");
 }
 
 #[test]
 fn names_the_cluster_of_its_nodes() {
-    let plan = scene(linked("Pending")).node(conditions(READY)).plan();
+    let plan = fixture(linked("Pending")).node(conditions(READY)).plan();
     let Step::Edit { at, .. } = &plan.stages[0][1].step else { panic!() };
     assert_eq!(at.key().cluster, TARGET);
 }
@@ -692,9 +696,9 @@ fn names_the_cluster_of_its_nodes() {
 fn an_outage_gives_a_machine_that_is_being_created_the_time_to_join() {
     let pending = |connected: Option<&str>, now: &str| {
         let machine = linked("Pending").with("/metadata/creationTimestamp", "2026-06-01T11:00:00Z");
-        Scene { connected_since: connected.map(at), now: at(now), ..scene(machine).node(synced("False")) }
+        Fixture { connected_since: connected.map(at), now: at(now), ..fixture(machine).node(synced("False")) }
     };
-    let fails = |scene: &Scene| scene.steps().contains(&"status Failed".to_owned());
+    let fails = |fixture: &Fixture| fixture.steps().contains(&"status Failed".to_owned());
     assert!(fails(&pending(None, NOW)), "there was no outage");
     assert!(fails(&pending(Some("2026-06-01T10:30:00Z"), NOW)), "it was over before the machine was made");
     let (back, later) = (Some("2026-06-01T11:57:00Z"), "2026-06-01T12:03:00Z");

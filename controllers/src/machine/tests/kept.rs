@@ -11,16 +11,16 @@ fn failed_machine() -> MachineBuilder {
 }
 
 /// It is known since then as one that is kept.
-fn kept_for(machine: MachineBuilder, seconds: i64) -> Scene {
-    let mut scene = scene(machine);
-    scene.waits = vec![Waiting::new("Preserved", scene.now - SignedDuration::from_secs(seconds))];
-    scene
+fn kept_for(machine: MachineBuilder, seconds: i64) -> Fixture {
+    let mut fixture = fixture(machine);
+    fixture.waits = vec![Waiting::new("Preserved", fixture.now - SignedDuration::from_secs(seconds))];
+    fixture
 }
 
 #[test]
 fn a_failed_machine_that_users_keep_says_so_and_until_when() {
     let asked = || failed_machine().annotation(annotations::PRESERVE, "now");
-    let new = scene(asked()).set(machine_set("set", 1, None)).plan();
+    let new = fixture(asked()).set(machine_set("set", 1, None)).plan();
     let message = "the failed machine is kept for diagnosis until 2026-06-05T11:59:20Z (annotation \
                    node.machine.sapcloud.io/preserve), and replaced then";
     assert_eq!(
@@ -47,16 +47,16 @@ fn a_failed_machine_that_users_keep_says_so_and_until_when() {
 #[test]
 fn the_expiry_of_a_preservation_comes_first_and_what_is_not_asked_for_is_not_told() {
     let expiry = failed_machine().annotation(annotations::PRESERVE, "now").preserved_until("2026-06-02T00:00:00Z");
-    let text = scene(expiry).plan().events[0].message.clone();
+    let text = fixture(expiry).plan().events[0].message.clone();
     assert!(text.contains("until 2026-06-02T00:00:00Z (status.currentStatus.preserveExpiryTime)"), "{text}");
     assert!(text.ends_with("; it has no set, so that it stays until somebody deletes it"), "{text}");
     let own = failed_machine().annotation(annotations::PRESERVE, "now").with("/spec/machinePreserveTimeout", "2h");
-    assert!(scene(own).plan().events[0].message.contains("until 2026-06-01T13:59:20Z"));
+    assert!(fixture(own).plan().events[0].message.contains("until 2026-06-01T13:59:20Z"));
     let others = [failed_machine(), failed_machine().annotation(annotations::PRESERVE, "false")];
-    for plan in others.map(|machine| scene(machine).plan()) {
+    for plan in others.map(|machine| fixture(machine).plan()) {
         assert_eq!((plan.waits[0].reason, plan.events.len()), ("Failed", 0));
         assert!(plan.waits[0].message.contains("that has no machine set"), "{}", plan.waits[0].message);
     }
     let running = linked("Running").annotation(annotations::PRESERVE, "now");
-    assert!(scene(running).node(synced(READY)).plan().events.iter().all(|event| event.reason != "Preserved"));
+    assert!(fixture(running).node(synced(READY)).plan().events.iter().all(|event| event.reason != "Preserved"));
 }

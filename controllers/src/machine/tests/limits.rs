@@ -9,16 +9,16 @@ use nodewright_runtime::effect::{Effect, Group};
 use super::{super::CallLimits, *};
 
 /// A Machine of a class whose Secret has these data, and of a set of a deployment.
-fn scene_of(name: &str, class_name: &str, secret: &Value, deployment: &str) -> Scene {
+fn scene_of(name: &str, class_name: &str, secret: &Value, deployment: &str) -> Fixture {
     let mut set = machine_set(&format!("{deployment}-1"), 1, None);
     let owner = json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": deployment,
         "uid": deployment, "controller": true}]);
     set.metadata.owner_references = serde_json::from_value(owner).unwrap();
-    let mut scene = scene(machine(name)).set(set);
+    let mut fixture = fixture(machine(name)).set(set);
     let secret = serde_json::from_value(json!({"metadata": {"name": class_name}, "data": secret})).unwrap();
-    scene.snapshot.class =
+    fixture.snapshot.class =
         Ok(Class { name: class_name.into(), secret: SecretData::of(vec![Arc::new(secret)]), ..class() });
-    scene
+    fixture
 }
 
 /// The names of the groups that two calls share.
@@ -41,7 +41,7 @@ fn calls_share_limits_by_kind_deployment_class_and_credentials() {
         ["creations", "creations", "creations", "creations", "credentials"]
     );
     assert_eq!(shared(&create, &sibling.call(Verb::Initialize)).len(), 5, "it belongs to the creation");
-    assert_eq!(shared(&create, &sibling.call(Verb::Delete)), ["credentials"], "creations hold up no deletion");
+    assert_eq!(shared(&create, &sibling.call(Verb::Delete)), ["credentials"], "creations block no deletion");
     assert_eq!(shared(&create, &sibling.call(Verb::Status)), ["credentials"]);
     assert_eq!(shared(&create, &sibling.call(Verb::DropToken)), [""; 0]);
     // Two Secrets with the same key are the same credentials, whatever user data they have.

@@ -1,4 +1,4 @@
-//! Snapshots in, plans out: how a Machine is provisioned, judged and terminated, step by step.
+//! Snapshots in, plans out: how a Machine is provisioned, evaluated and terminated, step by step.
 
 mod claims;
 mod health;
@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// A snapshot, the outcomes of calls, and the time.
-struct Scene {
+struct Fixture {
     snapshot: Snapshot,
     outcomes: Outcomes<Call>,
     refusals: Vec<Refusal>,
@@ -67,7 +67,7 @@ fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-fn scene(machine: MachineBuilder) -> Scene {
+fn fixture(machine: MachineBuilder) -> Fixture {
     let machine = Arc::new(machine.build());
     // Most tests are not about the claim: the VM that is named is proven.
     let vm = if machine.provider_id().is_some() { Vm::Proven } else { Vm::of(&machine) };
@@ -90,7 +90,7 @@ fn scene(machine: MachineBuilder) -> Scene {
         settings: Arc::default(),
         driver: DriverProperties::of(&Uncalled),
     };
-    Scene {
+    Fixture {
         snapshot,
         outcomes: Outcomes::default(),
         refusals: vec![],
@@ -105,7 +105,7 @@ fn scene(machine: MachineBuilder) -> Scene {
     }
 }
 
-impl Scene {
+impl Fixture {
     #[allow(clippy::needless_pass_by_value)] // a test gives its values away
     fn node(mut self, node: Value) -> Self {
         let mut base = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7"}, "spec": {"providerID": "p:///1"}});

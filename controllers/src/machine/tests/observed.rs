@@ -97,7 +97,7 @@ fn a_class_is_held_only_with_all_its_secrets() {
 }
 
 #[test]
-fn a_machine_that_may_be_given_up_looks_for_its_node() {
+fn a_machine_that_may_fail_looks_for_its_node() {
     for (phase, looks) in [("Unknown", true), ("InPlaceUpdateFailed", true), ("Running", false)] {
         let cache = Cache::default().with([linked(phase).build()]).with([class_of(1, &[])]);
         let nodes = Arc::new(Store::<Node>::new(TARGET, ""));
@@ -166,7 +166,7 @@ fn a_secret_that_was_not_asked_for_is_not_missing() {
 fn while_a_secret_is_pending_a_machine_waits_and_selectors() {
     for machine in [machine("m"), machine("m").phase("Terminating").deleting(), linked("CrashLoopBackOff")] {
         let cache = Cache::default().with([machine.clone().build()]).with([class_of(1, &["a"])]);
-        let mut waiting = scene(machine);
+        let mut waiting = fixture(machine);
         waiting.snapshot = cache.see("m");
         let plan = waiting.plan();
         assert!(plan.is_idle(), "{:?}", waiting.steps());

@@ -21,10 +21,10 @@ fn young() -> MachineBuilder {
     machine("m").created("2026-06-01T11:55:00Z")
 }
 
-fn unproven(machine: MachineBuilder) -> Scene {
-    let mut scene = scene(machine);
-    scene.snapshot.claim.vm = Vm::of(&scene.snapshot.machine);
-    scene
+fn unproven(machine: MachineBuilder) -> Fixture {
+    let mut fixture = fixture(machine);
+    fixture.snapshot.claim.vm = Vm::of(&fixture.snapshot.machine);
+    fixture
 }
 
 fn condition(plan: &Plan, kind: &str) -> Value {
@@ -53,27 +53,27 @@ fn a_vm_that_was_not_made_for_the_machine_is_taken_only_if_no_other_machine_has_
 
 #[test]
 fn an_older_list_of_machines_says_nothing_about_a_newer_answer() {
-    let scene = unproven(young()).answered(Verb::Namesakes, 4, others(&[])).answered(
+    let fixture = unproven(young()).answered(Verb::Namesakes, 4, others(&[])).answered(
         Verb::Status,
         2,
         made_for(Some("uid-of-another")),
     );
-    assert_eq!(scene.steps(), ["call Namesakes"]);
+    assert_eq!(fixture.steps(), ["call Namesakes"]);
 }
 
 #[test]
 fn without_the_right_to_list_machines_nothing_is_adopted_and_the_machine_says_what_to_grant() {
-    let scene = unproven(young()).answered(Verb::Status, 2, made_for(Some("uid-of-another"))).answered(
+    let fixture = unproven(young()).answered(Verb::Status, 2, made_for(Some("uid-of-another"))).answered(
         Verb::Namesakes,
         1,
         forbidden(),
     );
-    assert_eq!(scene.steps(), ["status CrashLoopBackOff"]);
-    let plan = scene.plan();
+    assert_eq!(fixture.steps(), ["status CrashLoopBackOff"]);
+    let plan = fixture.plan();
     let told = condition(&plan, "InstanceProvisioned");
     assert_eq!(told["reason"].as_str(), Some("VMOwnerUnknown"));
     assert!(told["message"].as_str().unwrap().contains("list machines in all namespaces: allow it"), "{told}");
-    assert_eq!(plan.wake, Some(scene.now + SignedDuration::from_secs(179)), "it is asked again");
+    assert_eq!(plan.wake, Some(fixture.now + SignedDuration::from_secs(179)), "it is asked again");
 }
 
 #[test]
@@ -94,11 +94,11 @@ fn an_adoption_is_noted_and_needs_no_list_afterwards() {
     assert!(!again.steps().contains(&"call Namesakes".to_owned()), "{:?}", again.steps());
 }
 
-fn dying(machine: MachineBuilder) -> Scene {
+fn dying(machine: MachineBuilder) -> Fixture {
     let begun = json!({"phase": "Terminating", "lastUpdateTime": "2026-06-01T11:59:58Z"});
-    let mut scene = unproven(machine.phase("Terminating").deleting().with("/status/currentStatus", begun));
-    scene.since = at("2026-06-01T11:00:00Z");
-    scene
+    let mut fixture = unproven(machine.phase("Terminating").deleting().with("/status/currentStatus", begun));
+    fixture.since = at("2026-06-01T11:00:00Z");
+    fixture
 }
 
 /// The status is from a backup, or from a version that kept no tokens.

@@ -10,15 +10,15 @@ use crate::machine::memory::Plan;
 
 #[test]
 fn the_provider_is_asked_before_a_vm_is_made() {
-    assert_eq!(scene(machine("m")).steps(), ["call Status"]);
-    let none = scene(machine("m")).answered(Verb::Status, 0, failed(Code::NotFound));
+    assert_eq!(fixture(machine("m")).steps(), ["call Status"]);
+    let none = fixture(machine("m")).answered(Verb::Status, 0, failed(Code::NotFound));
     assert_eq!(none.steps(), ["call Create"]);
     assert!(none.running(Verb::Create).steps().is_empty(), "one call at a time");
 }
 
 #[test]
 fn a_vm_that_is_there_is_adopted() {
-    let found = scene(machine("m")).answered(Verb::Status, 0, vm());
+    let found = fixture(machine("m")).answered(Verb::Status, 0, vm());
     let steps = found.steps();
     assert_eq!(steps.len(), 1);
     assert!(steps[0].contains(r#""providerID":"p:///1""#) && steps[0].contains(r#""node":"n""#), "{steps:?}");
@@ -29,7 +29,7 @@ fn what_the_node_will_get_is_remembered_in_the_write_of_the_link() {
     let template =
         json!({"metadata": {"labels": {"a": "1"}}, "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]}});
     let linked = |machine: MachineBuilder| {
-        let plan = scene(machine).answered(Verb::Status, 0, vm()).plan();
+        let plan = fixture(machine).answered(Verb::Status, 0, vm()).plan();
         let Step::Apply(apply) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
         apply.fragment["metadata"]["annotations"]["nodewright.dev/applied-node-template"].clone()
     };
@@ -40,9 +40,9 @@ fn what_the_node_will_get_is_remembered_in_the_write_of_the_link() {
 
 #[test]
 fn the_link_is_written_first_then_the_vm_is_set_up_then_the_phase_moves() {
-    let made = scene(machine("m")).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, vm());
+    let made = fixture(machine("m")).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, vm());
     assert!(made.steps()[0].starts_with("apply "));
-    let stored = scene(linked("")).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, vm());
+    let stored = fixture(linked("")).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, vm());
     assert_eq!(stored.steps(), ["call Initialize"]);
     let ready = stored.answered(Verb::Initialize, 0, failed(Code::Unimplemented));
     assert_eq!(ready.steps(), ["status Pending"]);
@@ -55,7 +55,7 @@ fn what_a_driver_notes_in_a_creation_is_kept_before_the_vm_is_set_up() {
         Outcome::Instance(Instance { last_known_state: Some("disk-1".to_owned()), ..instance })
     };
     let made = |machine: MachineBuilder| {
-        scene(machine).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, noting())
+        fixture(machine).answered(Verb::Status, 2, failed(Code::NotFound)).answered(Verb::Create, 1, noting())
     };
     let kept = made(linked(""));
     assert_eq!(status_of(&kept.plan())["lastKnownState"], "disk-1");
@@ -66,7 +66,7 @@ fn what_a_driver_notes_in_a_creation_is_kept_before_the_vm_is_set_up() {
 
 #[test]
 fn after_a_restart_the_provider_says_whether_the_vm_is_set_up() {
-    let lost = scene(linked(""));
+    let lost = fixture(linked(""));
     assert_eq!(lost.steps(), ["call Status"]);
     assert_eq!(lost.answered(Verb::Status, 0, vm()).steps(), ["status Pending"]);
     let bare = Outcome::Instance(Instance {
@@ -75,23 +75,23 @@ fn after_a_restart_the_provider_says_whether_the_vm_is_set_up() {
         owner_uid: Some("uid-m".into()),
         ..Instance::default()
     });
-    assert_eq!(scene(linked("")).answered(Verb::Status, 0, bare).steps(), ["call Initialize"]);
+    assert_eq!(fixture(linked("")).answered(Verb::Status, 0, bare).steps(), ["call Initialize"]);
 }
 
 /// A driver may answer that code without saying which VM it is.
 #[test]
 fn mcm_defect_4_a_vm_that_is_not_initialized_and_not_named_is_asked_for_again() {
     let nameless = || failed(Code::Uninitialized);
-    let unlinked = scene(machine("m").created("2026-06-01T11:55:00Z")).answered(Verb::Status, 2, nameless());
+    let unlinked = fixture(machine("m").created("2026-06-01T11:55:00Z")).answered(Verb::Status, 2, nameless());
     assert_eq!(unlinked.steps(), ["status CrashLoopBackOff"]);
     assert_eq!(status_of(&unlinked.plan())["lastOperation"]["errorCode"], "Uninitialized");
     assert_eq!(unlinked.plan().wake, Some(unlinked.now + SignedDuration::from_secs(178)));
     let linked = || linked("").created("2026-06-01T11:55:00Z");
-    assert_eq!(scene(linked()).answered(Verb::Status, 2, nameless()).steps(), ["status CrashLoopBackOff"]);
-    let found = scene(linked()).answered(Verb::Create, 9, vm()).answered(Verb::Initialize, 2, nameless());
+    assert_eq!(fixture(linked()).answered(Verb::Status, 2, nameless()).steps(), ["status CrashLoopBackOff"]);
+    let found = fixture(linked()).answered(Verb::Create, 9, vm()).answered(Verb::Initialize, 2, nameless());
     assert_eq!(found.steps(), ["status CrashLoopBackOff"]);
     let dying = machine("m").phase("Terminating").deleting();
-    assert_eq!(scene(dying).answered(Verb::Status, 9, nameless()).steps(), ["call Status"], "it is asked again");
+    assert_eq!(fixture(dying).answered(Verb::Status, 9, nameless()).steps(), ["call Status"], "it is asked again");
 }
 
 /// machine-controller-manager takes texts that are alike for the same, for half an hour.
@@ -102,13 +102,13 @@ fn mcm_defect_9_an_error_that_differs_in_one_letter_shows_at_once() {
     let text = |plan: &Plan| status_of(plan)["lastOperation"]["description"].as_str().unwrap().to_owned();
     let creation = |status: Value, disk: &str| {
         let machine = machine("m").created("2026-06-01T11:55:00Z").with("/status", status);
-        scene(machine).answered(Verb::Status, 9, failed(Code::NotFound)).answered(Verb::Create, 2, refusal(disk))
+        fixture(machine).answered(Verb::Status, 9, failed(Code::NotFound)).answered(Verb::Create, 2, refusal(disk))
     };
     let told = status_of(&creation(json!({}), "1").plan());
     assert!(creation(told.clone(), "1").plan().is_idle(), "the same is not written again");
     assert!(text(&creation(told, "2").plan()).contains("disk 2"));
     let deletion = |status: Value, disk: &str| {
-        scene(linked("Terminating").deleting().with("/status", status)).answered(Verb::Delete, 2, refusal(disk))
+        fixture(linked("Terminating").deleting().with("/status", status)).answered(Verb::Delete, 2, refusal(disk))
     };
     let begun = json!({"currentStatus": {"phase": "Terminating", "lastUpdateTime": NOW}});
     let told = status_of(&deletion(begun, "1").plan());
@@ -120,7 +120,7 @@ fn mcm_defect_9_an_error_that_differs_in_one_letter_shows_at_once() {
 fn what_the_class_lacked_is_forgotten_once_the_provider_was_asked() {
     let lacked =
         json!([{"type": "ConfigurationValid", "status": "False", "reason": "SecretNotFound", "message": "none"}]);
-    let refused = scene(machine("m").created("2026-06-01T11:55:00Z").with("/status/conditions", lacked))
+    let refused = fixture(machine("m").created("2026-06-01T11:55:00Z").with("/status/conditions", lacked))
         .answered(Verb::Status, 10, failed(Code::NotFound))
         .answered(Verb::Create, 2, failed(Code::ResourceExhausted));
     let status = status_of(&refused.plan());
@@ -130,7 +130,7 @@ fn what_the_class_lacked_is_forgotten_once_the_provider_was_asked() {
 
 #[test]
 fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
-    let refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+    let refused = fixture(machine("m").created("2026-06-01T11:55:00Z"))
         .answered(Verb::Status, 10, failed(Code::NotFound))
         .answered(Verb::Create, 2, failed(Code::ResourceExhausted));
     let plan = refused.plan();
@@ -140,7 +140,7 @@ fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
     assert_eq!(status["lastOperation"]["state"], "Failed");
     assert_eq!(status["lastOperation"]["type"], "Create");
     assert_eq!(plan.wake, Some(refused.now + SignedDuration::from_secs(598)));
-    let later = scene(machine("m").created("2026-06-01T11:59:00Z"))
+    let later = fixture(machine("m").created("2026-06-01T11:59:00Z"))
         .answered(Verb::Status, 700, failed(Code::NotFound))
         .answered(Verb::Create, 601, failed(Code::ResourceExhausted));
     assert_eq!(later.steps(), ["call Status"], "the provider is asked again before the next attempt");
@@ -150,11 +150,11 @@ fn a_refusal_shows_in_the_status_and_is_tried_again_after_the_pause() {
 #[test]
 fn mcm_defect_8_what_a_driver_notes_in_a_failure_is_in_its_next_request() {
     let refusal = DriverError::new(Code::Internal, "half-way").with_last_known_state("disk-1 exists");
-    let refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+    let refused = fixture(machine("m").created("2026-06-01T11:55:00Z"))
         .answered(Verb::Status, 10, failed(Code::NotFound))
         .answered(Verb::Create, 2, Outcome::Failed(refusal));
     assert_eq!(status_of(&refused.plan())["lastKnownState"], "disk-1 exists");
-    let later = scene(machine("m").with("/status/lastKnownState", json!("disk-1 exists")));
+    let later = fixture(machine("m").with("/status/lastKnownState", json!("disk-1 exists")));
     assert_eq!(later.call(Verb::Create).request.machine.last_known_state, "disk-1 exists");
     let silent =
         later.answered(Verb::Status, 10, failed(Code::NotFound)).answered(Verb::Create, 2, failed(Code::Internal));
@@ -176,7 +176,7 @@ fn refused_creations_are_tried_less_and_less_often() {
 
 #[test]
 fn after_the_creation_timeout_a_refusal_is_final() {
-    let old = scene(machine("m").created("2026-06-01T11:30:00Z"))
+    let old = fixture(machine("m").created("2026-06-01T11:30:00Z"))
         .answered(Verb::Status, 10, failed(Code::NotFound))
         .answered(Verb::Create, 2, failed(Code::Internal));
     assert_eq!(old.steps(), ["status Failed"]);
@@ -184,7 +184,7 @@ fn after_the_creation_timeout_a_refusal_is_final() {
 
 #[test]
 fn a_class_that_is_missing_says_what_to_do() {
-    let mut missing = scene(machine("m"));
+    let mut missing = fixture(machine("m"));
     missing.snapshot.class =
         Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     let plan = missing.plan();
@@ -196,7 +196,7 @@ fn a_class_that_is_missing_says_what_to_do() {
 
 #[test]
 fn a_class_that_could_vanish_gets_no_vm() {
-    let mut loose = scene(machine("m"));
+    let mut loose = fixture(machine("m"));
     loose.snapshot.class_held = false;
     assert!(loose.steps().is_empty());
     assert_eq!(loose.plan().waits[0].reason, "ClassNotHeld");
@@ -204,7 +204,7 @@ fn a_class_that_could_vanish_gets_no_vm() {
 
 #[test]
 fn a_class_whose_identity_was_changed_makes_no_vm() {
-    let mut unborn = scene(machine("m"));
+    let mut unborn = fixture(machine("m"));
     unborn.snapshot.changed_identity = Some(changed_identity());
     assert_eq!(unborn.steps(), ["status CrashLoopBackOff"]);
     let condition = &status_of(&unborn.plan())["conditions"][0];
@@ -216,7 +216,7 @@ fn a_class_whose_identity_was_changed_makes_no_vm() {
 
 #[test]
 fn a_secret_without_user_data_makes_no_vm() {
-    let mut bare = scene(machine("m"));
+    let mut bare = fixture(machine("m"));
     bare.snapshot.class = Ok(Class { secret: without_user_data(), ..class() });
     assert_eq!(bare.plan().waits[0].reason, "UserDataMissing");
     assert_eq!(status_of(&bare.plan())["conditions"][0]["reason"], "UserDataMissing");
@@ -225,15 +225,14 @@ fn a_secret_without_user_data_makes_no_vm() {
 
 #[test]
 fn a_provider_without_capacity_says_where_and_for_how_long() {
-    let refused =
-        |exhausted: Exhausted| {
-            let error = DriverError::new(Code::ResourceExhausted, "no hosts").with_exhausted(exhausted);
-            scene(machine("m").created("2026-06-01T11:59:00Z"))
-                .answered(Verb::Status, 10, failed(Code::NotFound))
-                .answered(Verb::Create, 2, Outcome::Failed(error))
-        };
-    let said = |scene: &Scene| {
-        let operation = status_of(&scene.plan())["lastOperation"].clone();
+    let refused = |exhausted: Exhausted| {
+        let error = DriverError::new(Code::ResourceExhausted, "no hosts").with_exhausted(exhausted);
+        fixture(machine("m").created("2026-06-01T11:59:00Z"))
+            .answered(Verb::Status, 10, failed(Code::NotFound))
+            .answered(Verb::Create, 2, Outcome::Failed(error))
+    };
+    let said = |fixture: &Fixture| {
+        let operation = status_of(&fixture.plan())["lastOperation"].clone();
         assert_eq!(operation["errorCode"], "ResourceExhausted");
         operation["description"].as_str().unwrap().to_owned()
     };
@@ -251,7 +250,7 @@ fn a_provider_without_capacity_says_where_and_for_how_long() {
 #[test]
 fn a_machine_without_capacity_says_what_ends_the_wait_and_writes_it_once() {
     let attempt = |machine: MachineBuilder, code, seconds_ago| {
-        scene(machine).answered(Verb::Status, 700, failed(Code::NotFound)).answered(
+        fixture(machine).answered(Verb::Status, 700, failed(Code::NotFound)).answered(
             Verb::Create,
             seconds_ago,
             failed(code),
@@ -279,7 +278,7 @@ fn an_answer_is_told_once_whatever_another_manager_has_told_since() {
     let refused = |text: &str| Outcome::Failed(DriverError::new(Code::Internal, text));
     let scene_with = |status: Value, text: &str| {
         let machine = machine("m").created("2026-06-01T11:55:00Z").with("/status", status);
-        scene(machine).answered(Verb::Status, 700, failed(Code::NotFound)).answered(Verb::Create, 20, refused(text))
+        fixture(machine).answered(Verb::Status, 700, failed(Code::NotFound)).answered(Verb::Create, 20, refused(text))
     };
     let ours = status_of(&scene_with(Value::Null, "request 1").plan());
     let theirs = status_of(&scene_with(Value::Null, "request 2").plan());
@@ -310,9 +309,9 @@ fn without_a_target_cluster_the_status_has_the_addresses_of_the_vm() {
         ..Instance::default()
     };
     let written = |has_target: bool| {
-        let scene = scene(linked("")).answered(Verb::Status, 2, Outcome::Instance(instance.clone()));
+        let fixture = fixture(linked("")).answered(Verb::Status, 2, Outcome::Instance(instance.clone()));
         let settings = Settings { has_target, ..Settings::default() };
-        status_of(&scene.plan_with(settings))["addresses"].clone()
+        status_of(&fixture.plan_with(settings))["addresses"].clone()
     };
     let expected = json!([
         {"type": "ExternalIP", "address": "1.2.3.4"}, {"type": "Hostname", "address": "n"},
@@ -327,17 +326,17 @@ fn a_retired_name_gets_no_vm() {
     let set = machine_set("set", 1, Some("k7f;0"));
     let first = Ledger::lowest_free(&"k7f;".parse().unwrap(), &std::collections::BTreeSet::new(), 1)[0];
     let name = ledger.name("set", first);
-    let retired = scene(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
+    let retired = fixture(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
     assert!(retired.steps().is_empty());
     assert_eq!(retired.plan().waits[0].reason, "Retired");
     let set = machine_set("set", 1, Some("k7f;"));
-    let live = scene(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
+    let live = fixture(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
     assert_eq!(live.steps(), ["call Status"]);
 }
 
 #[test]
 fn a_corrected_class_is_tried_at_once() {
-    let mut refused = scene(machine("m").created("2026-06-01T11:55:00Z"))
+    let mut refused = fixture(machine("m").created("2026-06-01T11:55:00Z"))
         .answered(Verb::Status, 10, failed(Code::NotFound))
         .answered(Verb::Create, 2, failed(Code::InvalidArgument));
     assert_eq!(refused.steps(), ["status CrashLoopBackOff"]);
@@ -351,7 +350,7 @@ fn a_corrected_class_is_tried_at_once() {
 #[test]
 fn a_vm_whose_create_answer_was_lost_is_set_up_all_the_same() {
     let found = || {
-        scene(linked("CrashLoopBackOff")).answered(Verb::Create, 9, failed(Code::DeadlineExceeded)).answered(
+        fixture(linked("CrashLoopBackOff")).answered(Verb::Create, 9, failed(Code::DeadlineExceeded)).answered(
             Verb::Status,
             2,
             vm(),
@@ -364,7 +363,7 @@ fn a_vm_whose_create_answer_was_lost_is_set_up_all_the_same() {
 #[test]
 fn a_name_that_was_retired_once_is_asked_for_again_later() {
     let refused = |seconds| {
-        scene(machine("m")).answered(Verb::Status, 99, failed(Code::NotFound)).answered(
+        fixture(machine("m")).answered(Verb::Status, 99, failed(Code::NotFound)).answered(
             Verb::Create,
             seconds,
             Outcome::Retired,
@@ -380,12 +379,12 @@ fn what_one_set_said_of_a_name_does_not_bind_the_next() {
     let first = Ledger::lowest_free(&"k7f;".parse().unwrap(), &std::collections::BTreeSet::new(), 1)[0];
     let name = "k7f;".parse::<Ledger>().unwrap().name("set", first);
     let set = machine_set("set", 1, Some("k7f;"));
-    let of = |set: MachineSet| scene(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
+    let of = |set: MachineSet| fixture(machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0")).set(set);
     let refused = of(set).answered(Verb::Status, 9, failed(Code::NotFound)).answered(Verb::Create, 5, Outcome::Retired);
     assert!(refused.steps().is_empty());
     let mut heir = machine_set("set", 1, Some("bbb;"));
     heir.metadata.uid = Some("uid-heir".to_owned());
-    let adopted = Scene { outcomes: refused.outcomes, ..of(heir) };
+    let adopted = Fixture { outcomes: refused.outcomes, ..of(heir) };
     assert_eq!(adopted.steps(), ["call Create"]);
     let plan = adopted.plan();
     let Step::Call(call) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };

@@ -28,10 +28,10 @@ pub(super) fn cordoned() -> Value {
 
 #[test]
 fn a_termination_begins_with_the_phase_and_the_cordon() {
-    assert_eq!(scene(linked("Running").deleting()).steps(), ["status Terminating"]);
-    let begun = scene(dying()).node(synced(READY));
+    assert_eq!(fixture(linked("Running").deleting()).steps(), ["status Terminating"]);
+    let begun = fixture(dying()).node(synced(READY));
     assert_eq!(begun.steps(), ["edit Node n", "edit Node n"]);
-    let listing = scene(dying()).node(cordoned());
+    let listing = fixture(dying()).node(cordoned());
     assert!(listing.steps().is_empty());
     assert_eq!(listing.plan().scoped_watches[0].selector(), "spec.nodeName=n");
 }
@@ -41,14 +41,14 @@ fn pods_are_evicted_and_waited_for_before_the_vm_goes() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
     let daemon = json!({"metadata": {"name": "d", "namespace": "default", "uid": "uid-d", "ownerReferences": [
         {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "x", "controller": true}]}});
-    let full = scene(dying()).node(cordoned()).pods(&[pod.clone(), daemon.clone()]);
+    let full = fixture(dying()).node(cordoned()).pods(&[pod.clone(), daemon.clone()]);
     assert_eq!(full.steps(), ["evict Pod default/p"]);
     let mut leaving = pod;
     leaving["metadata"]["deletionTimestamp"] = NOW.into();
-    let waiting = scene(dying()).node(cordoned()).pods(&[leaving, daemon.clone()]);
+    let waiting = fixture(dying()).node(cordoned()).pods(&[leaving, daemon.clone()]);
     assert!(waiting.steps().is_empty());
     assert_eq!(waiting.plan().waits[0].reason, "PodsLeft");
-    assert_eq!(scene(dying()).node(cordoned()).pods(&[daemon]).steps(), ["call Delete"]);
+    assert_eq!(fixture(dying()).node(cordoned()).pods(&[daemon]).steps(), ["call Delete"]);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn an_eviction_that_is_refused_is_repeated_for_as_long_as_machine_or_flag_say() 
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
     let first = |own: Option<i32>, seconds: i64| {
         let machine = own.into_iter().fold(dying(), |machine, own| machine.with("/spec/maxEvictRetries", json!(own)));
-        let mut held = scene(machine).node(cordoned()).pods(std::slice::from_ref(&pod));
+        let mut held = fixture(machine).node(cordoned()).pods(std::slice::from_ref(&pod));
         held.refusals = vec![Refusal {
             uid: "uid-p".into(),
             since: held.now - SignedDuration::from_secs(seconds + 20),
@@ -82,7 +82,7 @@ fn an_eviction_that_is_refused_is_repeated_for_as_long_as_machine_or_flag_say() 
 #[test]
 fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
-    let mut held = scene(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")))
+    let mut held = fixture(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")))
         .node(cordoned())
         .pods(&[pod]);
     held.refusals = vec![Refusal {
@@ -113,7 +113,7 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
 fn a_drain_that_is_forced_says_so_once() {
     let pod = |name: &str| json!({"metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}")}});
     let pods = ["a", "b", "c", "d", "e"].map(pod);
-    let mut overdue = scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&pods);
+    let mut overdue = fixture(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&pods);
     let plan = overdue.plan();
     assert_eq!((plan.events[0].reason, plan.events[0].is_warning, plan.events.len()), ("DrainForced", true, 1));
     let message = "the drain timeout is over: deleting without grace, whatever disruption budgets say, 5 pods: default/a, \
@@ -126,12 +126,12 @@ fn a_drain_that_is_forced_says_so_once() {
 
 #[test]
 fn a_deletion_that_is_forced_by_its_label_says_once_that_nothing_is_drained() {
-    let forced = || scene(dying().label("force-deletion", "true"));
+    let forced = || fixture(dying().label("force-deletion", "true"));
     let plan = forced().node(cordoned()).plan();
     assert_eq!((plan.events[0].reason, plan.events.len()), ("DrainForced", 1));
     assert!(plan.events[0].message.starts_with("label force-deletion is set: node n is not drained"));
     assert!(forced().plan().events.is_empty(), "there is no node");
-    assert!(scene(dying()).node(cordoned()).pods(&[]).plan().events.is_empty(), "it is drained");
+    assert!(fixture(dying()).node(cordoned()).pods(&[]).plan().events.is_empty(), "it is drained");
     let refused = forced().node(cordoned()).answered(Verb::Delete, 700, failed(Code::Internal));
     assert_eq!((refused.steps(), refused.plan().events.len()), (vec!["call Delete".to_owned()], 0), "it was told");
 }
@@ -139,14 +139,14 @@ fn a_deletion_that_is_forced_by_its_label_says_once_that_nothing_is_drained() {
 #[test]
 fn a_drain_whose_time_is_over_deletes_the_pods() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
-    let overdue = || scene(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned());
+    let overdue = || fixture(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned());
     assert_eq!(overdue().pods(std::slice::from_ref(&pod)).steps(), ["delete now Pod default/p"]);
     let mut held = pod;
     json_patch::merge(
         &mut held,
         &json!({"metadata": {"deletionTimestamp": NOW, "deletionGracePeriodSeconds": 0, "finalizers": ["x"]}}),
     );
-    assert_eq!(overdue().pods(&[held]).steps(), ["call Delete"], "a finalizer on a pod holds up no forced drain");
+    assert_eq!(overdue().pods(&[held]).steps(), ["call Delete"], "a finalizer on a pod blocks no forced drain");
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn the_pods_of_a_node_that_has_been_read_only_for_long_are_deleted() {
         let mut node = cordoned();
         let condition = json!({"type": "ReadonlyFilesystem", "status": status, "lastTransitionTime": since});
         node["status"]["conditions"].as_array_mut().unwrap().push(condition);
-        scene(dying()).node(node).pods(std::slice::from_ref(&pod))
+        fixture(dying()).node(node).pods(std::slice::from_ref(&pod))
     };
     assert_eq!(since("True", "2026-06-01T11:55:00Z").steps(), ["delete now Pod default/p"]);
     assert_eq!(since("True", "2026-06-01T11:56:00Z").steps(), ["evict Pod default/p"]);
@@ -172,7 +172,7 @@ fn a_forced_drain_whose_requests_fail_writes_its_status_every_half_minute() {
         .with("/spec/drainTimeout", json!("30s"))
         .with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"))
         .with("/status/conditions", reported["conditions"].clone());
-    let mut overdue = scene(overdue).node(cordoned()).pods(&[pod]);
+    let mut overdue = fixture(overdue).node(cordoned()).pods(&[pod]);
     for (ago, steps) in
         [(29, &["delete now Pod default/p"][..]), (30, &["delete now Pod default/p", "status Terminating"])]
     {
@@ -186,18 +186,18 @@ fn a_node_without_a_vm_is_not_drained_and_one_that_a_user_deleted_is() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
     let mut dead = cordoned();
     dead["status"]["conditions"][0]["status"] = "Unknown".into();
-    let asked = scene(dying()).node(dead.clone()).pods(std::slice::from_ref(&pod));
+    let asked = fixture(dying()).node(dead.clone()).pods(std::slice::from_ref(&pod));
     assert_eq!(asked.steps(), ["call Status"]);
     assert_eq!(asked.answered(Verb::Status, 0, failed(Code::NotFound)).steps(), ["call Delete"]);
-    let mut stale = scene(linked("Running")).answered(Verb::Status, 60, failed(Code::NotFound));
+    let mut stale = fixture(linked("Running")).answered(Verb::Status, 60, failed(Code::NotFound));
     stale.snapshot.machine = Arc::new(dying().build());
     let stale = stale.node(dead.clone()).pods(std::slice::from_ref(&pod));
     assert_eq!(stale.steps(), ["call Status"], "an answer from before the VM was made says nothing");
-    let there = scene(dying()).node(dead).pods(std::slice::from_ref(&pod)).answered(Verb::Status, 0, vm());
+    let there = fixture(dying()).node(dead).pods(std::slice::from_ref(&pod)).answered(Verb::Status, 0, vm());
     assert_eq!(there.steps(), ["evict Pod default/p"]);
     let mut deleted = cordoned();
     deleted["metadata"]["deletionTimestamp"] = NOW.into();
-    assert_eq!(scene(dying()).node(deleted).pods(&[pod]).steps(), ["evict Pod default/p"]);
+    assert_eq!(fixture(dying()).node(deleted).pods(&[pod]).steps(), ["evict Pod default/p"]);
 }
 
 #[test]
@@ -205,9 +205,9 @@ fn volumes_are_waited_for_but_not_for_ever() {
     let mut node = cordoned();
     node["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
     let attached = |lasting: MachineBuilder| {
-        let mut scene = scene(lasting).node(node.clone()).pods(&[]);
-        scene.snapshot.drain.volumes = Volumes::Known(Attached::default());
-        scene
+        let mut fixture = fixture(lasting).node(node.clone()).pods(&[]);
+        fixture.snapshot.drain.volumes = Volumes::Known(Attached::default());
+        fixture
     };
     let begun = attached(dying());
     assert!(begun.steps().is_empty() && begun.plan().scoped_watches.len() == 3, "it may end within seconds");
@@ -225,15 +225,15 @@ fn volumes_are_waited_for_but_not_for_ever() {
 fn a_drain_goes_on_at_its_limit_although_the_api_server_refuses_everything() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
     let overdue = |seconds: i64, node: Value| {
-        let mut scene =
-            scene(dying().with("/spec/drainTimeout", json!("30s"))).node(node).pods(std::slice::from_ref(&pod));
-        scene.now = at("2026-06-01T11:59:30Z") + SignedDuration::from_secs(seconds);
-        (scene.attempt, scene.failure) = (4, Some(refusal()));
-        scene
+        let mut fixture =
+            fixture(dying().with("/spec/drainTimeout", json!("30s"))).node(node).pods(std::slice::from_ref(&pod));
+        fixture.now = at("2026-06-01T11:59:30Z") + SignedDuration::from_secs(seconds);
+        (fixture.attempt, fixture.failure) = (4, Some(refusal()));
+        fixture
     };
-    let forced = |mut scene: Scene| {
-        scene.notes = [(Note::Drain(drain::Note::Forced), at("2026-06-01T11:59:30Z"))].into();
-        scene.steps()
+    let forced = |mut fixture: Fixture| {
+        fixture.notes = [(Note::Drain(drain::Note::Forced), at("2026-06-01T11:59:30Z"))].into();
+        fixture.steps()
     };
     assert_eq!(overdue(0, cordoned()).steps(), ["delete now Pod default/p"]);
     assert_eq!(overdue(500, cordoned()).steps(), ["delete now Pod default/p"], "a process that starts late asks, too");
@@ -244,7 +244,7 @@ fn a_drain_goes_on_at_its_limit_although_the_api_server_refuses_everything() {
 
 #[test]
 fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() {
-    let asked = || scene(dying()).answered(Verb::Delete, 2, Outcome::Done);
+    let asked = || fixture(dying()).answered(Verb::Delete, 2, Outcome::Done);
     assert_eq!(asked().steps(), ["call Status"]);
     let there = asked().answered(Verb::Status, 1, vm());
     assert!(there.steps().is_empty());
@@ -256,7 +256,7 @@ fn the_machine_ends_only_after_the_provider_has_confirmed_that_the_vm_is_gone() 
         ["delete Node n"]
     );
     let stale =
-        scene(dying()).answered(Verb::Status, 5, failed(Code::NotFound)).answered(Verb::Delete, 2, Outcome::Done);
+        fixture(dying()).answered(Verb::Status, 5, failed(Code::NotFound)).answered(Verb::Delete, 2, Outcome::Done);
     assert_eq!(stale.steps(), ["call Status"], "an answer from before the deletion does not count");
 }
 
@@ -267,16 +267,16 @@ fn a_forced_deletion_frees_the_volumes_once_the_vm_is_gone_and_waits_a_minute_fo
         node["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
         node
     };
-    let forced = || scene(dying().label("force-deletion", "true")).node(node());
+    let forced = || fixture(dying().label("force-deletion", "true")).node(node());
     assert_eq!(forced().steps(), ["call Delete"], "the VM comes first");
     let gone = || forced().answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     let asks = gone();
     assert_eq!((asks.steps(), asks.plan().scoped_watches.len()), (vec![], 2), "the volumes are watched");
     let with = |attachments: Value| {
-        let mut scene = gone();
+        let mut fixture = gone();
         let here = serde_json::from_value(attachments).unwrap();
-        scene.snapshot.drain.volumes = Volumes::Known(Attached { here, ..Attached::default() });
-        scene
+        fixture.snapshot.drain.volumes = Volumes::Known(Attached { here, ..Attached::default() });
+        fixture
     };
     let attachment = json!({"metadata": {"name": "a"}, "spec": {"nodeName": "n"}});
     assert_eq!(with(json!([attachment])).steps(), ["delete VolumeAttachment a"]);
@@ -293,57 +293,57 @@ fn the_volumes_of_a_vm_that_was_gone_before_are_freed() {
     let mut dead = cordoned();
     dead["status"]["conditions"][0]["status"] = "Unknown".into();
     let gone = |node: Value| {
-        let scene = scene(dying()).node(node).answered(Verb::Delete, 2, Outcome::Done);
-        scene.answered(Verb::Status, 1, failed(Code::NotFound))
+        let fixture = fixture(dying()).node(node).answered(Verb::Delete, 2, Outcome::Done);
+        fixture.answered(Verb::Status, 1, failed(Code::NotFound))
     };
     assert_eq!(gone(dead.clone()).steps(), ["delete Node n"], "without volumes nothing is watched");
     dead["status"]["volumesAttached"] = json!([{"name": "v", "devicePath": ""}]);
-    let mut scene = gone(dead);
-    assert_eq!((scene.steps(), scene.plan().scoped_watches.len()), (vec![], 2), "the volumes are watched");
+    let mut fixture = gone(dead);
+    assert_eq!((fixture.steps(), fixture.plan().scoped_watches.len()), (vec![], 2), "the volumes are watched");
     let here = json!([{"metadata": {"name": "a"}, "spec": {"nodeName": "n"}}]);
     let here = serde_json::from_value(here).unwrap();
-    scene.snapshot.drain.volumes = Volumes::Known(Attached { here, ..Attached::default() });
-    assert_eq!(scene.steps(), ["delete VolumeAttachment a"]);
+    fixture.snapshot.drain.volumes = Volumes::Known(Attached { here, ..Attached::default() });
+    assert_eq!(fixture.steps(), ["delete VolumeAttachment a"]);
 }
 
 #[test]
 fn the_nodes_finalizer_goes_once_the_node_is_being_deleted() {
     let mut node = synced(READY);
     node["metadata"]["deletionTimestamp"] = NOW.into();
-    let scene = scene(dying()).node(node).pods(&[]).answered(Verb::Delete, 2, Outcome::Done).answered(
+    let fixture = fixture(dying()).node(node).pods(&[]).answered(Verb::Delete, 2, Outcome::Done).answered(
         Verb::Status,
         1,
         failed(Code::NotFound),
     );
-    assert_eq!(scene.steps(), ["edit Node n"]);
+    assert_eq!(fixture.steps(), ["edit Node n"]);
 }
 
 #[test]
 fn mcm_defect_8_what_a_driver_notes_in_a_deletion_is_kept_before_it_is_asked_again() {
     let noted =
-        |machine: MachineBuilder| scene(machine).answered(Verb::Delete, 2, Outcome::Noted("disk-1 is left".into()));
+        |machine: MachineBuilder| fixture(machine).answered(Verb::Delete, 2, Outcome::Noted("disk-1 is left".into()));
     assert_eq!(status_of(&noted(dying()).plan())["lastKnownState"], "disk-1 is left");
     let newer = noted(dying().with("/status/lastKnownState", json!("newer"))).answered(Verb::Status, 1, vm());
     assert!(newer.steps().is_empty(), "a later answer counts: {:?}", newer.steps());
     let known = || dying().with("/status/lastKnownState", json!("disk-1 is left"));
     assert_eq!(noted(known()).steps(), ["call Status"]);
     assert_eq!(
-        scene(known()).answered(Verb::Delete, 2, Outcome::Done).steps(),
+        fixture(known()).answered(Verb::Delete, 2, Outcome::Done).steps(),
         ["call Status"],
         "no notes change none"
     );
-    let refused = scene(known()).answered(Verb::Delete, 2, failed(Code::Internal));
+    let refused = fixture(known()).answered(Verb::Delete, 2, failed(Code::Internal));
     assert_eq!(status_of(&refused.plan())["lastKnownState"], "disk-1 is left");
 }
 
 #[test]
 fn mcm_defect_6_a_machine_that_is_made_again_under_its_name_begins_anew() {
     let gone =
-        scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+        fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     assert_eq!(gone.steps(), ["edit Machine default/m"]);
-    let again = |machine: MachineBuilder| Scene {
+    let again = |machine: MachineBuilder| Fixture {
         outcomes: gone.outcomes.clone(),
-        ..scene(machine.with("/metadata/uid", json!("uid-again")))
+        ..fixture(machine.with("/metadata/uid", json!("uid-again")))
     };
     assert_eq!(again(machine("m")).steps(), ["call Status"], "the calls of the first one are not its own");
     let begun = again(machine("m")).answered(Verb::Status, 0, failed(Code::NotFound));
@@ -369,9 +369,9 @@ fn mcm_defect_10_no_text_chooses_the_stage_of_a_deletion() {
         let text = format!("VM deletion failed due to - machine codes error: code = [Internal] message = [{stage}]");
         let operation = json!({"type": "Delete", "state": "Failed", "description": text});
         let told = || dying().with("/status/lastOperation", operation.clone());
-        assert_eq!(scene(told()).node(synced(READY)).steps(), ["edit Node n", "edit Node n"], "{stage}");
-        assert_eq!(scene(told()).node(cordoned()).pods(&[]).steps(), ["call Delete"], "{stage}");
-        let gone = scene(told()).answered(Verb::Delete, 2, Outcome::Done);
+        assert_eq!(fixture(told()).node(synced(READY)).steps(), ["edit Node n", "edit Node n"], "{stage}");
+        assert_eq!(fixture(told()).node(cordoned()).pods(&[]).steps(), ["call Delete"], "{stage}");
+        let gone = fixture(told()).answered(Verb::Delete, 2, Outcome::Done);
         assert_eq!(gone.steps(), ["call Status"], "{stage}");
         assert_eq!(
             gone.answered(Verb::Status, 1, failed(Code::NotFound)).steps(),
@@ -384,15 +384,15 @@ fn mcm_defect_10_no_text_chooses_the_stage_of_a_deletion() {
 #[test]
 fn the_token_of_a_machine_that_never_joined_is_deleted() {
     let gone = |machine: MachineBuilder| {
-        let mut scene = scene(machine);
+        let mut fixture = fixture(machine);
         let secret = json!({"data": {"userData": "PDxCT09UU1RSQVBfVE9LRU4+Pg=="}});
         let secret = SecretData::of(vec![Arc::new(serde_json::from_value(secret).unwrap())]);
-        scene.snapshot.class.as_mut().unwrap().secret = secret;
-        let mut scene = scene.answered(Verb::Delete, 40, Outcome::Done);
-        scene.now += SignedDuration::from_secs(40);
-        let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
-        scene.snapshot.unseen_node = Lookup::Missing;
-        scene
+        fixture.snapshot.class.as_mut().unwrap().secret = secret;
+        let mut fixture = fixture.answered(Verb::Delete, 40, Outcome::Done);
+        fixture.now += SignedDuration::from_secs(40);
+        let mut fixture = fixture.answered(Verb::Status, 1, failed(Code::NotFound));
+        fixture.snapshot.unseen_node = Lookup::Missing;
+        fixture
     };
     assert_eq!(gone(unseen()).steps()[0], "call DropToken");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it has joined: its token is gone");
@@ -408,26 +408,26 @@ fn the_token_of_a_machine_that_never_joined_is_deleted() {
 
 #[test]
 fn a_refused_deletion_is_tried_again_and_shows() {
-    let refused = scene(dying()).answered(Verb::Delete, 2, failed(Code::Internal));
+    let refused = fixture(dying()).answered(Verb::Delete, 2, failed(Code::Internal));
     let status = status_of(&refused.plan());
     assert_eq!(
         (status["lastOperation"]["state"].as_str(), status["lastOperation"]["errorCode"].as_str()),
         (Some("Failed"), Some("Internal"))
     );
-    assert_eq!(scene(dying()).answered(Verb::Delete, 6, failed(Code::Internal)).steps(), ["call Delete"]);
+    assert_eq!(fixture(dying()).answered(Verb::Delete, 6, failed(Code::Internal)).steps(), ["call Delete"]);
 }
 
 #[test]
 fn a_deletion_that_the_provider_refuses_is_tried_less_and_less_often() {
     let refused = |times: u32, verb: Verb| {
-        let mut scene = scene(dying());
+        let mut fixture = fixture(dying());
         if verb == Verb::Status {
-            scene = scene.answered(Verb::Delete, 2, Outcome::Done);
+            fixture = fixture.answered(Verb::Delete, 2, Outcome::Done);
         }
         for _ in 0..times {
-            scene = scene.answered(verb, 1, failed(Code::PermissionDenied));
+            fixture = fixture.answered(verb, 1, failed(Code::PermissionDenied));
         }
-        scene
+        fixture
     };
     for verb in [Verb::Delete, Verb::Status] {
         // The call ended a second ago.
@@ -445,19 +445,20 @@ fn a_deletion_that_the_provider_refuses_is_tried_less_and_less_often() {
 #[test]
 fn a_machine_without_a_known_vm_waits_for_a_vm_that_may_still_come() {
     let unlinked = || machine("m").phase("Terminating").deleting();
-    let done =
-        |scene: Scene| scene.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let done = |fixture: Fixture| {
+        fixture.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound))
+    };
     // An earlier process may have asked for a VM just before it died.
-    let mut fresh = done(scene(unlinked()));
+    let mut fresh = done(fixture(unlinked()));
     fresh.since = fresh.now - SignedDuration::from_secs(20);
     assert_eq!(fresh.plan().waits[0].reason, "Confirming");
     assert_eq!(fresh.plan().wake, Some(fresh.now + SignedDuration::from_secs(20)));
-    assert_eq!(done(scene(unlinked())).steps(), ["edit Machine default/m"], "long ago");
+    assert_eq!(done(fixture(unlinked())).steps(), ["edit Machine default/m"], "long ago");
     // This process has asked for one, and never got an answer.
-    let asked = done(scene(unlinked()).answered(Verb::Create, 10, failed(Code::DeadlineExceeded)));
+    let asked = done(fixture(unlinked()).answered(Verb::Create, 10, failed(Code::DeadlineExceeded)));
     assert_eq!(asked.plan().waits[0].reason, "Confirming");
     // That it is younger than this process is a word of another clock.
-    let mut young = done(scene(unlinked().created("2026-06-01T11:59:59Z")));
+    let mut young = done(fixture(unlinked().created("2026-06-01T11:59:59Z")));
     young.since = young.now - SignedDuration::from_secs(20);
     assert_eq!(young.plan().waits[0].reason, "Confirming");
 }
@@ -465,7 +466,7 @@ fn a_machine_without_a_known_vm_waits_for_a_vm_that_may_still_come() {
 #[test]
 fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     let gone = |machine: MachineBuilder| {
-        scene(machine).answered(Verb::Delete, 1, Outcome::Done).answered(Verb::Status, 0, failed(Code::NotFound))
+        fixture(machine).answered(Verb::Delete, 1, Outcome::Done).answered(Verb::Status, 0, failed(Code::NotFound))
     };
     let made = |at: &str| {
         let provisioned = json!([{"type": "InstanceProvisioned", "status": "True", "lastTransitionTime": at}]);
@@ -492,9 +493,9 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
 #[test]
 fn before_a_vm_goes_without_a_drain_its_node_is_asked_for() {
     let seen = |machine: MachineBuilder, seen: Lookup<Node>| {
-        let mut scene = scene(machine);
-        scene.snapshot.unseen_node = seen;
-        scene
+        let mut fixture = fixture(machine);
+        fixture.snapshot.unseen_node = seen;
+        fixture
     };
     let node = json!({"metadata": {"name": "n", "uid": "uid-n"}, "spec": {"providerID": "p:///1"}});
     let node = || Lookup::Found(Arc::new(serde_json::from_value(node.clone()).unwrap()));
@@ -522,11 +523,11 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     let long_ago = json!([{"type": "InstanceProvisioned", "status": "True", "lastTransitionTime": NOW}]);
     let gone = |seen: Lookup<Node>| {
         let machine = unseen().with("/status/conditions", long_ago.clone());
-        let mut scene = scene(machine).answered(Verb::Delete, 40, Outcome::Done);
-        scene.now += SignedDuration::from_secs(40);
-        let mut scene = scene.answered(Verb::Status, 1, failed(Code::NotFound));
-        scene.snapshot.unseen_node = seen;
-        scene
+        let mut fixture = fixture(machine).answered(Verb::Delete, 40, Outcome::Done);
+        fixture.now += SignedDuration::from_secs(40);
+        let mut fixture = fixture.answered(Verb::Status, 1, failed(Code::NotFound));
+        fixture.snapshot.unseen_node = seen;
+        fixture
     };
     let asking = gone(Lookup::Pending).plan();
     assert_eq!((asking.scoped_watches[0].selector(), asking.waits[0].reason), ("metadata.name=n", "LookingForNode"));
@@ -537,11 +538,11 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     assert_eq!(late.plan().scoped_watches.len(), 1, "it is looked at until it is gone");
     // A node that was seen may have been seen by another manager, whose watch was not silent.
     let mut seen =
-        scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+        fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     seen.snapshot.unseen_node = Lookup::Pending;
     assert_eq!((seen.plan().scoped_watches.len(), seen.steps()), (1, vec![]), "that it goes has been told");
     // This process has deleted it.
-    let going = scene(dying()).node(synced(READY)).answered(Verb::Delete, 2, Outcome::Done);
+    let going = fixture(dying()).node(synced(READY)).answered(Verb::Delete, 2, Outcome::Done);
     let notes = going.answered(Verb::Status, 1, failed(Code::NotFound)).plan().notes;
     seen.notes = notes.after(BTreeMap::new(), at(NOW));
     assert_eq!(
@@ -552,7 +553,7 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
 
 #[test]
 fn a_vm_is_not_deleted_before_the_provider_has_said_which_one_it_is() {
-    let unlinked = || scene(dying().with("/spec/providerID", Value::Null));
+    let unlinked = || fixture(dying().with("/spec/providerID", Value::Null));
     assert_eq!(unlinked().steps(), ["call Status"]);
     let away = unlinked().answered(Verb::Status, 1, failed(Code::Unavailable));
     assert!(!away.steps().contains(&"call Delete".to_owned()), "{:?}", away.steps());
@@ -577,7 +578,7 @@ fn a_vm_is_not_deleted_before_the_provider_has_said_which_one_it_is() {
 
 #[test]
 fn a_vm_of_which_only_the_provider_knew_is_linked_before_it_is_deleted() {
-    let unlinked = || scene(machine("m").phase("Terminating").deleting());
+    let unlinked = || fixture(machine("m").phase("Terminating").deleting());
     assert_eq!(unlinked().steps(), ["call Status"]);
     let steps = unlinked().answered(Verb::Status, 0, vm()).steps();
     assert!(steps[0].starts_with("apply ") && steps[0].contains("p:///1"), "{steps:?}");
@@ -586,7 +587,7 @@ fn a_vm_of_which_only_the_provider_knew_is_linked_before_it_is_deleted() {
     // It shows only after a first deletion that had nothing to delete.
     let late = unlinked().answered(Verb::Delete, 9, Outcome::Done).answered(Verb::Status, 0, vm());
     assert!(late.steps()[0].starts_with("apply "));
-    let mut linked_later = scene(machine("m").phase("Terminating").deleting())
+    let mut linked_later = fixture(machine("m").phase("Terminating").deleting())
         .answered(Verb::Delete, 9, Outcome::Done)
         .answered(Verb::Status, 0, vm());
     linked_later.snapshot.machine = Arc::new(unseen().build());
@@ -604,7 +605,7 @@ fn a_machine_ends_only_once_its_name_is_retired() {
         let set = machine_set("set", 1, Some(ledger));
         let machine =
             machine(&name).owned_by(&set).annotation("nodewright.dev/index", "0").phase("Terminating").deleting();
-        scene(machine).set(set).answered(Verb::Delete, 2, Outcome::Done).answered(
+        fixture(machine).set(set).answered(Verb::Delete, 2, Outcome::Done).answered(
             Verb::Status,
             1,
             failed(Code::NotFound),
@@ -618,7 +619,7 @@ fn a_machine_ends_only_once_its_name_is_retired() {
 #[test]
 fn a_termination_is_one_trace_that_links_to_the_creation() {
     let gone =
-        scene(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+        fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     let spans = gone.plan().spans;
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
     assert_eq!(names, ["drain", "node deletion", "VM deletion", "machine death"]);
@@ -633,12 +634,12 @@ fn a_machine_whose_class_never_was_needs_none_to_end() {
     let missing = || Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
     let dying = || machine("m").phase("Terminating").deleting().with("/status/conditions", told.clone());
-    let mut typo = scene(dying());
+    let mut typo = fixture(dying());
     typo.snapshot.class = missing();
     assert_eq!(typo.steps(), ["edit Machine default/m"]);
     // What has a VM, or may have one, needs the class with which it was made.
     for other in [dying().with("/spec/providerID", json!("p:///1")), dying().with("/status/conditions", json!([]))] {
-        let mut other = scene(other);
+        let mut other = fixture(other);
         other.snapshot.class = missing();
         assert!(!other.steps().contains(&"edit Machine default/m".to_owned()));
         assert_eq!(other.plan().waits[0].reason, "ClassNotFound");
@@ -648,13 +649,13 @@ fn a_machine_whose_class_never_was_needs_none_to_end() {
 #[test]
 fn a_machine_whose_class_could_never_be_used_needs_none_to_end() {
     let unusable = |never_used| Err(ClassProblem { reason: "SecretNotFound", message: "create it".into(), never_used });
-    let dying = || scene(machine("m").phase("Terminating").deleting());
+    let dying = || fixture(machine("m").phase("Terminating").deleting());
     let mut typo = dying();
     typo.snapshot.class = unusable(true);
     assert_eq!(typo.steps(), ["edit Machine default/m"]);
     // What an edited class named before may have been there, and what has a VM or was asked for one needs a class.
     let asked = dying().answered(Verb::Create, 60, failed(Code::Internal));
-    let linked = scene(unseen());
+    let linked = fixture(unseen());
     for (mut other, never_used) in [(dying(), false), (asked, true), (linked, true)] {
         other.snapshot.class = unusable(never_used);
         assert!(!other.steps().contains(&"edit Machine default/m".to_owned()), "{:?}", other.steps());
@@ -665,7 +666,7 @@ fn a_machine_whose_class_could_never_be_used_needs_none_to_end() {
 #[test]
 fn a_deletion_that_waits_for_a_secret_says_so() {
     let waiting = dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));
-    let mut waiting = scene(waiting);
+    let mut waiting = fixture(waiting);
     let message = "Secret \"s\" does not exist: create it".to_owned();
     waiting.snapshot.class =
         Err(ClassProblem { reason: "SecretNotFound", message: message.clone(), never_used: false });
@@ -680,14 +681,14 @@ fn a_deletion_that_waits_for_a_secret_says_so() {
 
 #[test]
 fn a_deletion_needs_no_user_data() {
-    let mut dying = scene(dying());
+    let mut dying = fixture(dying());
     dying.snapshot.class = Ok(Class { secret: without_user_data(), ..class() });
     assert_eq!(dying.steps(), ["call Delete"]);
 }
 
 #[test]
 fn a_deletion_asks_the_provider_though_the_identity_of_the_class_was_changed() {
-    let mut dying = scene(dying());
+    let mut dying = fixture(dying());
     dying.snapshot.changed_identity = Some(changed_identity());
     assert_eq!(dying.steps(), ["call Delete"], "a VM that it does not find is a mismatch, and not gone");
 }

@@ -13,12 +13,12 @@ const TOKENS: &str = "/api/v1/namespaces/kube-system/secrets";
 
 /// The token that a creation at noon gets if there is one already that ends then.
 async fn ensured(ends: &str) -> (String, String) {
-    let (server, scene) = (ApiServer::new(), scene(machine("m")));
+    let (server, fixture) = (ApiServer::new(), fixture(machine("m")));
     server.fail_always(Match::verb("patch").path(TOKENS), Fault::Status(403));
     let agent = HeaderValue::from_static("test");
     let target = Connection::new(server.client(), agent, Leadership::unlimited(), 1, Arc::new(Metrics::new()));
-    let request = scene.call(Verb::Create).request;
-    let first = token::ensure(&target, &request, "", scene.now).await.unwrap();
+    let request = fixture.call(Verb::Create).request;
+    let first = token::ensure(&target, &request, "", fixture.now).await.unwrap();
     let made = server.objects(TOKENS)[0].clone();
     let path = format!("{TOKENS}/{}", made["metadata"]["name"].as_str().unwrap());
     // The API server in process does not turn text into data.
@@ -26,7 +26,7 @@ async fn ensured(ends: &str) -> (String, String) {
     let data = |text: &str| json!(ByteString(text.as_bytes().to_vec()));
     let data = json!({"token-id": data(id), "token-secret": data(secret), "expiration": data(ends)});
     server.change(&path, |token| token["data"] = data);
-    (first.clone(), token::ensure(&target, &request, "", scene.now).await.unwrap())
+    (first.clone(), token::ensure(&target, &request, "", fixture.now).await.unwrap())
 }
 
 #[tokio::test]

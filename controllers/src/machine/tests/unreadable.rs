@@ -16,14 +16,14 @@ use crate::testing::{answer, secret_store};
 
 const TEXT: &str = "Node n exists and cannot be read: correct it or delete it";
 
-fn unreadable_node(machine: MachineBuilder) -> Scene {
-    let mut scene = scene(machine);
-    scene.snapshot.unreadable_node = Some(TEXT.to_owned());
-    scene
+fn unreadable_node(machine: MachineBuilder) -> Fixture {
+    let mut fixture = fixture(machine);
+    fixture.snapshot.unreadable_node = Some(TEXT.to_owned());
+    fixture
 }
 
-fn reason(scene: &Scene) -> &'static str {
-    scene.plan().waits[0].reason
+fn reason(fixture: &Fixture) -> &'static str {
+    fixture.plan().waits[0].reason
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn a_node_that_cannot_be_read_says_nothing_of_its_health() {
 #[test]
 fn once_it_can_be_read_nothing_of_that_is_left() {
     let condition = json!([{"type": "NodeReadable", "status": "False", "reason": "NodeUnreadable"}]);
-    let well = scene(linked("Running").with("/status/conditions", condition.clone())).node(synced(READY));
+    let well = fixture(linked("Running").with("/status/conditions", condition.clone())).node(synced(READY));
     let told = status_of(&well.plan())["conditions"].clone();
     assert!(told.as_array().unwrap().iter().all(|it| it["type"] != "NodeReadable"), "{told}");
     let told = unreadable_node(linked("Running").with("/status/conditions", condition));
@@ -69,9 +69,10 @@ fn a_drain_waits_for_a_pod_that_cannot_be_read_until_it_is_forced() {
     let terminating = json!({"type": "Terminating", "status": "True", "reason": "ScaleDown"});
     cordoned["status"]["conditions"].as_array_mut().unwrap().push(terminating);
     let drain = |machine: MachineBuilder| {
-        let mut scene = scene(machine).node(cordoned.clone()).pods(&[]);
-        scene.snapshot.drain.unreadable = Some("Pod a/p exists and cannot be read: correct it or delete it".to_owned());
-        scene
+        let mut fixture = fixture(machine).node(cordoned.clone()).pods(&[]);
+        fixture.snapshot.drain.unreadable =
+            Some("Pod a/p exists and cannot be read: correct it or delete it".to_owned());
+        fixture
     };
     let held = drain(linked("Terminating").deleting().with("/spec/drainTimeout", json!("2h")));
     assert_eq!(held.steps(), ["status Terminating"], "the stage shows, and no call is made");
@@ -86,9 +87,9 @@ fn a_drain_waits_for_a_pod_that_cannot_be_read_until_it_is_forced() {
 #[test]
 fn a_set_that_cannot_be_read_is_not_gone() {
     let with_owner = |machine: MachineBuilder| {
-        let mut scene = scene(machine);
-        scene.snapshot.owner = Owner::Unreadable("MachineSet default/set exists and cannot be read".to_owned());
-        scene
+        let mut fixture = fixture(machine);
+        fixture.snapshot.owner = Owner::Unreadable("MachineSet default/set exists and cannot be read".to_owned());
+        fixture
     };
     let unborn = with_owner(machine("m"));
     assert_eq!(reason(&unborn), "MachineSetUnreadable");
@@ -106,12 +107,12 @@ fn a_set_that_cannot_be_read_is_not_gone() {
 
 #[test]
 fn a_ledger_that_cannot_be_read_has_retired_no_name_and_none_is_free() {
-    let scene = |machine: MachineBuilder| {
+    let fixture = |machine: MachineBuilder| {
         let set = machine_set("set", 1, Some("k7f;0-"));
-        scene(machine.owned_by(&set).annotation("nodewright.dev/index", "0")).set(set)
+        fixture(machine.owned_by(&set).annotation("nodewright.dev/index", "0")).set(set)
     };
-    let unborn = scene(machine("m")).answered(Verb::Status, 1, Outcome::Failed(DriverError::new(Code::NotFound, "")));
-    let dead = || scene(machine("m").phase("Terminating").deleting()).answered(Verb::Delete, 40, Outcome::Done);
+    let unborn = fixture(machine("m")).answered(Verb::Status, 1, Outcome::Failed(DriverError::new(Code::NotFound, "")));
+    let dead = || fixture(machine("m").phase("Terminating").deleting()).answered(Verb::Delete, 40, Outcome::Done);
     let dead = dead().answered(Verb::Status, 30, Outcome::Failed(DriverError::new(Code::NotFound, "none")));
     for held in [unborn, dead] {
         let plan = held.plan();
@@ -221,7 +222,7 @@ fn classes_secrets_and_sets_that_cannot_be_read_are_there() {
 #[test]
 fn a_termination_waits_for_a_class_that_cannot_be_read() {
     let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
-    let mut dying = scene(machine("m").phase("Terminating").deleting().with("/status/conditions", told));
+    let mut dying = fixture(machine("m").phase("Terminating").deleting().with("/status/conditions", told));
     let message = "MachineClass default/class exists and cannot be read: correct it or delete it".to_owned();
     dying.snapshot.class = Err(ClassProblem { reason: "MachineClassUnreadable", message, never_used: false });
     assert_eq!(reason(&dying), "MachineClassUnreadable");

@@ -9,10 +9,10 @@ use crate::{
 
 /// Checks for every plan of these tests that its waits show in the Machine's status once they have lasted for a minute: in a
 /// condition or in the phase.
-pub(super) fn is_told_after_a_while(scene: &Scene, planned: &Snapshot, plan: &Plan) {
-    let since = scene.now - SignedDuration::from_mins(1);
+pub(super) fn is_told_after_a_while(fixture: &Fixture, planned: &Snapshot, plan: &Plan) {
+    let since = fixture.now - SignedDuration::from_mins(1);
     let waits: Vec<_> = plan.waits.iter().map(|wait| Waiting::new(wait.reason, since)).collect();
-    let context = Context { waits: &waits, failure: None, status_written: None, ..scene.moment() };
+    let context = Context { waits: &waits, failure: None, status_written: None, ..fixture.moment() };
     let mut snapshot = planned.clone();
     // A plan that writes another status tells the wait with the next one.
     for _ in 0..3 {
@@ -40,10 +40,10 @@ fn condition(plan: &Plan) -> Option<Value> {
 }
 
 /// A Machine whose Node has not come, and that has waited for this for so many seconds.
-fn joining(machine: MachineBuilder, seconds: i64) -> Scene {
-    let mut scene = scene(machine);
-    scene.waits = vec![Waiting::new("Joining", scene.now - SignedDuration::from_secs(seconds))];
-    scene
+fn joining(machine: MachineBuilder, seconds: i64) -> Fixture {
+    let mut fixture = fixture(machine);
+    fixture.waits = vec![Waiting::new("Joining", fixture.now - SignedDuration::from_secs(seconds))];
+    fixture
 }
 
 fn told(reason: &str, message: &str) -> MachineBuilder {
@@ -81,19 +81,19 @@ fn the_condition_goes_with_the_wait() {
     let ready = conditions(READY)["status"]["conditions"][0].clone();
     let waited = json!({"type": WAITING, "status": "True", "reason": "ReportAwaited", "message": ""});
     let running = linked("Running").with("/status/conditions", json!([ready, waited]));
-    assert_eq!(condition(&scene(running).node(synced(READY)).plan()), None);
+    assert_eq!(condition(&fixture(running).node(synced(READY)).plan()), None);
     let joined = joining(told("Joining", ""), 90).node(synced(READY)).plan();
     assert_eq!((status_of(&joined)["currentStatus"]["phase"].clone(), condition(&joined)), (json!("Running"), None));
 }
 
 #[test]
 fn a_call_that_waits_for_its_turn_is_told_from_one_that_is_not_answered() {
-    let mut scene = scene(machine("m")).running(Verb::Create);
-    let wait = |scene: &Scene| (scene.plan().waits[0].reason, scene.plan().waits[0].message.clone());
-    assert!(wait(&scene).1.contains("--*-concurrency"));
-    let call = scene.call(Verb::Create);
-    assert!(!scene.outcomes.started(&call, scene.now));
-    let (reason, text) = wait(&scene);
+    let mut fixture = fixture(machine("m")).running(Verb::Create);
+    let wait = |fixture: &Fixture| (fixture.plan().waits[0].reason, fixture.plan().waits[0].message.clone());
+    assert!(wait(&fixture).1.contains("--*-concurrency"));
+    let call = fixture.call(Verb::Create);
+    assert!(!fixture.outcomes.started(&call, fixture.now));
+    let (reason, text) = wait(&fixture);
     assert_eq!(reason, "CallingProvider");
     assert!(text.starts_with("the provider has not answered a call yet") && !text.contains("2026"), "{text}");
 }
@@ -108,7 +108,7 @@ fn the_wait_of_another_manager_stays_in_the_status_as_long_as_its_call_may_last(
         linked("Running").with("/status/conditions", json!([conditions(READY)["status"]["conditions"][0], waited[0]]))
     };
     let removes = |seconds_ago: i64| {
-        let plan = scene(told(seconds_ago)).node(synced(READY)).plan();
+        let plan = fixture(told(seconds_ago)).node(synced(READY)).plan();
         plan.steps().any(|planned| planned.why.contains("what the machine waits for"))
     };
     assert!(!removes(20));
@@ -117,17 +117,17 @@ fn the_wait_of_another_manager_stays_in_the_status_as_long_as_its_call_may_last(
 
 #[test]
 fn a_call_that_lasts_is_looked_at_and_told_though_nothing_else_happens() {
-    let mut scene = scene(machine("m"));
-    let half_a_minute = scene.now + SignedDuration::from_secs(30);
-    assert_eq!((scene.steps(), scene.plan().wake), (vec!["call Status".to_owned()], Some(half_a_minute)));
-    scene = scene.running(Verb::Status);
-    scene.now = half_a_minute;
-    assert_eq!(condition(&scene.plan()).unwrap()["reason"], "CallingProvider");
+    let mut fixture = fixture(machine("m"));
+    let half_a_minute = fixture.now + SignedDuration::from_secs(30);
+    assert_eq!((fixture.steps(), fixture.plan().wake), (vec!["call Status".to_owned()], Some(half_a_minute)));
+    fixture = fixture.running(Verb::Status);
+    fixture.now = half_a_minute;
+    assert_eq!(condition(&fixture.plan()).unwrap()["reason"], "CallingProvider");
 }
 
 #[test]
 fn a_process_that_starts_keeps_what_was_told_until_it_knows_better() {
-    let mut new = scene(told("Joining", "node n is not ready"));
+    let mut new = fixture(told("Joining", "node n is not ready"));
     new.since = new.now - SignedDuration::from_secs(20);
     assert_eq!((new.plan().is_idle(), new.plan().wake), (true, Some(at("2026-06-01T12:00:10Z"))));
     new.since = new.now - SignedDuration::from_secs(30);
@@ -140,14 +140,14 @@ fn a_process_that_starts_keeps_what_was_told_until_it_knows_better() {
 #[test]
 fn a_status_of_which_nothing_would_be_left_is_not_written() {
     let waited = json!([{"type": WAITING, "status": "True", "reason": "CallingProvider", "message": ""}]);
-    let scene =
-        scene(machine("m").with("/status/conditions", waited)).answered(Verb::Status, 1, failed(Code::NotFound));
-    assert_eq!(scene.steps(), ["call Create"]);
+    let fixture =
+        fixture(machine("m").with("/status/conditions", waited)).answered(Verb::Status, 1, failed(Code::NotFound));
+    assert_eq!(fixture.steps(), ["call Create"]);
 }
 
 #[test]
 fn a_wait_that_another_condition_names_is_not_told_twice() {
-    let mut failed = scene(linked("Failed"));
+    let mut failed = fixture(linked("Failed"));
     failed.waits = vec![Waiting::new("Failed", failed.since)];
     assert!(failed.plan().is_idle());
 }

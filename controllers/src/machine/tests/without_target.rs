@@ -16,21 +16,24 @@ fn a_forced_deletion_asks_nothing_of_the_target_cluster_before_the_vm_is_gone() 
     let mut silent = synced("Unknown");
     silent["status"]["conditions"][0]["lastTransitionTime"] = NOW.into();
     for node in [synced(READY), cordoned(), volumes, silent] {
-        for scene in [scene(forced()).node(node.clone()), scene(forced()).node(node).pods(std::slice::from_ref(&pod))] {
-            assert_eq!(scene.steps(), ["call Delete"]);
-            assert!(scene.plan().scoped_watches.is_empty());
+        for fixture in
+            [fixture(forced()).node(node.clone()), fixture(forced()).node(node).pods(std::slice::from_ref(&pod))]
+        {
+            assert_eq!(fixture.steps(), ["call Delete"]);
+            assert!(fixture.plan().scoped_watches.is_empty());
         }
     }
 }
 
 #[test]
 fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
-    let gone =
-        |scene: Scene| scene.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let gone = |fixture: Fixture| {
+        fixture.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound))
+    };
     let end = ["edit Machine default/m"];
     // As long as it answers, or may do so, the Node goes first.
-    assert_eq!(gone(scene(forced()).node(synced(READY))).steps(), ["delete Node n"]);
-    let mut away = gone(scene(forced()).node(synced(READY)));
+    assert_eq!(gone(fixture(forced()).node(synced(READY))).steps(), ["delete Node n"]);
+    let mut away = gone(fixture(forced()).node(synced(READY)));
     away.attempt = 1;
     assert_eq!(away.steps(), ["delete Node n"], "a request has failed, and the watch goes on");
     away.connected_since = Some(away.now);
@@ -39,7 +42,7 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
     assert_eq!(away.steps(), ["delete Node n"], "only a forced one");
     // An API server that answers may refuse for good, as one that cannot patch the Node.
     let refused = |times: u32, machine: MachineBuilder| {
-        let mut refused = gone(scene(machine).node(synced(READY)));
+        let mut refused = gone(fixture(machine).node(synced(READY)));
         (refused.attempt, refused.failure) = (times, Some(refusal()));
         refused.steps()
     };
@@ -47,7 +50,7 @@ fn a_forced_deletion_ends_without_a_target_cluster_that_is_away() {
     assert_eq!(refused(4, forced()), end);
     assert_eq!(refused(4, dying()), ["delete Node n"], "only a forced one");
     // The Nodes have not been listed since this process began.
-    let mut unlisted = gone(scene(forced()));
+    let mut unlisted = gone(fixture(forced()));
     unlisted.snapshot.nodes_listed = false;
     assert_eq!(unlisted.steps(), end);
     unlisted.since = unlisted.now - SignedDuration::from_secs(20);
@@ -62,13 +65,13 @@ fn deleted_at_eleven(timeout: &str) -> MachineBuilder {
 #[test]
 fn an_overdue_deletion_removes_the_vm_though_this_manager_never_saw_the_target_cluster() {
     let unlisted = |timeout: &str, led_for: i64| {
-        let mut scene = scene(deleted_at_eleven(timeout));
-        scene.snapshot.nodes_listed = false;
-        scene.since = scene.now - SignedDuration::from_secs(led_for);
-        scene
+        let mut fixture = fixture(deleted_at_eleven(timeout));
+        fixture.snapshot.nodes_listed = false;
+        fixture.since = fixture.now - SignedDuration::from_secs(led_for);
+        fixture
     };
-    let wake = |scene: &Scene| {
-        let plan = scene.plan();
+    let wake = |fixture: &Fixture| {
+        let plan = fixture.plan();
         assert_eq!((plan.waits[0].reason, plan.is_idle()), ("ListingNodes", true));
         plan.wake
     };
@@ -92,10 +95,10 @@ fn an_overdue_deletion_removes_the_vm_though_this_manager_never_saw_the_target_c
 #[test]
 fn a_machine_says_that_the_target_cluster_has_not_listed_its_nodes() {
     let unlisted = |phase: &str, led_for: i64| {
-        let mut scene = scene(linked(phase));
-        scene.snapshot.nodes_listed = false;
-        scene.since = scene.now - SignedDuration::from_secs(led_for);
-        scene
+        let mut fixture = fixture(linked(phase));
+        fixture.snapshot.nodes_listed = false;
+        fixture.since = fixture.now - SignedDuration::from_secs(led_for);
+        fixture
     };
     for phase in ["Pending", "Running", "Unknown"] {
         let starting = unlisted(phase, 20).plan();
@@ -107,7 +110,7 @@ fn a_machine_says_that_the_target_cluster_has_not_listed_its_nodes() {
 }
 
 #[test]
-fn a_deletion_tolerates_unavailable_the_target_cluster_if_it_is_forced_or_its_drain_is_given_up() {
+fn a_deletion_tolerates_unavailable_the_target_cluster_if_it_is_forced_or_its_drain_fails() {
     let (settings, driver) = (Arc::default(), Arc::new(Uncalled));
     let controller = MachineController { namespace: "default".into(), settings, driver };
     let goes_on = |machine: MachineBuilder, cluster, after: i64| {
@@ -116,7 +119,7 @@ fn a_deletion_tolerates_unavailable_the_target_cluster_if_it_is_forced_or_its_dr
     assert!(goes_on(forced(), TARGET, 0) && !goes_on(forced(), CONTROL, 0));
     assert!(!goes_on(linked("Running").label("force-deletion", "true"), TARGET, 0));
     let timed = || dying().with("/spec/drainTimeout", json!("10m"));
-    assert!(!goes_on(timed(), TARGET, 600) && goes_on(timed(), TARGET, 720), "a drain that was given up");
+    assert!(!goes_on(timed(), TARGET, 600) && goes_on(timed(), TARGET, 720), "a drain that failed");
 }
 
 #[test]
@@ -124,11 +127,11 @@ fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
     let since =
         |machine: MachineBuilder| machine.with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));
     let failing = |machine: MachineBuilder, class: FailureClass| {
-        let mut scene = scene(since(machine)).node(synced(READY));
-        scene.attempt = 1;
-        scene.failure =
+        let mut fixture = fixture(since(machine)).node(synced(READY));
+        fixture.attempt = 1;
+        fixture.failure =
             Some(Failure::of::<Node>(StepVerb::Patch, ObjectRef::new(TARGET, "", "n"), class, "connection refused"));
-        scene
+        fixture
     };
     let first = failing(dying(), FailureClass::Unreachable);
     assert_eq!(first.steps(), ["status Terminating"]);
@@ -140,7 +143,7 @@ fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
         description.starts_with("Initiate node drain") && description.contains("connection refused"),
         "{description}"
     );
-    let refused = Scene { attempt: 2, ..failing(dying(), FailureClass::Unreachable) };
+    let refused = Fixture { attempt: 2, ..failing(dying(), FailureClass::Unreachable) };
     assert_eq!(refused.steps(), ["edit Node n", "edit Node n"], "it may have been the status that was refused");
     let told = failing(dying().with("/status", status), FailureClass::Unreachable);
     assert_eq!(told.steps(), ["edit Node n", "edit Node n"]);

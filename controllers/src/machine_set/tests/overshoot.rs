@@ -134,16 +134,16 @@ fn sets_that_have_their_sizes_are_not_frozen() {
 
 /// machine-controller-manager looks for the surge of each strategy, and ends its check of all sets where there is none.
 #[test]
-fn mcm_defect_16_a_set_of_a_deployment_that_recreates_is_judged_like_others() {
+fn mcm_defect_16_a_set_of_a_deployment_that_recreates_is_evaluated_like_others() {
     let set = machine_set("set", 2, Some(LEDGER));
-    let judged = |by_hand| {
+    let evaluated = |by_hand| {
         let mut beside = beside(0, 2, set.clone(), vec![member(&set, 0).build()]);
         beside.orphans = orphans(by_hand);
         let deployment = Arc::make_mut(beside.deployment.as_mut().unwrap());
         deployment.spec.strategy = serde_json::from_value(json!({"type": "Recreate"})).unwrap();
         edits(&planned(&beside)).is_some()
     };
-    assert_eq!([2, 3].map(judged), [false, true], "it has no surge");
+    assert_eq!([2, 3].map(evaluated), [false, true], "it has no surge");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn the_thresholds_are_flags() {
         overshoot: OvershootSettings { up: 5, down: 3, ..OvershootSettings::default() },
         ..FleetSettings::default()
     };
-    let judged = |set: MachineSet, by_hand| {
+    let evaluated = |set: MachineSet, by_hand| {
         let outcomes = Outcomes::default();
         let context = Context::new(NOW.parse().unwrap(), &outcomes);
         let one = member(&set, 0).build();
@@ -161,8 +161,8 @@ fn the_thresholds_are_flags() {
         edits(&plan(&context, &beside)).is_some()
     };
     let set = || machine_set("set", 2, Some(LEDGER));
-    assert_eq!([6, 7].map(|by_hand| judged(set(), by_hand)), [false, true], "at eight");
-    assert_eq!([4, 5].map(|by_hand| judged(frozen(2), by_hand)), [true, false], "until there are five");
+    assert_eq!([6, 7].map(|by_hand| evaluated(set(), by_hand)), [false, true], "at eight");
+    assert_eq!([4, 5].map(|by_hand| evaluated(frozen(2), by_hand)), [true, false], "until there are five");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn a_machine_that_is_no_longer_selected_is_released_and_then_replaced() {
     assert_eq!(steps(&plan), [[format!("edit {}", index_name(LEDGER, 1))]]);
     assert!(plan.steps().any(is_release));
     assert!(plan.events.iter().any(|event| event.reason == "Released"));
-    // It has no owner any more, and its name is taken: the ordinal is given up, and the next one is used.
+    // It has no owner any more, and its name is taken: the ordinal fails, and the next one is used.
     let mut free = strayed(1);
     free.metadata.owner_references = None;
     let second = Snapshot { namesakes: vec![Arc::new(free)], ..snapshot(set.clone(), vec![member(&set, 0).build()]) };

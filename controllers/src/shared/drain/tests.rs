@@ -17,7 +17,7 @@ use crate::shared::TARGET;
 const GRACE_PERIOD: SignedDuration = SignedDuration::from_hours(2);
 
 /// A Node, and what a drain sees of it.
-struct Scene {
+struct Fixture {
     node: Value,
     stores: Stores,
     pods: Vec<Value>,
@@ -40,8 +40,8 @@ fn after(seconds: i64) -> Timestamp {
     now() + SignedDuration::from_secs(seconds)
 }
 
-fn scene(pods: &[Value]) -> Scene {
-    Scene {
+fn fixture(pods: &[Value]) -> Fixture {
+    Fixture {
         node: json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}),
         stores: Stores::default(),
         pods: pods.to_vec(),
@@ -94,7 +94,7 @@ fn budget(name: &str, status: Value) -> Value {
         "status": merged(json!({"observedGeneration": 1, "expectedPods": 3, "currentHealthy": 2, "desiredHealthy": 2}), status)})
 }
 
-impl Scene {
+impl Fixture {
     /// The volume of this name is claimed, and attached to a Node.
     fn attached(mut self, name: &str, node: &str) -> Self {
         let claim =
@@ -173,17 +173,17 @@ fn mirror_and_daemon_pods_stay() {
     let daemon = of_daemon_set(pod("d"));
     let mirror = merged(pod("m"), json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}));
     let finished = merged(pod("p"), json!({"status": {"phase": "Succeeded"}}));
-    let full = scene(&[daemon.clone(), mirror.clone(), finished]);
+    let full = fixture(&[daemon.clone(), mirror.clone(), finished]);
     assert_eq!(full.told(), ["Evict p"]);
     assert_eq!((full.evictions().end, selectors(&full.evictions())), (None, 1));
-    assert_eq!(scene(&[daemon, mirror]).evictions().end, Some(End::Done));
+    assert_eq!(fixture(&[daemon, mirror]).evictions().end, Some(End::Done));
 }
 
 #[test]
 fn pods_without_volumes_leave_together_and_nothing_else_is_watched() {
-    let progress = scene(&[pod("a"), pod("b")]).evictions();
+    let progress = fixture(&[pod("a"), pod("b")]).evictions();
     assert_eq!((progress.removals.len(), progress.blockers.len(), selectors(&progress)), (2, 2, 1));
-    let unlisted = Scene { stores: Stores::default(), ..scene(&[]) };
+    let unlisted = Fixture { stores: Stores::default(), ..fixture(&[]) };
     let node: Node = serde_json::from_value(unlisted.node.clone()).unwrap();
     let view = View::take(&unlisted.stores, TARGET, &node);
     unlisted.with(|drain| {
@@ -197,18 +197,18 @@ fn a_pod_on_a_silent_node_is_not_waited_for_once_its_time_is_up() {
     let silent = |ends: i64| {
         let node =
             json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
-        Scene { node, ..scene(&[leaving(pod("p"), after(ends))]) }
+        Fixture { node, ..fixture(&[leaving(pod("p"), after(ends))]) }
     };
     assert_eq!(silent(0).evictions().end, Some(End::Done));
     let progress = silent(10).evictions();
     assert_eq!((progress.end, progress.wake), (None, Some(after(10))));
-    let answers = scene(&[leaving(pod("p"), after(-10))]).evictions();
+    let answers = fixture(&[leaving(pod("p"), after(-10))]).evictions();
     assert_eq!(answers.blockers, [Blocker::Overdue { pod: "default/p".into(), since: after(-10), finalizers: vec![] }]);
 }
 
 #[test]
 fn a_refused_pod_is_asked_again_after_the_pause_and_deleted_in_the_end() {
-    let held = |since, at| scene(&[pod("p")]).refused("p", since, at);
+    let held = |since, at| fixture(&[pod("p")]).refused("p", since, at);
     let progress = held(-5, -5).evictions();
     assert_eq!((progress.removals.len(), progress.wake), (0, Some(after(15))));
     assert_eq!(selectors(&progress), 2, "its disruption budget is watched");
@@ -224,7 +224,7 @@ fn a_refused_pod_is_asked_again_after_the_pause_and_deleted_in_the_end() {
 fn a_pod_that_its_finalizers_keep_says_which() {
     let held = |finalizers: Value| {
         let pod = merged(leaving(pod("p"), after(-10)), json!({"metadata": {"finalizers": finalizers}}));
-        describe(&scene(&[pod]).evictions().blockers)
+        describe(&fixture(&[pod]).evictions().blockers)
     };
     let text = "pod default/p should have ended at 2026-06-01T11:59:50Z";
     assert_eq!(held(json!(["a.com/b"])), format!("{text}, and stays until its finalizers are removed: a.com/b"));
@@ -235,28 +235,28 @@ fn a_pod_that_its_finalizers_keep_says_which() {
 
 #[test]
 fn a_pod_whose_eviction_was_refused_for_too_long_is_told_once_though_it_is_asked_for_again() {
-    let held = scene(&[pod("p")]).refused("p", -7_205, -5);
+    let held = fixture(&[pod("p")]).refused("p", -7_205, -5);
     let forced = held.evictions().forced.unwrap().to_string();
     let text = "evictions were refused for too long: deleting without grace, whatever disruption budgets say, 1 pod: default/p";
     assert_eq!(forced, text);
     let again = held.noted(Note::Deleting("uid-p".into()), -1);
     assert_eq!((again.told(), again.evictions().forced), (vec!["DeleteNow p".to_owned()], None));
-    assert_eq!(scene(&[pod("p")]).evictions().forced, None);
+    assert_eq!(fixture(&[pod("p")]).evictions().forced, None);
 }
 
 #[test]
 fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
     let held = |status: Value| {
-        let mut scene = scene(&[pod("p")]).refused("p", -7_300, -1);
-        scene.budgets.push(budget("b", status));
-        scene
+        let mut fixture = fixture(&[pod("p")]).refused("p", -7_300, -1);
+        fixture.budgets.push(budget("b", status));
+        fixture
     };
     let room = || json!({"disruptionsAllowed": 1, "currentHealthy": 3});
     assert_eq!(held(room()).told(), ["Evict p"], "not deleted, however long it took");
     let mut denied = held(room());
     denied.refusals[0].class = FailureClass::Forbidden;
     assert_eq!(denied.evictions().wake, Some(after(19)), "it is not the budget that refuses");
-    let text = |scene: &Scene| describe(&scene.evictions().blockers);
+    let text = |fixture: &Fixture| describe(&fixture.evictions().blockers);
     let full = held(json!({}));
     assert_eq!(full.told(), ["DeleteNow p"]);
     assert!(text(&full).contains("budget b wants 2 healthy pods and has 2"), "{}", text(&full));
@@ -265,13 +265,13 @@ fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
     ready.pods = vec![merged(pod("p"), json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}}))];
     let mut allowed = held(json!({}));
     allowed.budgets[0]["spec"]["unhealthyPodEvictionPolicy"] = json!("AlwaysAllow");
-    assert!([ready, allowed].iter().all(|scene| !text(scene).contains("not ready")));
+    assert!([ready, allowed].iter().all(|fixture| !text(fixture).contains("not ready")));
     let stale = held(json!({"observedGeneration": 0, "currentHealthy": 3}));
     assert!(text(&stale).contains("older than its spec"), "{}", text(&stale));
     let mut two = held(json!({}));
     two.budgets.push(budget("c", json!({})));
     assert!(text(&two).contains("b and c select it"), "{}", text(&two));
-    let mut soon = scene(&[pod("p")]).refused("p", -60, -1);
+    let mut soon = fixture(&[pod("p")]).refused("p", -60, -1);
     soon.budgets.push(budget("b", json!({"disruptionsAllowed": 1})));
     assert_eq!(soon.told(), ["Evict p"]);
 }
@@ -280,35 +280,31 @@ fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
 #[test]
 fn a_budget_that_can_never_allow_a_disruption_is_named_and_respected_until_the_drain_timeout() {
     let never = json!({"currentHealthy": 3, "desiredHealthy": 3});
-    let mut held = scene(&[pod("p")]).refused("p", -7_300, -1);
+    let mut held = fixture(&[pod("p")]).refused("p", -7_300, -1);
     held.budgets.push(budget("b", never));
     let progress = held.evictions();
     assert!(progress.removals.is_empty());
     assert!(describe(&progress.blockers).contains("although all its 3 pods are healthy: raise its maxUnavailable"));
-    assert_eq!(Scene { force: Some("the drain timeout is over"), ..held }.told(), ["DeleteNow p"]);
+    assert_eq!(Fixture { force: Some("the drain timeout is over"), ..held }.told(), ["DeleteNow p"]);
 }
 
 #[test]
 fn pods_with_volumes_leave_one_after_the_other_by_priority() {
     let urgent = merged(stateful("z"), json!({"spec": {"priority": 7}}));
-    let two = |pods: &[Value]| scene(pods).attached("a", "n").attached("z", "n");
+    let two = |pods: &[Value]| fixture(pods).attached("a", "n").attached("z", "n");
     assert_eq!(two(&[stateful("a"), urgent.clone(), pod("p")]).told(), ["Evict z", "Evict p"]);
     let first = two(&[stateful("a"), leaving(urgent, after(30))]);
     let progress = first.evictions();
     assert!(progress.removals.is_empty());
-    let later = Scene { now: after(31), ..first };
-    assert_eq!(
-        later.evictions().wake,
-        Some(after(150)),
-        "a pod that does not end holds up the others for a while only"
-    );
-    assert_eq!(Scene { now: after(150), ..later }.told(), ["Evict a"]);
-    assert_eq!(scene(&[stateful("a"), stateful("z")]).told().len(), 2, "volumes that nobody attaches do not count");
+    let later = Fixture { now: after(31), ..first };
+    assert_eq!(later.evictions().wake, Some(after(150)), "a pod that does not end blocks the others for a while only");
+    assert_eq!(Fixture { now: after(150), ..later }.told(), ["Evict a"]);
+    assert_eq!(fixture(&[stateful("a"), stateful("z")]).told().len(), 2, "volumes that nobody attaches do not count");
 }
 
 #[test]
 fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere() {
-    let next = || scene(&[stateful("b")]).attached("b", "n");
+    let next = || fixture(&[stateful("b")]).attached("b", "n");
     let detaching = next().attached("a", "n");
     let progress = detaching.evictions();
     assert!(progress.removals.is_empty());
@@ -326,7 +322,7 @@ fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere()
 
 #[test]
 fn a_drain_waits_for_the_list_of_volumes_and_goes_on_if_there_is_none() {
-    let mut unlisted = scene(&[pod("a"), stateful("b")]);
+    let mut unlisted = fixture(&[pod("a"), stateful("b")]);
     unlisted.has_volumes = false;
     unlisted = unlisted.noted(Note::Attaching(Volume::Named("pv-z".into())), -9);
     assert_eq!(unlisted.told(), ["Evict a"]);
@@ -337,27 +333,27 @@ fn a_drain_waits_for_the_list_of_volumes_and_goes_on_if_there_is_none() {
     assert_eq!(unlisted.told(), ["Evict a", "Evict b"]);
 }
 
-fn with_volumes(mut scene: Scene, names: &[&str]) -> Scene {
+fn with_volumes(mut fixture: Fixture, names: &[&str]) -> Fixture {
     let volumes: Vec<_> = names.iter().map(|name| json!({"name": name, "devicePath": ""})).collect();
-    scene.node["status"]["volumesAttached"] = volumes.into();
-    scene
+    fixture.node["status"]["volumesAttached"] = volumes.into();
+    fixture
 }
 
 #[test]
 fn the_end_of_a_detachment_is_waited_for_but_not_for_ever() {
-    assert_eq!(scene(&[]).detachment().end, Some(End::Done), "without volumes nothing is watched");
-    let begun = with_volumes(scene(&[]).attached("a", "n"), &["v"]);
+    assert_eq!(fixture(&[]).detachment().end, Some(End::Done), "without volumes nothing is watched");
+    let begun = with_volumes(fixture(&[]).attached("a", "n"), &["v"]);
     assert_eq!((begun.detachment().end, begun.detachment().wake), (None, Some(after(120))));
     // Kubernetes takes the volume off the Node when it begins, and deletes the attachment at the end.
-    let last = scene(&[leaving(stateful("a"), after(9))]).attached("a", "n").evictions();
+    let last = fixture(&[leaving(stateful("a"), after(9))]).attached("a", "n").evictions();
     assert_eq!(last.notes[0], Note::WatchingVolumes);
-    assert_eq!(scene(&[]).attached("a", "n").noted(Note::WatchingVolumes, -1).detachment().wake, Some(after(120)));
-    let under_way = scene(&[]).attached("a", "n").noted(detaching_note(), -5);
+    assert_eq!(fixture(&[]).attached("a", "n").noted(Note::WatchingVolumes, -1).detachment().wake, Some(after(120)));
+    let under_way = fixture(&[]).attached("a", "n").noted(detaching_note(), -5);
     assert_eq!(under_way.detachment().wake, Some(after(115)));
-    assert_eq!(scene(&[]).noted(detaching_note(), -5).detachment().end, Some(End::Done));
-    let stuck = with_volumes(scene(&[]).attached("a", "n").noted(detaching_note(), -120), &["v"]);
+    assert_eq!(fixture(&[]).noted(detaching_note(), -5).detachment().end, Some(End::Done));
+    let stuck = with_volumes(fixture(&[]).attached("a", "n").noted(detaching_note(), -120), &["v"]);
     assert_eq!(stuck.detachment().end, Some(End::Done));
-    let unnamed = with_volumes(scene(&[]), &["v"]);
+    let unnamed = with_volumes(fixture(&[]), &["v"]);
     assert_eq!(unnamed.detachment().blockers, [Blocker::Detaching { volume: "of the node".into(), since: now() }]);
 }
 
@@ -365,7 +361,7 @@ fn the_end_of_a_detachment_is_waited_for_but_not_for_ever() {
 #[test]
 fn the_volumes_of_pods_that_stay_are_not_waited_for() {
     let daemon = of_daemon_set(stateful("d"));
-    let staying = with_volumes(scene(&[daemon]).attached("d", "n"), &["v"]);
+    let staying = with_volumes(fixture(&[daemon]).attached("d", "n"), &["v"]);
     assert_eq!((staying.evictions().end, staying.detachment().end), (Some(End::Done), Some(End::Done)));
 }
 
@@ -374,11 +370,11 @@ fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
     let forced = |begun: i64| {
         let finalizer = json!({"metadata": {"deletionTimestamp": after(0), "deletionGracePeriodSeconds": 0}});
         let pods = [stateful("a"), leaving(stateful("b"), after(30)), merged(pod("c"), finalizer)];
-        let scene = with_volumes(scene(&pods).attached("a", "n").attached("b", "n"), &["v", "w"]);
+        let fixture = with_volumes(fixture(&pods).attached("a", "n").attached("b", "n"), &["v", "w"]);
         let force = Some("the drain timeout is over");
-        Scene { force, ..scene }.noted(Note::Forced, begun)
+        Fixture { force, ..fixture }.noted(Note::Forced, begun)
     };
-    let fresh = Scene { notes: BTreeMap::new(), ..forced(0) };
+    let fresh = Fixture { notes: BTreeMap::new(), ..forced(0) };
     assert_eq!(fresh.told(), ["DeleteNow a", "DeleteNow b"], "however long the limit has been over");
     assert!(fresh.evictions().notes.contains(&Note::Forced));
     assert_eq!(forced(-20).evictions().wake, Some(after(40)));
@@ -387,7 +383,7 @@ fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
     let detached = forced(-60).detachment();
     assert!(detached.removals.iter().all(|it| it.how == How::Delete) && detached.removals.len() == 2);
     assert_eq!(forced(-120).detachment().end, Some(End::TimedOut));
-    let unlisted = Scene { has_volumes: false, ..forced(-60) }.detachment();
+    let unlisted = Fixture { has_volumes: false, ..forced(-60) }.detachment();
     assert_eq!((unlisted.end, unlisted.wake), (None, Some(after(60))));
     let mut asked = forced(0);
     for attachment in &mut asked.attachments {
@@ -401,23 +397,23 @@ fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
 fn mcm_defect_11_a_drain_whose_time_is_over_is_not_done_while_pods_with_volumes_are_there() {
     let overdue = |seconds: i64| {
         let pods = [stateful("a"), leaving(stateful("b"), after(30))];
-        let scene = scene(&pods).attached("a", "n").attached("b", "n");
-        let scene = scene.noted(Note::Forced, 0).noted(Note::WatchingVolumes, 0);
-        Scene { force: Some("the drain timeout is over"), now: after(seconds), ..scene }
+        let fixture = fixture(&pods).attached("a", "n").attached("b", "n");
+        let fixture = fixture.noted(Note::Forced, 0).noted(Note::WatchingVolumes, 0);
+        Fixture { force: Some("the drain timeout is over"), now: after(seconds), ..fixture }
     };
     for seconds in [0, 59] {
         assert_eq!((overdue(seconds).evictions().end, overdue(seconds).told().len()), (None, 2), "after {seconds} s");
     }
     assert_eq!(overdue(60).evictions().end, Some(End::TimedOut), "not done");
     assert_eq!(overdue(60).detachment().removals.len(), 2, "their volumes are taken off the node");
-    let empty = Scene { pods: vec![], ..overdue(1) };
+    let empty = Fixture { pods: vec![], ..overdue(1) };
     assert_eq!(empty.evictions().end, Some(End::Done));
 }
 
 #[test]
 fn a_text_names_what_needs_attention_first_and_has_a_limit() {
     let pods: Vec<_> = (0..60).map(|index| pod(&format!("p{index:02}{}", "x".repeat(200)))).collect();
-    let mut crowd = scene(&pods);
+    let mut crowd = fixture(&pods);
     for pod in &pods[40..] {
         let uid = pod["metadata"]["uid"].as_str().unwrap().into();
         let (class, message) = (FailureClass::Forbidden, "y".repeat(5_000));

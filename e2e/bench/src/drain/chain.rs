@@ -52,7 +52,7 @@ impl fmt::Display for Chain {
 }
 
 impl Leaving {
-    /// How long it kept its node from being given up: until it had ended, and its volume was detached.
+    /// How long it kept its node from failing: until it had ended, and its volume was detached.
     fn keeps_node(&self) -> f64 {
         let left = self.volume.as_ref().map_or(self.ended, |volume| volume.detached.max(self.ended));
         seconds(self.evicted, left)

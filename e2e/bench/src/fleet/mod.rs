@@ -109,7 +109,7 @@ async fn measure(arguments: FleetArguments) -> Result<(), BenchError> {
         }
         None => goals.push(processor_goal(machines, &ours.up, ours.reference)),
     }
-    judge(&goals, theirs.is_none())
+    evaluate(&goals, theirs.is_none())
 }
 
 /// What one manager needed for a fleet.
@@ -165,7 +165,7 @@ async fn reference<C: Measurable>(
 }
 
 /// Prints the results, and other managers as they were measured before unless one was measured in this run.
-fn judge(goals: &[Goal], with_others: bool) -> Result<(), BenchError> {
+fn evaluate(goals: &[Goal], with_others: bool) -> Result<(), BenchError> {
     print(&results(goals).to_string())?;
     if with_others {
         print(&others())?;

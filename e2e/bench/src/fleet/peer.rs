@@ -2,7 +2,7 @@
 //!
 //! The driver counts on both sides: it is part of machine-controller, and a process that the manager starts.
 //!
-//! Goals are set for the creation of the reference fleet and of larger ones. A deletion is shown and not judged, for the
+//! Goals are set for the creation of the reference fleet and of larger ones. A deletion is shown and not evaluated, for the
 //! reason that [`goals`](super::goals) gives.
 //!
 //! machine-controller-manager limits its requests to 20 a second by default, which alone determines how long a fleet takes. The

@@ -20,7 +20,7 @@ const LEDGER: &str = "nodewright.dev/ledger";
 const PROVISIONED: &str = "InstanceProvisioned";
 const NEIGHBOUR: &str = "neighbour";
 /// How long an attack waits for what it expects.
-const PATIENCE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 const POLL: Duration = Duration::from_millis(200);
 
 fn items(list: &Value) -> impl Iterator<Item = &Value> {
@@ -40,7 +40,7 @@ async fn vms(cloud: &CloudClient) -> Result<BTreeMap<String, String>, String> {
 /// Looks until there is an answer.
 async fn until<T>(mut look: impl AsyncFnMut() -> Result<Option<T>, String>) -> Result<Option<T>, String> {
     let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
+    while begun.elapsed() < TIMEOUT {
         if let Some(found) = look().await? {
             return Ok(Some(found));
         }

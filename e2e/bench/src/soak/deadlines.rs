@@ -10,11 +10,11 @@ use nodewright_e2e_lab::devcluster::machines::is_running;
 
 /// The text before an announced deadline, in a condition or in the last operation.
 const ANNOUNCEMENT: &str = "fails at ";
-/// How late a machine may be given up: another manager may have to take over first.
+/// How late a machine may fail: another manager may have to take over first.
 const SLACK: SignedDuration = SignedDuration::from_secs(45);
-/// How early a machine may be given up: times in objects have whole seconds.
+/// How early a machine may fail: times in objects have whole seconds.
 const ROUNDING: SignedDuration = SignedDuration::from_secs(2);
-/// How long a machine is at least Unknown before it is given up because the provider knows no VM of it any more.
+/// How long a machine is at least Unknown before it fails because the provider knows no VM of it any more.
 const VM_GONE_CONFIRMED: SignedDuration = SignedDuration::from_secs(30);
 /// How long a new or reconnected leader waits for reports of kubelets before it uses older ones. All outages together delay a
 /// deadline to this long after the last one.
@@ -26,7 +26,7 @@ pub(crate) enum Note {
     /// As expected.
     Expected(String),
     /// A machine failed at its deadline.
-    GivenUp(String),
+    Failed(String),
     /// The deadline was broken.
     Broken(String),
 }
@@ -34,7 +34,7 @@ pub(crate) enum Note {
 #[derive(Clone, Debug)]
 struct Waiting {
     since: Timestamp,
-    /// The earliest time at which it may be given up.
+    /// The earliest time at which it may fail.
     earliest: Timestamp,
     /// The announced deadline.
     announced: Timestamp,
@@ -135,14 +135,14 @@ fn ended(now: Timestamp, name: &str, machine: Option<&Machine>, waiting: &Waitin
     let earliest =
         if has_vm { waiting.earliest } else { later(waiting.since, VM_GONE_CONFIRMED).min(waiting.earliest) };
     if later(now, ROUNDING) < earliest {
-        return Note::Broken(format!("machine {name} was given up before {earliest}"));
+        return Note::Broken(format!("machine {name} failed before {earliest}"));
     }
     if !has_vm {
         let after = now.duration_since(waiting.since).as_secs();
-        return Note::GivenUp(format!("machine {name} was given up {after} s after it became Unknown: its VM is gone"));
+        return Note::Failed(format!("machine {name} failed {after} s after it became Unknown: its VM is gone"));
     }
     let late = now.duration_since(waiting.announced).as_secs();
-    Note::GivenUp(format!("machine {name} was given up {late} s after the announced time"))
+    Note::Failed(format!("machine {name} failed {late} s after the announced time"))
 }
 
 fn is_waiting(machine: &Machine) -> bool {

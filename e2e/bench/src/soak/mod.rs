@@ -1,6 +1,6 @@
 //! `nodewright-bench soak`: checks guarantees over a long time in which mostly nothing happens.
 //!
-//! Everything runs with default flags: a Node counts as unhealthy after 50 s, and its Machine is given up 10 minutes later.
+//! Everything runs with default flags: a Node counts as unhealthy after 50 s, and its Machine fails 10 minutes later.
 //! Before each fault nothing happens for minutes, as on most clusters most of the time. Tests with short timeouts on a busy
 //! control plane do not cover this.
 //!

@@ -110,7 +110,7 @@ impl Watcher {
         for note in self.deadlines.observe(Timestamp::now(), &self.machines) {
             match note {
                 Note::Expected(text) => self.print_line(text)?,
-                Note::GivenUp(text) => {
+                Note::Failed(text) => {
                     self.deadline_expired = true;
                     self.print_line(text)?;
                 }

@@ -20,12 +20,12 @@ type Code = nodewright_api::Code;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
-struct World {
+struct Fixture {
     cloud: LocalCloud,
     driver: SimulatedDriver,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         let clock = tokio_clock("2026-01-01T00:00:00Z".parse().unwrap());
         let settings = Settings { boot_jitter: 0.0, create_latency_seconds: 3.0, seed: 1, ..Settings::default() };
@@ -58,32 +58,32 @@ fn code<T>(result: Result<T, DriverError>) -> Option<Code> {
 
 #[tokio::test(start_paused = true)]
 async fn vms_come_and_go_by_themselves() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let begun = Instant::now();
-    let made = world.create().await.unwrap();
+    let made = fixture.create().await.unwrap();
     assert_eq!(begun.elapsed(), Duration::from_secs(3), "the latency of a create call, to the millisecond");
-    assert_eq!(world.states(), [VmState::Running], "it booted while the call took its time");
-    assert_eq!(world.driver.status(machine()).await.unwrap(), made);
-    world.driver.delete(machine()).await.unwrap();
-    assert_eq!(world.states(), [VmState::Deleting]);
+    assert_eq!(fixture.states(), [VmState::Running], "it booted while the call took its time");
+    assert_eq!(fixture.driver.status(machine()).await.unwrap(), made);
+    fixture.driver.delete(machine()).await.unwrap();
+    assert_eq!(fixture.states(), [VmState::Deleting]);
     sleep(Duration::from_secs(2)).await;
-    let kinds: Vec<EventKind> = world.cloud.history().iter().map(|event| event.kind).collect();
+    let kinds: Vec<EventKind> = fixture.cloud.history().iter().map(|event| event.kind).collect();
     let expected = [EventKind::CreateAccepted, EventKind::VmRunning, EventKind::DeleteAccepted, EventKind::VmGone];
     assert_eq!(kinds, expected);
-    let times: Vec<String> = world.cloud.history().iter().map(|event| event.at.to_string()).collect();
+    let times: Vec<String> = fixture.cloud.history().iter().map(|event| event.at.to_string()).collect();
     let at = |second| format!("2026-01-01T00:00:0{second}Z");
     assert_eq!(times, [at(0), at(2), at(3), at(4)]);
-    assert_eq!(world.cloud.stats().callers["me"], 4);
+    assert_eq!(fixture.cloud.stats().callers["me"], 4);
 }
 
 #[tokio::test(start_paused = true)]
 async fn time_tolerates_unavailable_anybody_looking() {
-    let world = World::new();
-    world.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: crate::Code::DeadlineExceeded });
-    assert_eq!(code(world.create().await), Some(Code::DeadlineExceeded));
+    let fixture = Fixture::new();
+    fixture.fault(FaultOperation::Create, Effect::ApplyLate { seconds: 90.0, code: crate::Code::DeadlineExceeded });
+    assert_eq!(code(fixture.create().await), Some(Code::DeadlineExceeded));
     sleep(Duration::from_secs(95)).await;
     // Not by a call, because a call would also execute what is due.
-    let seen = world.cloud.with(|cloud, _| cloud.memory().history.iter().map(|event| event.kind).collect::<Vec<_>>());
+    let seen = fixture.cloud.with(|cloud, _| cloud.memory().history.iter().map(|event| event.kind).collect::<Vec<_>>());
     assert!(seen.contains(&EventKind::VmRunning), "{seen:?}");
 }
 
@@ -95,49 +95,49 @@ async fn a_lost_answer_has_its_code_and_its_effect() {
         (Effect::Garbage, Code::Unavailable, 3),
         (Effect::AnswerLate { seconds: 60.0 }, Code::DeadlineExceeded, 15),
     ] {
-        let world = World::new();
-        world.fault(FaultOperation::Create, effect.clone());
+        let fixture = Fixture::new();
+        fixture.fault(FaultOperation::Create, effect.clone());
         let begun = Instant::now();
-        assert_eq!(code(world.create().await), Some(expected), "{effect:?}");
+        assert_eq!(code(fixture.create().await), Some(expected), "{effect:?}");
         assert_eq!(begun.elapsed(), Duration::from_secs(seconds), "{effect:?}");
-        assert_eq!(world.states().len(), 1, "{effect:?}");
-        world.create().await.unwrap();
-        assert_eq!(world.cloud.stats().created, 1, "{effect:?}");
+        assert_eq!(fixture.states().len(), 1, "{effect:?}");
+        fixture.create().await.unwrap();
+        assert_eq!(fixture.cloud.stats().created, 1, "{effect:?}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_is_done_although_its_caller_went_away_at_once() {
-    let world = World::new();
+    let fixture = Fixture::new();
     let order = Full::new(Bytes::from(r#"{"name":"m","token":"t"}"#));
     // Sent, and then dropped.
-    drop(world.cloud.service().call(Request::post("/vms").body(order).unwrap()));
+    drop(fixture.cloud.service().call(Request::post("/vms").body(order).unwrap()));
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(world.states(), [VmState::Pending]);
+    assert_eq!(fixture.states(), [VmState::Pending]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_is_down_does_nothing_and_its_vms_live_on() {
-    let world = World::new();
-    let (answer, ()) = tokio::join!(world.create(), async {
+    let fixture = Fixture::new();
+    let (answer, ()) = tokio::join!(fixture.create(), async {
         sleep(Duration::from_secs(1)).await;
-        world.cloud.set_down(true);
+        fixture.cloud.set_down(true);
     });
     assert_eq!(code(answer), Some(Code::Unknown), "the connection broke while it waited");
-    assert_eq!(code(world.driver.delete(machine()).await), Some(Code::Unavailable));
+    assert_eq!(code(fixture.driver.delete(machine()).await), Some(Code::Unavailable));
     sleep(Duration::from_secs(5)).await;
-    assert_eq!(world.states(), [VmState::Running]);
-    world.cloud.set_down(false);
-    world.driver.delete(machine()).await.unwrap();
-    assert_eq!(world.states(), [VmState::Deleting]);
+    assert_eq!(fixture.states(), [VmState::Running]);
+    fixture.cloud.set_down(false);
+    fixture.driver.delete(machine()).await.unwrap();
+    assert_eq!(fixture.states(), [VmState::Deleting]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_cloud_goes_on_from_the_memory_of_the_first() {
-    let world = World::new();
-    world.create().await.unwrap();
-    let memory = world.cloud.memory();
-    drop(world);
+    let fixture = Fixture::new();
+    fixture.create().await.unwrap();
+    let memory = fixture.cloud.memory();
+    drop(fixture);
     let clock = tokio_clock("2026-01-01T01:00:00Z".parse().unwrap());
     let cloud = LocalCloud::start(Settings::default(), memory.clone(), clock, None);
     assert_eq!(cloud.memory(), memory);

@@ -87,7 +87,7 @@ impl Case {
     async fn run(&self, client: &Client) -> TestResult {
         let initial = self.initial(client).await;
         if !self.is_update {
-            return self.judge(initial, "expectedError");
+            return self.evaluate(initial, "expectedError");
         }
         let mut live = initial.map_err(|error| Failure::new(error.to_string()))?;
         let api = self.api(client);
@@ -96,13 +96,13 @@ impl Case {
         object["metadata"] = serde_json::to_value(&live.metadata)?;
         match api.replace(&live.name_any(), &PostParams::default(), &serde_json::from_value(object)?).await {
             Ok(stored) if self.fields["expectedError"].is_null() => live = stored,
-            result => return self.judge(result, "expectedError"),
+            result => return self.evaluate(result, "expectedError"),
         }
         if updated["status"].is_null() {
-            return self.judge(Ok(live), "expectedError");
+            return self.evaluate(Ok(live), "expectedError");
         }
         let result = replace_status(&api, &live, &updated["status"]).await;
-        self.judge(result, "expectedStatusError")
+        self.evaluate(result, "expectedStatusError")
     }
 
     /// Creates the first object of the case, with its status, on the CRD as it was then.
@@ -141,7 +141,7 @@ impl Case {
     }
 
     /// Compares what was stored, or the error, with what the case expects.
-    fn judge(&self, result: kube::Result<DynamicObject>, error: &str) -> TestResult {
+    fn evaluate(&self, result: kube::Result<DynamicObject>, error: &str) -> TestResult {
         match (result, self.fields[error].as_str()) {
             (Err(kube::Error::Api(status)), Some(text)) => {
                 ensure(says(&status.message, text), || format!("{text:?} is not in {}", status.message))

@@ -33,7 +33,7 @@ pub struct Faults {
 
 /// What becomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum RequestResult {
     /// It is refused, and changes nothing.
     Throttled,
     /// It is carried out and answered.
@@ -46,30 +46,30 @@ pub(crate) enum Fate {
 
 /// Decides what becomes of requests, one after the other.
 #[derive(Debug)]
-pub(crate) struct Fates {
+pub(crate) struct RequestResults {
     faults: Faults,
     random: Rng,
     allowed: f64,
     since: Instant,
 }
 
-impl Fates {
+impl RequestResults {
     pub(crate) fn new(faults: Faults) -> Self {
         let random = Rng::with_seed(faults.seed);
         Self { faults, random, allowed: BURST, since: Instant::now() }
     }
 
-    pub(crate) fn next(&mut self, is_change: bool, now: Instant) -> Fate {
+    pub(crate) fn next(&mut self, is_change: bool, now: Instant) -> RequestResult {
         if is_change && self.is_throttled(now) {
-            return Fate::Throttled;
+            return RequestResult::Throttled;
         }
         let chance = self.random.f64();
         if chance < self.faults.lost {
-            Fate::Lost
+            RequestResult::Lost
         } else if chance < self.faults.lost + self.faults.late {
-            Fate::Late(self.faults.late_seconds)
+            RequestResult::Late(self.faults.late_seconds)
         } else {
-            Fate::Answered
+            RequestResult::Answered
         }
     }
 
@@ -93,25 +93,29 @@ mod tests {
 
     #[test]
     fn a_burst_is_taken_and_then_so_many_in_a_second() {
-        let mut fates = Fates::new(Faults { changes_per_second: Some(2.0), ..Faults::default() });
+        let mut request_results = RequestResults::new(Faults { changes_per_second: Some(2.0), ..Faults::default() });
         let mut at = |seconds: u64| {
-            let now = fates.since + Duration::from_secs(seconds);
-            (0..20).filter(|_| fates.next(true, now) == Fate::Answered).count()
+            let now = request_results.since + Duration::from_secs(seconds);
+            (0..20).filter(|_| request_results.next(true, now) == RequestResult::Answered).count()
         };
         assert_eq!([at(0), at(1), at(60)], [5, 2, 5]);
-        assert_eq!(fates.next(false, fates.since), Fate::Answered, "only changes are throttled");
+        assert_eq!(
+            request_results.next(false, request_results.since),
+            RequestResult::Answered,
+            "only changes are throttled"
+        );
     }
 
     #[test]
     fn a_seed_repeats_what_is_lost_and_late() {
         let run = |seed| {
             let faults = Faults { lost: 0.2, late: 0.2, seed, ..Faults::default() };
-            let mut fates = Fates::new(faults);
-            (0..100).map(|_| fates.next(true, Instant::now())).collect::<Vec<_>>()
+            let mut request_results = RequestResults::new(faults);
+            (0..100).map(|_| request_results.next(true, Instant::now())).collect::<Vec<_>>()
         };
         assert_eq!(run(7), run(7));
         assert_ne!(run(7), run(8));
-        let lost = run(7).iter().filter(|fate| **fate == Fate::Lost).count();
+        let lost = run(7).iter().filter(|request_result| **request_result == RequestResult::Lost).count();
         assert!((10..30).contains(&lost), "{lost}");
     }
 }

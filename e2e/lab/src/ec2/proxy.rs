@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::ec2::{
     Ec2Error, Faults, Moto,
-    faults::{Fate, Fates},
+    faults::{RequestResult, RequestResults},
 };
 
 /// The id of a key that EC2 does not know.
@@ -41,7 +41,7 @@ pub enum Outage {
 
 #[derive(Debug)]
 struct State {
-    fates: Fates,
+    request_results: RequestResults,
     outage: Option<Outage>,
     hides_next: bool,
     /// Until when a VM does not show, by its id.
@@ -72,7 +72,7 @@ impl Ec2 {
     pub fn new(moto: Moto, faults: Faults) -> Self {
         let hidden = faults.hidden_seconds;
         let state = State {
-            fates: Fates::new(faults),
+            request_results: RequestResults::new(faults),
             outage: None,
             hides_next: false,
             hidden: HashMap::new(),
@@ -100,8 +100,8 @@ impl Ec2 {
             return Some(answer);
         }
         let is_change = ["RunInstances", "TerminateInstances"].contains(&action.as_str());
-        let fate = self.state.lock().fates.next(is_change, Instant::now());
-        if fate == Fate::Throttled {
+        let request_result = self.state.lock().request_results.next(is_change, Instant::now());
+        if request_result == RequestResult::Throttled {
             return Some(error(503, "RequestLimitExceeded", "Request limit exceeded."));
         }
         let answer = match action.as_str() {
@@ -111,10 +111,10 @@ impl Ec2 {
             _ => self.moto.pass_on(&headers, &form).await,
         };
         let answer = answer.unwrap_or_else(|failure| error(500, "InternalError", &failure.to_string()));
-        match fate {
-            Fate::Lost => return None,
-            Fate::Late(after) => sleep(after).await,
-            Fate::Answered | Fate::Throttled => {}
+        match request_result {
+            RequestResult::Lost => return None,
+            RequestResult::Late(after) => sleep(after).await,
+            RequestResult::Answered | RequestResult::Throttled => {}
         }
         Some(answer)
     }

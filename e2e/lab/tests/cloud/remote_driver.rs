@@ -22,7 +22,7 @@ use nodewright_runtime::leadership::Leadership;
 use tempfile::TempDir;
 use tokio::{runtime::Handle, task::block_in_place, time::sleep};
 
-use super::support::{CALL_TIMEOUT, CONSISTENCY, Connect, TestResult, World};
+use super::support::{CALL_TIMEOUT, CONSISTENCY, Connect, Fixture, TestResult};
 
 /// The drivers' programs, each of a manager of its own.
 struct Programs {
@@ -138,7 +138,7 @@ impl Driver for Killed {
 async fn the_driver_keeps_the_contract_over_the_wire() -> TestResult {
     let programs = Programs::new()?;
     let connect: Connect = Box::new(move |url| Arc::new(programs.start(url).1));
-    let report = contract::run(&World::connected_by(connect, 1_100).await?).await;
+    let report = contract::run(&Fixture::connected_by(connect, 1_100).await?).await;
     report.assert_kept();
     assert_eq!(report.skipped(), ["rejected_credentials"], "the cloud knows no credentials");
     Ok(())
@@ -152,7 +152,7 @@ async fn the_driver_keeps_the_contract_when_it_is_killed_in_each_call() -> TestR
         let (program, inner) = programs.start(url);
         Arc::new(Killed { program, inner, calls: Arc::default(), kills: counted.clone() })
     });
-    contract::run(&World::connected_by(connect, 3).await?).await.assert_kept();
+    contract::run(&Fixture::connected_by(connect, 3).await?).await.assert_kept();
     let kills = kills.load(Ordering::Relaxed);
     assert!(kills > 100, "{kills} calls were hit");
     Ok(())

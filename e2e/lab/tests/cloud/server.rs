@@ -25,7 +25,7 @@ type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 const SOON: Duration = Duration::from_secs(20);
 /// The timeout for operations that a busy computer may delay.
-const PATIENCE: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A cloud in this process whose machines boot at once.
 async fn quick_cloud() -> TestResult<(Server, CloudClient)> {
@@ -198,34 +198,34 @@ async fn kubelets_do_what_kubelets_do() -> TestResult {
         flags: flags.map(str::to_owned).to_vec(),
         ..CloudProcessOptions::default()
     })?;
-    let scene = Scene::new(&process, plane.client());
+    let setup = Setup::new(&process, plane.client());
     // The scenes are independent: each has its own machines.
     tokio::try_join!(
-        scene.a_machine_joins(),
-        scene.a_deleted_machine_falls_silent(),
-        scene.a_silent_kubelet_is_missed_and_comes_back(),
-        scene.a_kubelet_flaps(),
-        scene.a_kubelet_takes_another_name_and_one_more(),
-        scene.a_deleted_node_is_registered_again(),
-        scene.pods_run_and_end(),
+        setup.a_machine_joins(),
+        setup.a_deleted_machine_falls_silent(),
+        setup.a_silent_kubelet_is_missed_and_comes_back(),
+        setup.a_kubelet_flaps(),
+        setup.a_kubelet_takes_another_name_and_one_more(),
+        setup.a_deleted_node_is_registered_again(),
+        setup.pods_run_and_end(),
     )?;
     process.crash_and_restart()?;
-    let scene = Scene::new(&process, plane.client());
-    scene.a_cloud_that_crashed_goes_on("joins").await?;
+    let setup = Setup::new(&process, plane.client());
+    setup.a_cloud_that_crashed_goes_on("joins").await?;
     plane.restart(Component::ApiServer).await?;
-    scene.the_lease_is_renewed("joins").await?;
-    scene.joined("late").await?;
+    setup.the_lease_is_renewed("joins").await?;
+    setup.joined("late").await?;
     Ok(())
 }
 
-struct Scene {
+struct Setup {
     cloud: CloudClient,
     nodes: Api<Node>,
     leases: Api<Lease>,
     pods: Api<Pod>,
 }
 
-impl Scene {
+impl Setup {
     fn new(process: &CloudProcess, client: kube::Client) -> Self {
         Self {
             cloud: process.client(),
@@ -438,8 +438,8 @@ async fn eventually<T: Debug, F: Future<Output = TestResult<Option<T>>>>(
         if let Some(seen) = look().await? {
             return Ok(seen);
         }
-        if started.elapsed() > PATIENCE {
-            return Err(format!("waited {PATIENCE:?} in vain until {what}").into());
+        if started.elapsed() > TIMEOUT {
+            return Err(format!("waited {TIMEOUT:?} in vain until {what}").into());
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

@@ -24,7 +24,7 @@ pub(crate) const CALL_TIMEOUT: Duration = Duration::from_millis(500);
 pub(crate) const CONSISTENCY: Duration = Duration::from_millis(500);
 const HIDDEN_SECONDS: f64 = 0.3;
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) cloud: CloudClient,
     /// Of a driver in this process.
     pub(crate) driver: SimulatedDriver,
@@ -33,7 +33,7 @@ pub(crate) struct World {
     _server: Server,
 }
 
-impl World {
+impl Fixture {
     pub(crate) async fn new() -> TestResult<Self> {
         Self::connected_by(Box::new(|url| Arc::new(driver(url))), 1_100).await
     }
@@ -67,7 +67,7 @@ fn id_of(provider_id: &str) -> &str {
     provider_id.trim_start_matches("simulated:///")
 }
 
-impl Fixture for World {
+impl Fixture for Fixture {
     fn driver(&self) -> Arc<dyn Driver> {
         (self.connect)(self.cloud.url())
     }

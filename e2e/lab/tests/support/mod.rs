@@ -10,7 +10,7 @@ use std::{
 pub(crate) type TestResult<T = ()> = Result<T, Box<dyn Error>>;
 
 /// The timeout of each wait on a busy computer.
-const PATIENCE: Duration = Duration::from_mins(3);
+const TIMEOUT: Duration = Duration::from_mins(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub(crate) fn signal(name: &str, pid: u32) -> TestResult {
@@ -22,8 +22,8 @@ pub(crate) fn signal(name: &str, pid: u32) -> TestResult {
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> TestResult<bool>) -> TestResult {
     let since = Instant::now();
     while !is_so()? {
-        if since.elapsed() > PATIENCE {
-            return Err(format!("{what}: not within {PATIENCE:?}").into());
+        if since.elapsed() > TIMEOUT {
+            return Err(format!("{what}: not within {TIMEOUT:?}").into());
         }
         thread::sleep(POLL_INTERVAL);
     }

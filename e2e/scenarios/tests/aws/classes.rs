@@ -1,6 +1,6 @@
 //! Wrong classes are refused by `kubectl apply`, field by field, in the words of a driver in a process of its own.
 //!
-//! The driver judges a class without EC2, so moto is not needed.
+//! The driver evaluates a class without EC2, so moto is not needed.
 
 use nodewright_e2e_lab::{cloud::DriverProgram, devcluster::ManagerProcess, process::executable};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, skip_on_external_cluster};
@@ -119,7 +119,7 @@ fn class(pointer: &str, value: &Value) -> Value {
         _ => {}
     }
     json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "judged"},
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "evaluated"},
         "provider": "AWS", "providerSpec": spec,
     })
 }
@@ -143,7 +143,7 @@ async fn forty_wrong_classes_are_refused_with_the_path_and_what_is_allowed() -> 
         ensure(is_right, || format!("{pointer} is {value}, and it should say {path:?} {allowed:?}: {refused}"))?;
     }
     env.apply(&class("/keyName", &json!("key"))).await?;
-    env.kubectl("delete machineclass judged").await?;
+    env.kubectl("delete machineclass evaluated").await?;
     drop(manager);
     env.end().await
 }

@@ -1,4 +1,4 @@
-//! Nothing lost, nothing twice: judged by the cloud's own history, and by every change of the Machines.
+//! Nothing lost, nothing twice: evaluated by the cloud's own history, and by every change of the Machines.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,7 +17,7 @@ const GRANULARITY: SignedDuration = SignedDuration::from_secs(1);
 /// When the Machine of a name was deleted, and when it was gone. VMs of machine-controller-manager carry the name of their Machine,
 /// and not its UID: no two Machines may have the same name.
 #[derive(Debug, Default)]
-struct Fate {
+struct MachineRecord {
     uid: String,
     deleting_since: Option<Timestamp>,
     gone_at: Option<Timestamp>,
@@ -26,12 +26,14 @@ struct Fate {
 /// Checks a scenario that ended with `running` machines of `class`, and in which `machines` Machines and `vms` VMs were created
 /// in all.
 pub(crate) async fn check(env: &Environment, running: usize, class: &str, machines: usize, vms: usize) -> TestResult {
-    let fates = fates(env)?;
-    let names: Vec<&String> = fates.keys().collect();
-    ensure(fates.len() == machines, || format!("{} machines were created, not {machines}: {names:?}", fates.len()))?;
+    let records = records(env)?;
+    let names: Vec<&String> = records.keys().collect();
+    ensure(records.len() == machines, || {
+        format!("{} machines were created, not {machines}: {names:?}", records.len())
+    })?;
     let events = env.cloud().events(0).await?;
-    one_vm_for_each_machine(&events, &fates, vms)?;
-    no_vm_goes_before_its_machine_or_stays_after_it(&events, &fates)?;
+    one_vm_for_each_machine(&events, &records, vms)?;
+    no_vm_goes_before_its_machine_or_stays_after_it(&events, &records)?;
     the_end_is_as_wanted(env, running, class).await
 }
 
@@ -47,43 +49,48 @@ pub(crate) fn all_stay(env: &Environment, before: &State<Machine>) -> TestResult
     Ok(())
 }
 
-fn fates(env: &Environment) -> TestResult<BTreeMap<String, Fate>> {
-    let mut fates = BTreeMap::<String, Fate>::new();
+fn records(env: &Environment) -> TestResult<BTreeMap<String, MachineRecord>> {
+    let mut records = BTreeMap::<String, MachineRecord>::new();
     for change in env.machines().changes()? {
         let (name, uid) = (change.object.name_any(), change.object.uid().unwrap_or_default());
-        let fate = fates.entry(name.clone()).or_insert_with(|| Fate { uid: uid.clone(), ..Fate::default() });
-        ensure(fate.uid == uid, || format!("the name {name} was given to two machines"))?;
-        fate.deleting_since = change.object.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-        fate.gone_at = change.gone.then_some(change.at);
+        let record = records
+            .entry(name.clone())
+            .or_insert_with(|| MachineRecord { uid: uid.clone(), ..MachineRecord::default() });
+        ensure(record.uid == uid, || format!("the name {name} was given to two machines"))?;
+        record.deleting_since = change.object.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+        record.gone_at = change.gone.then_some(change.at);
     }
-    Ok(fates)
+    Ok(records)
 }
 
-fn one_vm_for_each_machine(events: &[Event], fates: &BTreeMap<String, Fate>, vms: usize) -> TestResult {
+fn one_vm_for_each_machine(events: &[Event], records: &BTreeMap<String, MachineRecord>, vms: usize) -> TestResult {
     let mut seen = BTreeSet::new();
     for event in events.iter().filter(|event| event.kind == EventKind::CreateAccepted) {
         let name = event.name.as_deref().unwrap_or_default();
-        ensure(fates.contains_key(name), || format!("VM {name} was created for no machine"))?;
+        ensure(records.contains_key(name), || format!("VM {name} was created for no machine"))?;
         ensure(seen.insert(name), || format!("a second VM was created for machine {name}"))?;
     }
     ensure(seen.len() == vms, || format!("{} VMs were created, not {vms}: {seen:?}", seen.len()))
 }
 
-fn no_vm_goes_before_its_machine_or_stays_after_it(events: &[Event], fates: &BTreeMap<String, Fate>) -> TestResult {
+fn no_vm_goes_before_its_machine_or_stays_after_it(
+    events: &[Event],
+    records: &BTreeMap<String, MachineRecord>,
+) -> TestResult {
     let of_kind = |kind| events.iter().filter(move |event| event.kind == kind);
     for event in of_kind(EventKind::DeleteAccepted) {
-        let fate = fates.get(event.name.as_deref().unwrap_or_default());
-        let since = fate.and_then(|fate| fate.deleting_since.or(fate.gone_at));
+        let record = records.get(event.name.as_deref().unwrap_or_default());
+        let since = record.and_then(|record| record.deleting_since.or(record.gone_at));
         let tolerated = event.at.saturating_add(GRANULARITY)?;
         ensure(since.is_some_and(|since| since <= tolerated), || {
-            format!("VM {:?} was deleted at {} although its machine was not ({fate:?})", event.name, event.at)
+            format!("VM {:?} was deleted at {} although its machine was not ({record:?})", event.name, event.at)
         })?;
     }
     // With machine-controller-manager, a VM may still be shutting down when its Machine goes: what counts is the order.
     let ordered: BTreeSet<_> = of_kind(EventKind::DeleteAccepted).filter_map(|event| event.name.as_deref()).collect();
     for event in of_kind(EventKind::CreateAccepted) {
         let name = event.name.as_deref().unwrap_or_default();
-        let is_gone = fates.get(name).is_some_and(|fate| fate.gone_at.is_some());
+        let is_gone = records.get(name).is_some_and(|record| record.gone_at.is_some());
         ensure(!is_gone || ordered.contains(name), || format!("machine {name} is gone, and its VM was not deleted"))?;
     }
     Ok(())

@@ -164,7 +164,7 @@ async fn play(name: &str, stage: Stage, sides: [Side; 2]) -> TestResult {
     let cluster = clusters::with_mcm_crds().await?;
     let env = Environment::builder("swap").without_manager().mostly_waiting().on(&cluster).start().await?;
     match Box::pin(played(&env, stage, sides)).await {
-        Ok(()) => env.end_unjudged().await,
+        Ok(()) => env.end_unevaluated().await,
         Err(failure) => {
             Err(env.explain(failure.and(&format!("in {name}, from {:?} to {:?}", sides[0], sides[1]))).await)
         }

@@ -119,7 +119,7 @@ async fn album(side: Side) -> TestResult<Vec<Picture>> {
     let env = Environment::builder("picture").without_manager().mostly_waiting().on(&cluster).start().await?;
     match Box::pin(play(&env, side)).await {
         Ok(pictures) => {
-            env.end_unjudged().await?;
+            env.end_unevaluated().await?;
             Ok(pictures)
         }
         Err(failure) => Err(env.explain(failure.and(&format!("under {side:?}"))).await),

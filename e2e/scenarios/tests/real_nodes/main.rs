@@ -5,7 +5,7 @@
 //!
 //! Where root or packages are missing, each scenario prints `skipped NAME: REASON`.
 
-mod birth;
+mod creation;
 mod drain;
 mod force;
 mod health;

@@ -163,7 +163,7 @@ async fn what_a_machine_merely_names_is_left_alone() -> TestResult {
     for node in [&name("stray"), &name("cp-1"), &vm.node_name] {
         nodes(&env).delete(node, &DeleteParams::default()).await?;
     }
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }
 
 #[tokio::test(flavor = "multi_thread")]

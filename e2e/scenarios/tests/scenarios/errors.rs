@@ -1,4 +1,4 @@
-//! Mistakes: one line or condition reports each of them with a remedy, and all other work continues.
+//! Errors: one line or condition reports each of them with a remedy, and all other work continues.
 
 use std::{net::TcpListener, time::Duration};
 

@@ -101,7 +101,7 @@ async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_a
     }
     env.wait_for("two to be replaced", async || Ok(env.machines().born_since(mark)? >= 2)).await?;
     revive(&env).await?;
-    // One may have been given up while the kubelets began to report: it is being replaced.
+    // One may have failed while the kubelets began to report: it is being replaced.
     let back = env.machines().mark();
     env.wait_for_running(60).await?;
     let late = env.machines().born_since(back)?;
@@ -119,7 +119,7 @@ async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_a
 #[tokio::test(flavor = "multi_thread")]
 async fn while_sixty_kubelets_are_silent_the_fleet_brake_holds() -> TestResult {
     const BRAKE: &str = r#"machine_fleet_brake{zone=""}"#;
-    // So long that all are unhealthy before the first is given up.
+    // So long that all are unhealthy before the first fails.
     let env = sixty("brake", "30s", []).await?;
     let mark = env.machines().mark();
     for vm in env.vms().await? {

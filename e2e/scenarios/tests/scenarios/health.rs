@@ -54,21 +54,21 @@ async fn of_ten_that_die_at_once_one_is_replaced_at_a_time() -> TestResult {
     env.end().await
 }
 
-/// Fails if more than one machine was given up or being deleted at any time since a mark, or more than one new one was not up.
+/// Fails if more than one machine failed or being deleted at any time since a mark, or more than one new one was not up.
 pub(crate) fn one_at_a_time(env: &Environment, mark: usize) -> TestResult {
     env.machines().states(mark, |at, state| {
-        let (given_up, unborn) = in_replacement(state);
-        ensure(given_up <= 1 && unborn <= 1, || format!("at {at}, {given_up} were given up and {unborn} not up"))
+        let (failed, unborn) = in_replacement(state);
+        ensure(failed <= 1 && unborn <= 1, || format!("at {at}, {failed} failed and {unborn} not up"))
     })
 }
 
 /// The number of machines that are being replaced or deleted, and the number of new ones that are not running yet.
 fn in_replacement(state: &State<Machine>) -> (usize, usize) {
-    let is_given_up = |machine: &Machine| machine.is_deleting() || *machine.phase() == MachinePhase::Failed;
+    let has_failed = |machine: &Machine| machine.is_deleting() || *machine.phase() == MachinePhase::Failed;
     let is_up = |machine: &Machine| matches!(machine.phase(), MachinePhase::Running | MachinePhase::Unknown);
-    let given_up = state.values().filter(|machine| is_given_up(machine)).count();
-    let unborn = state.values().filter(|machine| !is_given_up(machine) && !is_up(machine)).count();
-    (given_up, unborn)
+    let failed = state.values().filter(|machine| has_failed(machine)).count();
+    let unborn = state.values().filter(|machine| !has_failed(machine) && !is_up(machine)).count();
+    (failed, unborn)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -144,7 +144,7 @@ async fn a_machine_that_never_joins_is_replaced_by_exactly_one() -> TestResult {
     env.cloud().fault(&FaultOrder::always(FaultOperation::Create, Effect::NeverJoins).times(1)).await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 2).machine("creationTimeout", "10s")).await?;
-    env.wait_for_machines("the mute machine to be given up", |machines| {
+    env.wait_for_machines("the mute machine to fail", |machines| {
         machines.values().any(|machine| *machine.phase() == MachinePhase::Failed || machine.is_deleting())
     })
     .await?;

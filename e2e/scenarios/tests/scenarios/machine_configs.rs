@@ -274,7 +274,7 @@ fn copy(from: &Path, to: &Path) -> TestResult {
 
 pub(crate) const GENERATED: &str = "01-worker-container-runtime";
 
-/// Goes the way back that the documentation tells to who has deleted the ControllerConfig by mistake.
+/// Goes the way back that the documentation tells to who has deleted the ControllerConfig in error.
 async fn delete_and_restore_the_controller_config(
     env: &Environment,
     holds: &impl AsyncFn(&str) -> TestResult<bool>,

@@ -1,10 +1,10 @@
 //! The end-to-end scenarios: Nodewright as users see it, on a real control plane. See `nodewright_e2e_scenarios`.
 
 mod autoscaler;
-mod birth;
 mod claims;
 mod cloud_faults;
 mod crashes;
+mod creation;
 mod drain;
 mod drains;
 mod errors;
@@ -24,7 +24,6 @@ mod orphans;
 mod outages;
 mod planes;
 mod played;
-mod poison;
 mod remote_driver;
 mod removal;
 mod restore;
@@ -37,6 +36,7 @@ mod sets;
 mod targetless;
 mod throttling;
 mod traces;
+mod undecodable;
 mod unreadable;
 mod volumes;
 mod webhooks;

@@ -101,7 +101,7 @@ async fn orphans_go_and_wrong_lists_cost_no_vm() -> TestResult {
         format!("a machine was replaced: {now:?}")
     })?;
     one_at_a_time(&env).await?;
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }
 
 /// Between two deletions there was a list.
@@ -129,7 +129,7 @@ async fn a_dry_run_reports_orphans_and_keeps_them() -> TestResult {
     let text = env.kubectl("get events -o jsonpath={.items[*].message}").await?;
     ensure(text.contains("--orphan-vms-dry-run"), || text)?;
     ensure(env.vms().await?.len() == 2 && deletions(&env).await? == 0, || "a VM was deleted".to_owned())?;
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }
 
 /// The finalizers of a machine that runs, and has no set, are removed by hand: its VM goes, and its Node after it.
@@ -166,7 +166,7 @@ async fn the_node_of_an_orphaned_vm_goes_after_the_vm() -> TestResult {
         Ok(!record.contains("swept-vms"))
     })
     .await?;
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }
 
 /// Machines without a set, whose finalizers are removed: nobody could tell that from a restored backup.
@@ -218,5 +218,5 @@ async fn machines_that_vanish_while_no_manager_runs_keep_their_vms_for_a_pause_t
         Ok(!record.contains("unexplained-vms"))
     })
     .await?;
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }

@@ -1,4 +1,4 @@
-//! The control plane is unreachable for a while. `health.rs` tests that no health is judged before a heartbeat that is newer
+//! The control plane is unreachable for a while. `health.rs` tests that no health is evaluated before a heartbeat that is newer
 //! than the manager's start, with nodes that were silent before it led.
 
 use std::time::Duration;
@@ -333,7 +333,7 @@ async fn harmless(name: &str, times: u32, lasts: Duration) -> TestResult {
     drop(manager);
     crate::orphans::wait_for_lists(&env).await?;
     env.wait_for_running(5).await?;
-    // It works, and has judged the machines since.
+    // It works, and has evaluated the machines since.
     env.scale("a", 6).await?;
     env.wait_for_running(6).await?;
     let stats = env.cloud().stats().await?;
@@ -344,17 +344,17 @@ async fn harmless(name: &str, times: u32, lasts: Duration) -> TestResult {
     env.end().await
 }
 
-/// Without the target's API server no node can join, and no health is judged; a VM that is wanted is made all the same.
+/// Without the target's API server no node can join, and no health is evaluated; a VM that is wanted is made all the same.
 #[tokio::test(flavor = "multi_thread")]
-async fn while_the_target_is_away_nothing_is_judged_and_machines_are_made() -> TestResult {
+async fn while_the_target_is_away_nothing_is_evaluated_and_machines_are_made() -> TestResult {
     const TIMEOUT: Duration = Duration::from_secs(80);
     const FROZEN: &str = "mcm_machine_controller_frozen";
-    if skip_on_external_cluster("unjudged", "there is no second control plane to break") {
+    if skip_on_external_cluster("unevaluated", "there is no second control plane to break") {
         return Ok(());
     }
     let target = clusters::exclusive().await?;
     let Some(plane) = target.control_plane() else { return Ok(()) };
-    let env = Environment::builder("unjudged").with_target(&target).mostly_waiting().start().await?;
+    let env = Environment::builder("unevaluated").with_target(&target).mostly_waiting().start().await?;
     env.apply_class("small").await?;
     let pool = env.pool("a", 2).machine("healthTimeout", "5s");
     env.apply(&pool.machine("creationTimeout", format!("{}s", TIMEOUT.as_secs()))).await?;
@@ -378,8 +378,10 @@ async fn while_the_target_is_away_nothing_is_judged_and_machines_are_made() -> T
     // The creation timeout of the new machine ends, and so would the health timeouts.
     tokio::time::sleep_until(made + TIMEOUT + Duration::from_secs(5)).await;
     let now = env.machines().current();
-    let is_judged = |machine: &nodewright_api::Machine| ["Failed", "Unknown"].contains(&machine.phase().as_str());
-    ensure(now.len() == 3 && !now.values().any(|machine| is_judged(machine)), || format!("it has judged: {now:?}"))?;
+    let is_evaluated = |machine: &nodewright_api::Machine| ["Failed", "Unknown"].contains(&machine.phase().as_str());
+    ensure(now.len() == 3 && !now.values().any(|machine| is_evaluated(machine)), || {
+        format!("it has evaluated: {now:?}")
+    })?;
 
     plane.start_again(Component::ApiServer).await?;
     env.wait_for("the metric to say that it is back", async || Ok(env.metric(FROZEN).await? == Some(0.0))).await?;

@@ -81,7 +81,7 @@ async fn counts_are(env: &Environment, made: usize, gone: usize) -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_class_is_judged_by_the_driver_at_once_or_as_soon_as_it_answers() -> TestResult {
+async fn a_class_is_evaluated_by_the_driver_at_once_or_as_soon_as_it_answers() -> TestResult {
     if skip_on_external_cluster("driver-class", "the API server may not reach webhooks on this machine") {
         return Ok(());
     }
@@ -89,7 +89,7 @@ async fn a_class_is_judged_by_the_driver_at_once_or_as_soon_as_it_answers() -> T
     if has_mcm_crds() {
         return Ok(());
     }
-    let env = Environment::builder("judged").with_webhooks().without_manager().start().await?;
+    let env = Environment::builder("evaluated").with_webhooks().without_manager().start().await?;
     let program = DriverProgram::new(env.directory(), "driver", env.cloud().url(), &[])?;
     let manager = start_manager(&env, &program, true).await?;
     let refused = env.apply_refused(&env.class("wrong").provider("size", "gigantic")).await?;
@@ -97,18 +97,18 @@ async fn a_class_is_judged_by_the_driver_at_once_or_as_soon_as_it_answers() -> T
     env.apply_class("good").await?;
 
     ensure(program.freeze(), || "there is no driver to freeze".to_owned())?;
-    env.apply(&env.class("unjudged").provider("size", "enormous")).await?;
+    env.apply(&env.class("unevaluated").provider("size", "enormous")).await?;
     let found = async |class: &str| {
         let class: Value = serde_json::from_str(&env.kubectl(&format!("get machineclass {class} -o json")).await?)?;
         let conditions = class["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.into_iter().find(|condition| condition["type"] == "ProviderSpecValid");
         Ok::<_, nodewright_e2e_scenarios::Failure>(found.unwrap_or_default())
     };
-    env.wait_for("a class of which nothing is known", async || Ok(found("unjudged").await?["status"] == "Unknown"))
+    env.wait_for("a class of which nothing is known", async || Ok(found("unevaluated").await?["status"] == "Unknown"))
         .await?;
     ensure(program.thaw(), || "there is no driver to thaw".to_owned())?;
-    env.wait_for("the driver's word", async || Ok(found("unjudged").await?["status"] == "False")).await?;
-    let text = found("unjudged").await?["message"].to_string();
+    env.wait_for("the driver's word", async || Ok(found("unevaluated").await?["status"] == "False")).await?;
+    let text = found("unevaluated").await?["message"].to_string();
     ensure(text.contains("providerSpec.size"), || format!("the field is not named in: {text}"))?;
     ensure(found("good").await?["status"] == "True", || "the good class is not valid".to_owned())?;
     drop(manager);
@@ -121,7 +121,7 @@ async fn a_class_is_judged_by_the_driver_at_once_or_as_soon_as_it_answers() -> T
     env.end().await
 }
 
-/// The webhooks of a manager whose driver has never answered accept a class, and refuse what they can judge themselves.
+/// The webhooks of a manager whose driver has never answered accept a class, and refuse what they can evaluate themselves.
 async fn accepted_without_a_driver(env: &Environment) -> TestResult {
     let nowhere = format!("--driver-socket={}", env.directory().join("none.sock").display());
     let manager = ManagerProcess::spawn(env.manager_options("deaf", true, &[nowhere]))?;

@@ -67,7 +67,7 @@ async fn a_node_whose_machine_was_removed_by_force_can_be_deleted() -> TestResul
     ensure(nodes.get(&kept).is_some_and(|node| !node.finalizers().is_empty()), || format!("{nodes:?}"))?;
     let vms = env.vms().await?;
     ensure(vms.iter().any(|vm| vm.name == lost && vm.state == VmState::Running), || format!("{vms:?}"))?;
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }
 
 /// Two pools with two classes, each with its own Secret.

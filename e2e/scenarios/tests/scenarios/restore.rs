@@ -52,7 +52,7 @@ async fn a_restored_fleet_is_taken_over_as_it_is() -> TestResult {
     env.scale("a", 1).await?;
     env.wait_for_running(1).await?;
     env.wait_for("one VM", async || Ok(env.vms().await?.len() == 1)).await?;
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }
 
 /// The objects of a kind in a backup.

@@ -11,7 +11,7 @@ use nodewright_e2e_cloud::kubelet::TERMINATION_ANNOTATION;
 use nodewright_e2e_scenarios::{Change, Environment, Failure, TestResult, ensure, has_mcm_crds, waits::is_running};
 use serde_json::{Value, json};
 
-use crate::poison::{pool_runs, restart_manager};
+use crate::undecodable::{pool_runs, restart_manager};
 
 /// The last second that Go can represent; it is later than jiff's last one.
 const FAR: &str = "9999-12-31T23:59:59Z";

@@ -43,7 +43,7 @@ async fn what_is_left_out_is_filled_in_and_what_is_wrong_is_refused() -> TestRes
 
 /// The page promises what kubectl prints.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_mistake_of_the_page_is_refused_as_it_says() -> TestResult {
+async fn the_error_of_the_page_is_refused_as_it_says() -> TestResult {
     if skip_on_external_cluster("webhooks", WHY) {
         return Ok(());
     }

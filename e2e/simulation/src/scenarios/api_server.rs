@@ -3,7 +3,7 @@
 use super::builders::{at, delete, named, of, one, request, roll, run, scale};
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Fate},
+    schedule::{Act, RequestResult},
 };
 
 pub(super) fn servers() -> Vec<Scenario> {
@@ -34,20 +34,23 @@ pub(super) fn requests() -> Vec<Scenario> {
             Run {
                 revisions: Some(0),
                 // The deletion of the first template's set, after the second template's machines exist.
-                ..run([roll("large"), roll("small")], vec![request("delete", "machinesets", 0, Fate::CommitLate(25))])
+                ..run(
+                    [roll("large"), roll("small")],
+                    vec![request("delete", "machinesets", 0, RequestResult::CommitLate(25))],
+                )
             },
         ),
         named(
             "the creation of a set that takes effect when the set has been given its size",
-            one(vec![request("patch", "machinesets", 0, Fate::CommitLate(18))]),
+            one(vec![request("patch", "machinesets", 0, RequestResult::CommitLate(18))]),
         ),
         named(
             "a machine is deleted while what its status has to say is never answered",
-            one(vec![request("patch", "machines", 2, Fate::Hang), at(5_000, delete(0))]),
+            one(vec![request("patch", "machines", 2, RequestResult::Hang), at(5_000, delete(0))]),
         ),
         named(
             "a machine is deleted while its set cannot note that its name has had its life",
-            one(vec![at(20_000, delete(0)), request("patch", "machinesets", 6, Fate::Hang)]),
+            one(vec![at(20_000, delete(0)), request("patch", "machinesets", 6, RequestResult::Hang)]),
         ),
         named(
             "a creation that takes effect when its name has had its life",
@@ -55,7 +58,7 @@ pub(super) fn requests() -> Vec<Scenario> {
                 [scale(0)],
                 vec![
                     // The patch of the second machine.
-                    request("patch", "machines", 1, Fate::CommitLate(18)),
+                    request("patch", "machines", 1, RequestResult::CommitLate(18)),
                     at(12_000, Act::HoldWatches(of("machinesets"), 60)),
                 ],
             ),

@@ -4,7 +4,7 @@ use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder}
 
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Edit, Fate, Schedule, Trouble},
+    schedule::{Act, Edit, RequestResult, Schedule, Trouble},
 };
 
 pub(super) fn named(name: &str, run: Run) -> Scenario {
@@ -21,9 +21,9 @@ pub(super) fn one(troubles: Vec<Trouble>) -> Run {
     Run { replicas: 1, ..run([], troubles) }
 }
 
-/// The fate of the n-th write per verb and kind.
-pub(super) fn request(verb: &str, plural: &str, number: u64, fate: Fate) -> Trouble {
-    Trouble::Request { verb: verb.to_owned(), plural: plural.to_owned(), number, fate }
+/// The request_result of the n-th write per verb and kind.
+pub(super) fn request(verb: &str, plural: &str, number: u64, request_result: RequestResult) -> Trouble {
+    Trouble::Request { verb: verb.to_owned(), plural: plural.to_owned(), number, request_result }
 }
 
 pub(super) fn at(millis: u64, act: Act) -> Trouble {

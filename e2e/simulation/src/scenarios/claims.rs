@@ -5,7 +5,7 @@ use nodewright_e2e_cloud::FaultOperation;
 use super::builders::{at, delete, fails, lasting, named, of, roll, run, scale};
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Mistake, Trouble},
+    schedule::{Act, Trouble, UserError},
 };
 
 /// Objects that claim what belongs to others, and problems that an idle cluster hides.
@@ -22,13 +22,13 @@ fn with_heartbeats(troubles: Vec<Trouble>) -> Run {
     Run { heartbeats: true, ..run([], troubles) }
 }
 
-/// A mistake that the user corrects after a minute.
-fn mistake(mistake: Mistake) -> Trouble {
-    at(25_000, Act::Err(mistake, 60))
+/// An error that the user corrects after a minute.
+fn user_error(user_error: UserError) -> Trouble {
+    at(25_000, Act::Err(user_error, 60))
 }
 
 fn garbled(kind: &str) -> Trouble {
-    mistake(Mistake::Garble(of(kind), 1))
+    user_error(UserError::Garble(of(kind), 1))
 }
 
 fn quiet_clusters() -> Vec<Scenario> {
@@ -58,30 +58,33 @@ fn copies_and_claims() -> Vec<Scenario> {
     vec![
         named(
             "a copy of a machine, with its labels",
-            run([], vec![mistake(Mistake::Copy { machine: 1, labelled: true })]),
+            run([], vec![user_error(UserError::Copy { machine: 1, labelled: true })]),
         ),
         named(
             "a copy of a machine, without labels",
-            run([], vec![mistake(Mistake::Copy { machine: 1, labelled: false })]),
+            run([], vec![user_error(UserError::Copy { machine: 1, labelled: false })]),
         ),
-        named("a machine that is made by hand for the VM of another cluster", run([], vec![mistake(Mistake::Claim)])),
-        named("a machine that claims the VM of another cluster", run([], vec![mistake(Mistake::ProviderId(1))])),
+        named(
+            "a machine that is made by hand for the VM of another cluster",
+            run([], vec![user_error(UserError::Claim)]),
+        ),
+        named("a machine that claims the VM of another cluster", run([], vec![user_error(UserError::ProviderId(1))])),
         named(
             "a machine that claims the VM of another cluster, and is deleted",
-            run([], vec![mistake(Mistake::ProviderId(1)), at(30_000, delete(1))]),
+            run([], vec![user_error(UserError::ProviderId(1)), at(30_000, delete(1))]),
         ),
         named(
             "a machine that claims the Node of no machine, and is deleted",
-            run([], vec![mistake(Mistake::NodeLabel(1)), at(25_001, delete(1))]),
+            run([], vec![user_error(UserError::NodeLabel(1)), at(25_001, delete(1))]),
         ),
-        named("a second Node with the providerID of a machine", run([], vec![mistake(Mistake::NodeByHand(1))])),
+        named("a second Node with the providerID of a machine", run([], vec![user_error(UserError::NodeByHand(1))])),
         named(
             "a second Node with the providerID of a machine, which is deleted",
-            run([], vec![mistake(Mistake::NodeByHand(1)), at(30_000, delete(1))]),
+            run([], vec![user_error(UserError::NodeByHand(1)), at(30_000, delete(1))]),
         ),
         named(
             "a class that names another cluster while its machines go",
-            run([], vec![mistake(Mistake::ClassCluster), at(26_000, scale(0))]),
+            run([], vec![user_error(UserError::ClassCluster), at(26_000, scale(0))]),
         ),
     ]
 }
@@ -89,7 +92,7 @@ fn copies_and_claims() -> Vec<Scenario> {
 /// They end without machines: as long as there are some, the VM of another namespace whose name ours had is a suspect, of which each
 /// pass says that it is kept.
 fn neighbours() -> Vec<Scenario> {
-    let neighbour = |machine| mistake(Mistake::Neighbour(machine));
+    let neighbour = |machine| user_error(UserError::Neighbour(machine));
     vec![
         named(
             "machines of another namespace have the names of ours, and all of ours go",
@@ -97,9 +100,12 @@ fn neighbours() -> Vec<Scenario> {
         ),
         named(
             "a machine of another namespace has the name that ours will have, and all of ours go",
-            run([], vec![mistake(Mistake::NeighbourAhead), at(30_000, scale(4)), at(60_000, scale(0))]),
+            run([], vec![user_error(UserError::NeighbourAhead), at(30_000, scale(4)), at(60_000, scale(0))]),
         ),
-        named("a ledger is edited so that it retires all machines", run([], vec![mistake(Mistake::EditLedger(0))])),
+        named(
+            "a ledger is edited so that it retires all machines",
+            run([], vec![user_error(UserError::EditLedger(0))]),
+        ),
     ]
 }
 
@@ -107,7 +113,7 @@ fn unreadable_objects() -> Vec<Scenario> {
     vec![
         named(
             "a Node that cannot be read",
-            with_heartbeats(vec![at(25_000, Act::Err(Mistake::Garble(of("nodes"), 1), 900))]),
+            with_heartbeats(vec![at(25_000, Act::Err(UserError::Garble(of("nodes"), 1), 900))]),
         ),
         named(
             "a Node that cannot be read while its machine goes",
@@ -127,7 +133,7 @@ fn missing_secrets() -> Vec<Scenario> {
         named(
             "a rollout to a class whose Secret is missing, and back, when a VM has died",
             with_heartbeats(vec![
-                at(20_000, Act::Err(Mistake::ClassSecret(of("large")), 3_000)),
+                at(20_000, Act::Err(UserError::ClassSecret(of("large")), 3_000)),
                 at(21_000, roll("large")),
                 at(40_000, roll("small")),
                 at(60_000, Act::KillVm(0)),
@@ -140,7 +146,7 @@ fn missing_secrets() -> Vec<Scenario> {
                 vec![
                     at(300_000, lasting(FaultOperation::Create, fails())),
                     at(301_000, roll("large")),
-                    at(330_000, Act::Err(Mistake::ClassSecret(of("large")), 7_200)),
+                    at(330_000, Act::Err(UserError::ClassSecret(of("large")), 7_200)),
                     // A VM was asked for, so its machine stays until the cloud can be asked again. It counts as stuck after 15 min.
                     at(400_000, roll("small")),
                     at(1_000_000, Act::KillVm(0)),

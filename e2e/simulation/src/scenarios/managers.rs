@@ -7,7 +7,7 @@ use super::builders::{
 };
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Edit, Fate, Mistake, Trouble},
+    schedule::{Act, Edit, RequestResult, Trouble, UserError},
 };
 
 pub(super) fn caches() -> Vec<Scenario> {
@@ -25,7 +25,7 @@ pub(super) fn caches() -> Vec<Scenario> {
             run(
                 [scale(5)],
                 (8..24)
-                    .map(|step| Trouble::Step { step, fate: Fate::RefuseAfter(504) })
+                    .map(|step| Trouble::Step { step, request_result: RequestResult::RefuseAfter(504) })
                     .chain([at(100, Act::HoldWatches(of("machines"), 40))])
                     .collect(),
             ),
@@ -138,7 +138,7 @@ pub(super) fn clocks() -> Vec<Scenario> {
             "a creation timeout of a second for an hour, and more machines",
             Run {
                 heartbeats: true,
-                ..run([], vec![at(25_000, Act::Err(Mistake::ShortTimeout, 3_600)), at(26_000, scale(6))])
+                ..run([], vec![at(25_000, Act::Err(UserError::ShortTimeout, 3_600)), at(26_000, scale(6))])
             },
         ),
         named(
@@ -146,7 +146,7 @@ pub(super) fn clocks() -> Vec<Scenario> {
             run(
                 [],
                 vec![
-                    at(25_000, Act::Err(Mistake::ShortTimeout, 900)),
+                    at(25_000, Act::Err(UserError::ShortTimeout, 900)),
                     at(25_500, Act::JumpRival(OFF)),
                     at(26_000, roll("large")),
                     at(26_500, Act::SecondManager(600)),
@@ -156,7 +156,7 @@ pub(super) fn clocks() -> Vec<Scenario> {
     ]
 }
 
-pub(super) fn rivals() -> Vec<Scenario> {
+pub(super) fn conflicting() -> Vec<Scenario> {
     vec![
         named(
             "two managers with old caches, and a user who cannot decide",
@@ -196,8 +196,8 @@ pub(super) fn rivals() -> Vec<Scenario> {
                 [scale(0)],
                 vec![
                     // The creation of the second machine, and the deletion of the object that it creates when it takes effect.
-                    request("patch", "machines", 1, Fate::CommitLate(18)),
-                    request("delete", "machines", 3, Fate::ArriveLate(5)),
+                    request("patch", "machines", 1, RequestResult::CommitLate(18)),
+                    request("delete", "machines", 3, RequestResult::ArriveLate(5)),
                     at(2_500, Act::SecondManager(60)),
                     // All three machines exist at 3.5 s, and are deleted then.
                     at(3_300, Act::LateRival(of("machinesets"), 30_000)),

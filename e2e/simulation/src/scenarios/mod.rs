@@ -26,7 +26,7 @@ pub fn all() -> Vec<Scenario> {
         managers::caches(),
         managers::managers(),
         managers::clocks(),
-        managers::rivals(),
+        managers::conflicting(),
         api_server::servers(),
         api_server::requests(),
         users::users(),

@@ -3,7 +3,7 @@
 use super::builders::{at, delete, named, of, request, roll, run};
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Edit, Fate, Trouble},
+    schedule::{Act, Edit, RequestResult, Trouble},
     workload::{App, Budget, Ending, Storage, Volume, Workload},
 };
 
@@ -121,7 +121,7 @@ fn target() -> Vec<Scenario> {
             drain(
                 never(),
                 // Each Node is labelled once before.
-                vec![request("patch", "nodes", 2, Fate::HangAfter), at(UP + 1_000, Act::TargetDown(900))],
+                vec![request("patch", "nodes", 2, RequestResult::HangAfter), at(UP + 1_000, Act::TargetDown(900))],
             ),
         ),
         named("a policy denies all removals of pods", drain(never(), vec![at(UP, Act::RefusePods(403, 900))])),

@@ -5,7 +5,7 @@ use nodewright_e2e_cloud::{Code, Effect, FaultOperation};
 use super::builders::{at, cloud, delete, lasting, named, of, one, request, roll, run, scale};
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Edit, Fate, Mistake},
+    schedule::{Act, Edit, RequestResult, UserError},
 };
 
 pub(super) fn users() -> Vec<Scenario> {
@@ -47,7 +47,7 @@ pub(super) fn users() -> Vec<Scenario> {
             "a machine that is removed by force while it goes, and made again",
             one(vec![
                 at(20_000, delete(0)),
-                request("patch", "nodes", 1, Fate::ArriveLate(3)),
+                request("patch", "nodes", 1, RequestResult::ArriveLate(3)),
                 // The machine that leaves: its successor comes first by name.
                 at(21_000, Edit::RecreateMachine(1).into()),
             ]),
@@ -61,18 +61,18 @@ pub(super) fn users() -> Vec<Scenario> {
 
 /// Objects whose fields point at objects of others.
 pub(super) fn tampered() -> Vec<Scenario> {
-    let err = |mistake| at(25_000, Act::Err(mistake, 60));
-    let copied = |labelled| vec![err(Mistake::Copy { machine: 1, labelled }), at(35_000, delete(1))];
+    let err = |user_error| at(25_000, Act::Err(user_error, 60));
+    let copied = |labelled| vec![err(UserError::Copy { machine: 1, labelled }), at(35_000, delete(1))];
     vec![
         named("a copy of a machine that is deleted", run([], copied(false))),
         named("a copy of a machine that is deleted, with its labels", run([], copied(true))),
         named(
             "a machine that runs, by its status, on the VM of another cluster",
-            run([], vec![err(Mistake::RunningClaim)]),
+            run([], vec![err(UserError::RunningClaim)]),
         ),
         named(
             "a Node that says that its machine has put there what others have",
-            run([], vec![err(Mistake::ForgeRecord(1)), at(40_000, Edit::Relabel(of("second")).into())]),
+            run([], vec![err(UserError::ForgeRecord(1)), at(40_000, Edit::Relabel(of("second")).into())]),
         ),
         named("labels of Nodes that change", run([Edit::Relabel(of("second")).into()], vec![at(26_000, Act::Crash)])),
     ]
@@ -108,7 +108,7 @@ pub(super) fn orphans() -> Vec<Scenario> {
                 vec![
                     at(19_000, roll("large")),
                     // The old set has its new size by then: more machines are left for it to adopt than it wants.
-                    request("delete", "machines", 0, Fate::Hang),
+                    request("delete", "machines", 0, RequestResult::Hang),
                     at(45_000, Act::Restore),
                 ],
             ),

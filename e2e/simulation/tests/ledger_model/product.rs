@@ -324,7 +324,7 @@ impl Product {
             body["metadata"]["deletionTimestamp"] = since.into();
         }
         if slot == Slot::Stranger {
-            let foreign = json!({"uid": "uid-stranger", "ownerReferences": null, "annotations": null, "labels": null});
+            let foreign = json!({"uid": "uid-foreign", "ownerReferences": null, "annotations": null, "labels": null});
             json_patch::merge(&mut body["metadata"], &foreign);
         }
         serde_json::from_value(body).unwrap()

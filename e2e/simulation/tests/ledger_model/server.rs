@@ -20,7 +20,7 @@ pub(super) enum Answer {
 pub(super) type Broken = &'static str;
 
 pub(super) const TOO_MANY: Broken = "there are more machines than were ever wanted since all was at rest";
-pub(super) const TOO_FEW: Broken = "a machine was given up that was not one too many";
+pub(super) const TOO_FEW: Broken = "a machine failed that was not one too many";
 pub(super) const SECOND_LIFE: Broken =
     "a name has a second life: a VM was made for a machine whose name had been retired";
 pub(super) const GHOST: Broken = "a VM was made for a machine that is gone";

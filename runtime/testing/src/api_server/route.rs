@@ -27,7 +27,7 @@ impl Resource {
         if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
     }
 
-    /// Whether the kind has a CRD, judged by the name of the group.
+    /// Whether the kind has a CRD, evaluated by the name of the group.
     pub(super) fn is_custom(&self) -> bool {
         self.group.contains('.') && !self.group.ends_with(".k8s.io")
     }

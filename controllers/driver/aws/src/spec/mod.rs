@@ -167,7 +167,7 @@ impl ProviderSpec {
     }
 }
 
-/// By what VMs are found: what `status`, `delete` and `list` need. A mistake in another field must not keep a VM.
+/// By what VMs are found: what `status`, `delete` and `list` need. An error in another field must not keep a VM.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Identity {
     pub region: String,

@@ -1,4 +1,4 @@
-//! What all answers have in common. The calls of the checks before are judged, too.
+//! What all answers have in common. The calls of the checks before are evaluated, too.
 
 use std::collections::BTreeSet;
 

@@ -18,7 +18,7 @@ pub const EXTERNAL_VARIABLE: &str = "NODEWRIGHT_E2E_KUBECONFIG";
 /// `external`: tests run on the cluster of `KUBECONFIG`.
 const MODE_VARIABLE: &str = "NODEWRIGHT_E2E";
 /// Seconds that a wait may take.
-const PATIENCE_VARIABLE: &str = "NODEWRIGHT_E2E_PATIENCE";
+const TIMEOUT_VARIABLE: &str = "NODEWRIGHT_E2E_TIMEOUT";
 /// How long a node may be silent until it counts as unhealthy, in [`Cluster::options`].
 const NODE_GRACE: Duration = Duration::from_secs(10);
 
@@ -107,8 +107,8 @@ impl Cluster {
     }
 
     /// How long a wait may take. External clusters take longer to notice a silent node.
-    pub fn patience(&self) -> Duration {
-        let chosen = env::var(PATIENCE_VARIABLE).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+    pub fn timeout(&self) -> Duration {
+        let chosen = env::var(TIMEOUT_VARIABLE).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
         chosen.unwrap_or(Duration::from_mins(if self.control_plane.is_some() { 2 } else { 5 }))
     }
 }

@@ -16,7 +16,7 @@ pub use self::cluster::{Cluster, EXTERNAL_VARIABLE, skip_on_external_cluster};
 /// `mcm`: tests install machine-controller-manager's CRDs, not ours.
 pub const CRDS_VARIABLE: &str = "NODEWRIGHT_E2E_CRDS";
 /// How long [`eventually`] waits: a computer that also compiles is slow.
-pub const PATIENCE: Duration = Duration::from_mins(2);
+pub const TIMEOUT: Duration = Duration::from_mins(2);
 /// Time between two checks of a wait.
 const INTERVAL: Duration = Duration::from_millis(50);
 
@@ -64,12 +64,12 @@ pub fn ensure(holds: bool, text: impl FnOnce() -> String) -> TestResult {
     if holds { Ok(()) } else { Err(Failure(text())) }
 }
 
-/// Waits until a check returns true, for [`PATIENCE`] at most. `what` is the subject of the failure.
+/// Waits until a check returns true, for [`TIMEOUT`] at most. `what` is the subject of the failure.
 pub async fn eventually(what: &str, mut check: impl AsyncFnMut() -> TestResult<bool>) -> TestResult {
     let since = Instant::now();
     while !check().await? {
-        if since.elapsed() > PATIENCE {
-            return Err(Failure::new(format!("{what} did not happen within {PATIENCE:?}")));
+        if since.elapsed() > TIMEOUT {
+            return Err(Failure::new(format!("{what} did not happen within {TIMEOUT:?}")));
         }
         tokio::time::sleep(INTERVAL).await;
     }

@@ -48,7 +48,7 @@ async fn what_machine_controller_manager_leaves_at_any_stage_comes_to_its_end() 
     exactly_one_vm_each(&env, &left).await?;
     drop(manager);
     delete_tokens(&env).await?;
-    env.end_unjudged().await
+    env.end_unevaluated().await
 }
 
 /// The class and the set as machine-controller-manager leaves them.
@@ -83,16 +83,16 @@ async fn create_set(env: &Environment, replicas: usize) -> TestResult<MachineSet
 
 /// What is not yet as it has to be in the end: a line for each stage.
 async fn differences(env: &Environment, left: &[Left], replicas: usize) -> TestResult<Vec<String>> {
-    let world = World::now(env).await?;
+    let fixture = Fixture::now(env).await?;
     let of_stages = left.iter().filter_map(|left| {
         let difference = match left.stage.end {
-            End::Running => world.not_running(left),
-            End::Gone | End::Replaced => world.not_gone(left),
+            End::Running => fixture.not_running(left),
+            End::Gone | End::Replaced => fixture.not_gone(left),
         };
         difference.map(|text| format!("{} ({}): {text}", left.stage.name, left.name))
     });
     let mut all: Vec<_> = of_stages.collect();
-    let (machines, vms) = (env.machines().current(), world.vms.len());
+    let (machines, vms) = (env.machines().current(), fixture.vms.len());
     let running = machines.values().filter(|machine| is_running(machine)).count();
     if (machines.len(), running, vms) != (replicas, replicas, replicas) {
         all.push(format!("{} machines, {running} run, {vms} VMs: not {replicas}", machines.len()));
@@ -101,7 +101,7 @@ async fn differences(env: &Environment, left: &[Left], replicas: usize) -> TestR
 }
 
 /// What there is besides Machines.
-struct World<'a> {
+struct Fixture<'a> {
     env: &'a Environment,
     /// Provider IDs and states, by the Machine's name.
     vms: BTreeMap<String, (String, VmState)>,
@@ -110,7 +110,7 @@ struct World<'a> {
     nodes: BTreeMap<String, Arc<k8s_openapi::api::core::v1::Node>>,
 }
 
-impl<'a> World<'a> {
+impl<'a> Fixture<'a> {
     async fn now(env: &'a Environment) -> TestResult<Self> {
         let vms = env.vms().await?.into_iter().map(|vm| (vm.name, (vm.provider_id, vm.state))).collect();
         let all = ListParams::default();

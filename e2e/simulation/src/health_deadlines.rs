@@ -39,7 +39,7 @@ struct Course {
     unknown: Duration,
     /// The last announcement in the status of when the machine will be replaced.
     announced: Duration,
-    given_up: Duration,
+    failed: Duration,
     others: usize,
 }
 
@@ -108,7 +108,7 @@ async fn follow(cluster: &mut SimulatedCluster, outage: Option<(Duration, Durati
             let now = cluster.server().objects(MACHINES);
             let others = now.iter().filter(|machine| before.contains(&name(machine)) && name(machine) != dead).count();
             let (unknown, announced) = (unknown.unwrap(), announced.unwrap());
-            return Course { unknown, announced, given_up: since, others };
+            return Course { unknown, announced, failed: since, others };
         }
         if phase("Unknown") {
             unknown.get_or_insert(since);
@@ -133,14 +133,14 @@ fn seconds(seconds: u64) -> Duration {
 }
 
 #[test]
-fn in_the_quiet_a_dead_machine_is_given_up_at_the_promised_time() {
+fn in_the_quiet_a_dead_machine_fails_at_the_promised_time() {
     for bookmarks in [Bookmarks::Every(seconds(60)), Bookmarks::Every(seconds(120)), Bookmarks::Never] {
         let course = course(bookmarks, None);
         assert!(course.unknown <= UNKNOWN_AFTER, "{bookmarks:?}: {course:?}");
         let announced = course.unknown + HEALTH_TIMEOUT;
         let bounds = announced.saturating_sub(MORE)..=announced + MORE;
-        assert!(bounds.contains(&course.given_up), "{bookmarks:?}: {course:?}");
-        let late = course.given_up.abs_diff(course.announced);
+        assert!(bounds.contains(&course.failed), "{bookmarks:?}: {course:?}");
+        let late = course.failed.abs_diff(course.announced);
         assert!(late <= MORE, "{bookmarks:?}: the promise is kept: {course:?}");
         assert_eq!(course.others, 2, "{bookmarks:?}");
     }
@@ -155,13 +155,13 @@ fn an_outage_gives_a_kubelet_that_lives_time_to_report_and_costs_no_more() {
             let course = course(bookmarks, Some((begin, lasts)));
             let bound = (UNKNOWN_AFTER + HEALTH_TIMEOUT).max(begin + lasts + REPORTS_WITHIN) + MORE_AFTER_OUTAGE;
             assert!(
-                course.given_up >= HEALTH_TIMEOUT && course.given_up <= bound,
+                course.failed >= HEALTH_TIMEOUT && course.failed <= bound,
                 "{bookmarks:?}, {lasts:?} from {begin:?}: {course:?}"
             );
-            let late = course.given_up.abs_diff(course.announced);
+            let late = course.failed.abs_diff(course.announced);
             assert!(late <= MORE, "{bookmarks:?}, {lasts:?} from {begin:?}: its move is said: {course:?}");
             if lasts > seconds(60) && begin + lasts > seconds(500) {
-                assert!(course.given_up >= begin + lasts + REPORTS_WITHIN, "{course:?}");
+                assert!(course.failed >= begin + lasts + REPORTS_WITHIN, "{course:?}");
             }
             assert_eq!(course.others, 2);
         }

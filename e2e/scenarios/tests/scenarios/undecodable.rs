@@ -66,20 +66,20 @@ async fn nothing_is_told(env: &Environment) -> TestResult {
 }
 
 /// Creates a class whose providerSpec cannot be decoded, and a pool that needs it.
-async fn apply_poisoned_class(env: &Environment) -> TestResult {
+async fn apply_undecodable_class(env: &Environment) -> TestResult {
     let class = json!({
-        "apiVersion": API_VERSION, "kind": "MachineClass", "metadata": {"name": "poisoned"},
+        "apiVersion": API_VERSION, "kind": "MachineClass", "metadata": {"name": "undecodable"},
         "provider": "simulated", "providerSpec": {
             "cluster": env.namespace(), "labels": {ENVIRONMENT_LABEL: env.namespace()}, "size": "DEEP",
         },
     });
     create(env, "machineclasses", &class).await?;
-    env.apply(&env.pool("wrong", 1).class("poisoned")).await
+    env.apply(&env.pool("wrong", 1).class("undecodable")).await
 }
 
 async fn heal_class(env: &Environment) -> TestResult {
     let healed = json!({"providerSpec": {"size": "small"}}).to_string();
-    let class = path(env, "machineclasses", "poisoned");
+    let class = path(env, "machineclasses", "undecodable");
     send(env, Method::PATCH, &class, "application/merge-patch+json", healed).await
 }
 
@@ -90,13 +90,13 @@ pub(super) async fn restart_manager(env: &Environment) -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_poisoned_class_holds_up_nobody_else() -> TestResult {
-    let env = Environment::start("poison").await?;
+async fn an_undecodable_class_blocks_no_other() -> TestResult {
+    let env = Environment::start("undecodable").await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("right", 1)).await?;
     pool_runs(&env, "right", 1).await?;
     // The manager sees its creation …
-    apply_poisoned_class(&env).await?;
+    apply_undecodable_class(&env).await?;
     env.scale("right", 3).await?;
     pool_runs(&env, "right", 3).await?;
     // … and the next manager finds it at its start.
@@ -111,12 +111,12 @@ async fn a_poisoned_class_holds_up_nobody_else() -> TestResult {
 
 /// A metric, an event and, where the schema has one, its status name the class, whether it was created later or existed before.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_poisoned_class_is_named_until_it_is_well() -> TestResult {
+async fn an_undecodable_class_is_named_until_it_is_well() -> TestResult {
     let env = Environment::start("named").await?;
-    let series = format!(r#"machine_class_invalid{{namespace="{}",name="poisoned"}}"#, env.namespace());
-    apply_poisoned_class(&env).await?;
+    let series = format!(r#"machine_class_invalid{{namespace="{}",name="undecodable"}}"#, env.namespace());
+    apply_undecodable_class(&env).await?;
     let events: Api<Event> = Api::namespaced(env.client(), env.namespace());
-    let told = ListParams::default().fields("involvedObject.name=poisoned,reason=InvalidProviderSpec");
+    let told = ListParams::default().fields("involvedObject.name=undecodable,reason=InvalidProviderSpec");
     for _ in ["live", "from the start"] {
         env.wait_for("the metric to name the class", async || Ok(env.metric(&series).await? == Some(1.0))).await?;
         env.wait_for("an event of the class", async || Ok(!events.list(&told).await?.items.is_empty())).await?;
@@ -140,7 +140,7 @@ async fn a_poisoned_class_is_named_until_it_is_well() -> TestResult {
 
 /// Whether the undecodable class has the condition, according to kubectl: types cannot hold the whole object.
 async fn says_so(env: &Environment) -> TestResult<bool> {
-    let status = env.kubectl("get machineclass poisoned -o jsonpath={.status}").await?;
+    let status = env.kubectl("get machineclass undecodable -o jsonpath={.status}").await?;
     let status: Value = serde_json::from_str(&status).unwrap_or_default();
     let all = status["conditions"].as_array().cloned().unwrap_or_default();
     let is_false = |it: &Value| it["type"] == conditions::machine_class::PROVIDER_SPEC_VALID && it["status"] == "False";
@@ -148,7 +148,7 @@ async fn says_so(env: &Environment) -> TestResult<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn poisoned_machines_and_sets_do_not_hold_up_the_others() -> TestResult {
+async fn undecodable_machines_and_sets_do_not_hold_up_the_others() -> TestResult {
     let env = Environment::start("venom").await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("right", 1)).await?;
