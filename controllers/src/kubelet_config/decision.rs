@@ -13,7 +13,7 @@ use super::{
 };
 use crate::shared::{
     generated::is_as_generated,
-    rendering::{Progress, progress},
+    rendering::{RenderState, render_state},
 };
 
 /// The pause after a call without a result.
@@ -37,17 +37,17 @@ pub(super) fn decide(context: &Context<'_>, part: &Part) -> Decision {
     };
     let pool = name(part.pool.as_ref());
     let is_present = |digest: &str| part.existing.as_ref().is_some_and(|it| is_as_generated(it, pool, digest));
-    match progress(context, &call, |asked| asked.is_same(&call)) {
-        Progress::Later(at) => Decision::Generate(None, at),
-        Progress::Done(Outcome::Present(digest)) if is_present(digest) => Decision::Keep(None),
+    match render_state(context, &call, |asked| asked.is_same(&call)) {
+        RenderState::Later(at) => Decision::Generate(None, at),
+        RenderState::Done(Outcome::Present(digest)) if is_present(digest) => Decision::Keep(None),
         // In the second case another writer has changed it.
-        Progress::Due | Progress::Done(Outcome::Present(_)) => Decision::Generate(Some(call), None),
-        Progress::Done(Outcome::Content(_, digest)) if is_present(digest) => {
+        RenderState::Due | RenderState::Done(Outcome::Present(_)) => Decision::Generate(Some(call), None),
+        RenderState::Done(Outcome::Content(_, digest)) if is_present(digest) => {
             Decision::Keep(Some(Generate { digest: Some(digest.clone()), ..call }))
         }
-        Progress::Done(Outcome::Content(spec, digest)) => Decision::Write(spec.clone(), digest.clone()),
-        Progress::Done(Outcome::Refused(text)) => Decision::Refuse(Problem::Refused(text.clone())),
-        Progress::Done(Outcome::Failed) => {
+        RenderState::Done(Outcome::Content(spec, digest)) => Decision::Write(spec.clone(), digest.clone()),
+        RenderState::Done(Outcome::Refused(text)) => Decision::Refuse(Problem::Refused(text.clone())),
+        RenderState::Done(Outcome::Failed) => {
             let ended = context.outcomes.latest().unwrap_or(context.now);
             let due = ended.checked_add(AGAIN).ok().filter(|due| *due > context.now);
             Decision::Generate(Some(call).filter(|_| due.is_none()), due)

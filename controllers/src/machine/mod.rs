@@ -5,7 +5,8 @@
 //! * Once it is deleted: Node cordoned → Pods gone → volumes detached → VM gone → Node gone → name retired → finalizer removed.
 //!
 //! Where a Machine stands is observed each time, from the object, its Node, the provider's answers: `snapshot` reads the
-//! caches, each decision (`proof`, `provision`, `health`, `budget`, `terminate`) returns a part of the plan.
+//! caches; `claim`, `ownership` and `proof` find whose its VM is, `provision` what the VM lacks, `health` and `budget` whether it
+//! fails, `terminate` what is left to delete; `plan` puts the steps together.
 
 mod budget;
 mod caller;

@@ -1,8 +1,9 @@
 //! Whether a VM with the tags of a Machine may be taken for the Machine's.
 //!
 //! Cluster and name are no proof: another namespace may use both, with a manager of its own. The proof is the token of the creation,
-//! which is a Machine's UID. A VM with another token, or with none, is adopted if no other Machine has the name in any namespace: the
-//! Machine that it was made for had that name, so it is gone. That read is made only for such a VM, and again for each answer.
+//! which is a Machine's UID. A VM without a token that the Machine's status notes as proven is its own without a further
+//! look-up. Another VM with another token, or with none, is adopted if no other Machine has the name in any namespace: the Machine
+//! that it was made for had that name, so it is gone. That read is made only for such a VM, and again for each answer.
 //!
 //! # Caveats
 //! Two control clusters that share an account of the provider and a cluster tag do not see each other's Machines: between them only

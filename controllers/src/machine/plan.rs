@@ -35,8 +35,8 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan {
         PartialPlan::waiting(class_secrets::PENDING, message).plan
     } else {
         let is_deleting = is_deleting(scope.machine);
-        let stage = run(scope, if is_deleting { &TERMINATION[..] } else { &MAINTENANCE });
-        Plan { traceparent: Some(trace::current(scope.machine)), ..stage.plan }
+        let part = run(scope, if is_deleting { &TERMINATION[..] } else { &MAINTENANCE });
+        Plan { traceparent: Some(trace::current(scope.machine)), ..part.plan }
     };
     plan.scoped_watches.extend(scope.snapshot.scoped_watches.iter().cloned());
     waiting::report(scope, plan)
@@ -98,7 +98,7 @@ fn finalizer_added(scope: &Scope<'_>) -> PartialPlan {
 
 fn claim_reported(scope: &Scope<'_>) -> PartialPlan {
     let (machine, kind) = (scope.machine, conditions::machine::CONFIGURATION_VALID);
-    let stage = match claim::problem(machine, &scope.snapshot.claim) {
+    let part = match claim::problem(machine, &scope.snapshot.claim) {
         Some((reason, message)) => {
             let step = scope.status().condition(kind, false, reason, message.as_str()).step();
             let event = scope.warning(reason, message.as_str());
@@ -109,7 +109,7 @@ fn claim_reported(scope: &Scope<'_>) -> PartialPlan {
         }
         None => PartialPlan::over(),
     };
-    stage.over_if_idle()
+    part.over_if_idle()
 }
 
 fn maintained(scope: &Scope<'_>) -> PartialPlan {

@@ -30,8 +30,8 @@ pub(super) fn vm_proven(scope: &Scope<'_>) -> PartialPlan {
     let is_ambiguous = claim.is_ambiguous();
     let is_provisioned = !is_unprovisioned(scope.machine.phase());
     let is_open = claim.vm == Vm::Unproven && (is_ambiguous || (is_provisioned && scope.settings.has_target));
-    let stage = if is_open { prove(scope) } else { PartialPlan::over() };
-    PartialPlan { is_over: stage.is_over && !is_ambiguous, ..stage }
+    let part = if is_open { prove(scope) } else { PartialPlan::over() };
+    PartialPlan { is_over: part.is_over && !is_ambiguous, ..part }
 }
 
 /// Whose the VM is that a Machine names.
@@ -61,7 +61,7 @@ fn proof<'a>(provider: &Provider<'a>) -> Proof<'a> {
             }
         }
         Some(VmStatus::NotFound(answer)) => Proof::Missing(provider.scope.pause_end(answer.ended, NOT_FOUND_PAUSE)),
-        Some(VmStatus::Proven(answer, instance)) => owned(provider, &answer, Some(instance)),
+        Some(VmStatus::Found(answer, instance)) => owned(provider, &answer, Some(instance)),
         Some(VmStatus::Unimplemented(answer)) => owned(provider, &answer, None),
     }
 }
@@ -179,7 +179,7 @@ fn settlement<'a>(provider: &Provider<'a>) -> Settlement<'a> {
         Some(VmStatus::Unimplemented(_)) if !provider.scope.snapshot.claim.conflicting.is_empty() => {
             return Settlement::Shared;
         }
-        Some(VmStatus::Proven(answer, instance)) => (answer, Some(instance)),
+        Some(VmStatus::Found(answer, instance)) => (answer, Some(instance)),
         Some(VmStatus::Unimplemented(answer)) => (answer, None),
     };
     match ownership(provider, &answer, instance) {

@@ -65,7 +65,7 @@ pub(super) enum Inquiry {
 
 pub(super) enum VmStatus<'a> {
     /// The tags of the VM are the Machine's; or the Machine has this one. [`super::ownership`] says whether it is its own.
-    Proven(Answer<'a>, &'a Instance),
+    Found(Answer<'a>, &'a Instance),
     NotFound(Answer<'a>),
     Unimplemented(Answer<'a>),
     Foreign(Answer<'a>, &'a DriverError),
@@ -151,7 +151,7 @@ impl<'a> Provider<'a> {
         let is_of_id = answer.call.request.machine.provider_id.as_deref() == id && answer.call.verb == Verb::Status;
         match answer.outcome {
             Outcome::Instance(instance) if is_of_id || Some(instance.provider_id.as_str()) == id => {
-                Some(VmStatus::Proven(answer, instance))
+                Some(VmStatus::Found(answer, instance))
             }
             Outcome::Failed(error) if is_of_id => Some(match error.code {
                 _ if error.mismatch.is_some() => VmStatus::Foreign(answer, error),

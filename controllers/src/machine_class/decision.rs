@@ -1,4 +1,4 @@
-//! Whether a class is in use, and by which fields its VMs are found.
+//! When a class gets and loses its finalizer, and which fields are recorded by which its VMs are found.
 
 use json_patch::Patch;
 use nodewright_api::{ClassIdentity, MachineClass, annotations as keys, finalizers};

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::shared::{
     machine_config::{CachedConfig, target_ref},
-    rendering::{Progress, progress},
+    rendering::{RenderState, render_state},
 };
 
 /// The pause after a rendering without a result.
@@ -55,10 +55,10 @@ impl Rendering {
         let present = snapshot.present.as_ref().filter(is_ours);
         let of_target: Option<Arc<str>> = present.and_then(|it| annotation(it.as_ref(), RENDER_INPUTS)).map(Into::into);
         let call = Render { pool: name(pool).into(), inputs, digest: None, of_target: of_target.clone() };
-        let outcome = match progress(context, &call, |asked| asked.inputs.is_same(&call.inputs)) {
-            Progress::Due => return Self::Pending(Some(call), None),
-            Progress::Later(at) => return Self::Pending(None, at),
-            Progress::Done(outcome) => outcome,
+        let outcome = match render_state(context, &call, |asked| asked.inputs.is_same(&call.inputs)) {
+            RenderState::Due => return Self::Pending(Some(call), None),
+            RenderState::Later(at) => return Self::Pending(None, at),
+            RenderState::Done(outcome) => outcome,
         };
         match outcome {
             Outcome::Settled(digest) if of_target.as_ref() == Some(digest) => Self::Settled(None),

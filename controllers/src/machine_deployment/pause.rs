@@ -2,14 +2,15 @@
 //!
 //! | | while it is paused |
 //! |---|---|
-//! | sets of former templates | keep their share; all sets are scaled in proportion |
-//! | first set of the deployment | is not created |
+//! | sets of former templates | stay; scaled in, all sets shrink in proportion; scaled out, the newest grows |
+//! | set of a new template | is not created |
+//! | marks on Nodes of former templates | are removed (`rollout_node`) |
 //! | `spec.rollbackTo` | waits |
 //! | surplus revisions | are deleted although the rollout is not complete |
 //! | condition `Progressing` | `Unknown` with the reason `DeploymentPaused`; its deadline stops |
 //! | condition `Reconciling` | only while Machines are missing, unavailable or too many |
 //!
-//! The same as in Kubernetes' Deployments and machine-controller-manager.
+//! As in Kubernetes' Deployments and machine-controller-manager, except that those scale out in proportion, too.
 
 use nodewright_api::{MachineDeployment, reasons::machine_deployment as reasons};
 

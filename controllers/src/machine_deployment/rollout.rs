@@ -1,4 +1,5 @@
-//! How many replicas each machine set of a deployment should have: arithmetic.
+//! How many replicas each machine set of a deployment should have: arithmetic. `sizes` chooses the formula: a rolling
+//! update, the strategy `Recreate`, or scaling (`scale_in`). The bounds are those of the strategy, percentages resolved.
 //!
 //! The formulas are those of Kubernetes' Deployments, with changes that make them safe where an instance takes
 //! minutes to vanish and caches lag:

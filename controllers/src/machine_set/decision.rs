@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachineSet, finalizers, selector, stored::LEDGER};
+use nodewright_api::{Machine, MachineSet, finalizers, labels, selector, stored::LEDGER};
 use nodewright_runtime::{
-    object::{has_finalizer, is_deleting, name, uid},
+    object::{has_finalizer, is_deleting, label, name, uid},
     plan::{Failure, StepVerb},
 };
 
@@ -108,6 +108,8 @@ pub(super) enum First {
     /// Foreign Machines have the names of these ordinals.
     Retire(Vec<Ordinal>),
     Create(Vec<Ordinal>),
+    /// Machines are missing, and none is created: reason and message.
+    Hold(&'static str, &'static str),
 }
 
 /// The replicas of the set may have been taken back: until they are confirmed, nothing is created, and no surplus is deleted.
@@ -125,6 +127,7 @@ pub(super) fn decide<'a>(context: &Context<'_>, members: &Members<'a>) -> Decisi
     }
     let is_awaited = size.is_some_and(|size| size.until > context.now);
     let invalid = invalid_spec(set);
+    // Without a size, or with an invalid spec, no Machine is a surplus.
     let enough = if is_awaited || invalid.is_some() { usize::MAX } else { replicas(set) };
     let fleet = &members.snapshot.settings.fleet;
     let retired = retired::retired(context, members, enough, fleet);
@@ -229,7 +232,21 @@ fn fill(context: &Context<'_>, members: &Members<'_>, missing: usize, backoff: &
 fn ordinals(context: &Context<'_>, members: &Members<'_>, missing: usize) -> First {
     let next = members.next_ordinals(missing);
     let taken = taken(context, members, &next);
-    if taken.is_empty() { First::Create(next) } else { First::Retire(taken) }
+    if !taken.is_empty() {
+        return First::Retire(taken);
+    }
+    creation_blocker(&members.snapshot.set)
+        .filter(|_| !next.is_empty())
+        .map_or(First::Create(next), |(reason, text)| First::Hold(reason, text))
+}
+
+/// Why the set creates no Machine, however many are missing.
+fn creation_blocker(set: &MachineSet) -> Option<(&'static str, &'static str)> {
+    if set.is_frozen() {
+        return Some(("Frozen", "the set is frozen: no machine is created while there are too many"));
+    }
+    let is_disabled = label(set, labels::SCALE_UP_DISABLED) == Some(labels::SCALE_UP_DISABLED_VALUE);
+    is_disabled.then_some(("ScaleUpDisabled", "machines are being moved to another set: none is created here"))
 }
 
 /// Whether the last plan failed because the API server refuses an adoption: the others of its stage have been made.

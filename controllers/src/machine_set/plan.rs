@@ -218,6 +218,11 @@ fn fill(context: &Context<'_>, members: &Members<'_>, decided: Fill) -> Plan {
             plan
         }
         First::Create(ordinals) => keep(members, ordinals),
+        First::Hold(reason, text) => {
+            let mut plan = keep(members, vec![]);
+            plan.wait(reason, text);
+            plan
+        }
     };
     if let Some(ceiling) = decided.ceiling {
         // Machines of other sets may go.
@@ -282,17 +287,12 @@ fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan {
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     let mut plan = Plan::idle();
     let mut steps = updates(members);
-    match creations(members, ordinals) {
-        Err((reason, text)) => drop(plan.wait(reason, text)),
-        Ok(machines) => {
-            let create = |machine: &Machine| {
-                Some(Planned { why: "a machine is missing".into(), step: Step::create(CONTROL, machine)? })
-            };
-            steps.extend(machines.iter().filter_map(create));
-            if let Some(text) = summary("Created", machines.iter().map(name)) {
-                plan.event(Event::normal(reference(set), reasons::events::SUCCESSFUL_CREATE, text));
-            }
-        }
+    let machines = creations(members, ordinals);
+    let create =
+        |machine: &Machine| Some(Planned { why: "a machine is missing".into(), step: Step::create(CONTROL, machine)? });
+    steps.extend(machines.iter().filter_map(create));
+    if let Some(text) = summary("Created", machines.iter().map(name)) {
+        plan.event(Event::normal(reference(set), reasons::events::SUCCESSFUL_CREATE, text));
     }
     // In one stage: a machine that cannot be changed does not keep others from being created.
     plan.stage(steps);

@@ -1,5 +1,6 @@
-//! Which Machines a set deletes and in which order, and which ordinals it retires before. The order is
-//! machine-controller-manager's, except for updates in place.
+//! Which Machines a set deletes and in which order, and which ordinals it retires before: first those whose ordinals are retired
+//! already (`retired`), then those that failed or that the cluster autoscaler chose, then the surplus. Within each group the
+//! order is machine-controller-manager's, except for updates in place ([`sort`]).
 
 use std::sync::Arc;
 

@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use nodewright_api::{
-    ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, labels, validation::template_size,
+    ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, validation::template_size,
 };
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
     effect::Never,
-    object::{annotation, is_deleting, label, name},
+    object::{annotation, is_deleting, name},
     plan::{FailureClass, Planned, Step},
 };
 use serde::Serialize;
@@ -174,20 +174,8 @@ pub(super) fn taken(context: &Context<'_>, members: &Members<'_>, next: &[Ordina
     next.iter().filter(is_taken).copied().collect()
 }
 
-pub(super) fn creations(
-    members: &Members<'_>,
-    ordinals: Vec<Ordinal>,
-) -> Result<Vec<Machine>, (&'static str, &'static str)> {
+pub(super) fn creations(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Vec<Machine> {
     let set = members.snapshot.set.as_ref();
-    if ordinals.is_empty() {
-        return Ok(vec![]);
-    }
-    if set.is_frozen() {
-        return Err(("Frozen", "the set is frozen: no machine is created while there are too many"));
-    }
-    if label(set, labels::SCALE_UP_DISABLED) == Some(labels::SCALE_UP_DISABLED_VALUE) {
-        return Err(("ScaleUpDisabled", "machines are being moved to another set: none is created here"));
-    }
     let create = |ordinal: Ordinal| MachinePart::of(set, Some(ordinal)).machine(set, members.name(ordinal));
-    Ok(ordinals.into_iter().map(create).collect())
+    ordinals.into_iter().map(create).collect()
 }

@@ -1,4 +1,5 @@
-//! When the VMs are listed, and which orphans are deleted.
+//! When the VMs are listed, and which orphans are deleted. Which VMs are orphans at all is in `orphans`; the last look at one before
+//! its deletion, which may keep it, is in `sweep`.
 
 use std::{sync::Arc, time::Duration};
 

@@ -70,7 +70,7 @@ pub(crate) fn one_at_a_time(name: &'static str) -> Vec<Group> {
 }
 
 /// What is known of a rendering.
-pub(crate) enum Progress<'a, E: Effect> {
+pub(crate) enum RenderState<'a, E: Effect> {
     /// It was done of the present inputs.
     Done(&'a E::Outcome),
     /// It is to be done now.
@@ -80,20 +80,20 @@ pub(crate) enum Progress<'a, E: Effect> {
 }
 
 /// What is known of a rendering. `is_same`: whether what was asked last has the present inputs.
-pub(crate) fn progress<'a, E: Effect, N: Ord + 'static>(
+pub(crate) fn render_state<'a, E: Effect, N: Ord + 'static>(
     context: &Context<'a, E, N>,
     call: &E,
     is_same: impl FnOnce(&E) -> bool,
-) -> Progress<'a, E> {
+) -> RenderState<'a, E> {
     match context.outcomes.get(call) {
-        Some(known) if known.running => Progress::Later(None),
+        Some(known) if known.running => RenderState::Later(None),
         Some(Known { last: Some((ended, outcome)), .. }) => {
             if context.outcomes.asked(call).is_some_and(is_same) {
-                return Progress::Done(outcome);
+                return RenderState::Done(outcome);
             }
             let due = ended.checked_add(PAUSE).ok().filter(|due| *due > context.now);
-            due.map_or(Progress::Due, |due| Progress::Later(Some(due)))
+            due.map_or(RenderState::Due, |due| RenderState::Later(Some(due)))
         }
-        None | Some(_) => Progress::Due,
+        None | Some(_) => RenderState::Due,
     }
 }

@@ -1,11 +1,12 @@
-//! The replacement budget: how many Machines of a MachineDeployment may be replaced for bad health at once.
+//! The replacement budget: how many Machines of a MachineDeployment may be replaced for bad health at once. Annotation
+//! `remediation-max-in-flight` of the deployment or set has the number or percentage; without it, one ([`pool::Limit`]).
 //!
 //! Each Machine that is being created, replaced or deleted holds a place. A Machine that is to be replaced, because it was
 //! unhealthy for too long or because its Node was deleted, takes a free place, or waits and says so in its status. While very many
 //! Machines are unhealthy at once, the fleet [`brake`] is in front: then one Machine of the namespace goes at a time, or none.
 //!
 //! ```text
-//! caches ── Pool::take ─► Pool ── decide ─► Decision ── of(a Machine) ─► it may go, or who holds the places, and until when
+//! caches ── Pool::take ─► Pool ── decide ─► Allocation ── of(a Machine) ─► it may go, or who holds the places, and until when
 //! ```
 //!
 //! # Guarantees
@@ -82,7 +83,7 @@ pub(super) fn brake_event(scope: &Scope<'_>) -> Option<Event> {
 }
 
 /// Who may be replaced now, and who has to wait for whom.
-pub(super) struct Decision<'a> {
+pub(super) struct Allocation<'a> {
     limit: usize,
     /// The places that are held.
     holders: Vec<&'a Place>,
@@ -104,18 +105,18 @@ impl Pool {
         Held { message: text.clone(), status: text, until: held.until.into_iter().chain(again).min() }
     }
 
-    pub(super) fn decide(&self, now: Timestamp) -> Decision<'_> {
+    pub(super) fn decide(&self, now: Timestamp) -> Allocation<'_> {
         let limit = self.limit.count(self.total);
         let (mut holders, stuck): (Vec<_>, Vec<_>) =
             self.places.iter().partition(|place| place.held_until.is_none_or(|until| until > now));
         holders.extend(stuck.into_iter().filter(|place| place.is_creation).skip(limit));
         let mut due: Vec<_> = self.candidates.iter().filter(|candidate| candidate.due <= now).collect();
         due.sort_unstable_by_key(|candidate| candidate.rank());
-        Decision { limit, holders, due, stops: self.brake.level == Level::Stop, now }
+        Allocation { limit, holders, due, stops: self.brake.level == Level::Stop, now }
     }
 }
 
-impl Decision<'_> {
+impl Allocation<'_> {
     /// A Machine that the pool does not know comes after all others.
     pub(super) fn of(&self, uid: &str) -> Result<(), Held> {
         let place = self.due.iter().position(|candidate| candidate.uid == uid);

@@ -27,8 +27,8 @@ pub(super) struct Deadline {
     cause: DeadlineCause,
 }
 
-/// What the status of an unhealthy Machine says of its deadline. Its replacement is ordered by what all Machines of its deployment can see ([`budget`]): what its
-/// status names, or, if that names nothing, the end of its health timeout.
+/// What the status of an unhealthy Machine says of its deadline. Its replacement is ordered by what all Machines of its deployment
+/// can see ([`budget`]): what its status names, or, if that names nothing, the end of its health timeout.
 ///
 /// [`budget`]: crate::machine::budget
 pub(super) enum Announcement {

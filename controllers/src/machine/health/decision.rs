@@ -89,7 +89,8 @@ pub(super) enum Unknown {
     Await(Timestamp),
     /// The deadline is over, and the replacement budget permits no replacement yet.
     AwaitReplacement(Held),
-    /// The deadline is over: the Machine becomes Failed, and its set replaces it.
+    /// The deadline is over: the Machine becomes Failed, and its set replaces it. Before the phase is written, the API server
+    /// confirms what the cache shows of the Node, and a request that fails is reported.
     Fail,
 }
 

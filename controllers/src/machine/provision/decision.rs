@@ -134,7 +134,7 @@ pub(super) fn initialization<'a>(provider: &Provider<'a>) -> Provision<'a> {
         Some(VmStatus::Failed(answer, error)) => return failed(provider, answer, error, Verb::Status),
         Some(VmStatus::NotFound(_)) => return Provision::NotFound,
         Some(VmStatus::Unimplemented(answer)) => (answer, None),
-        Some(VmStatus::Proven(answer, instance)) => (answer, Some(instance)),
+        Some(VmStatus::Found(answer, instance)) => (answer, Some(instance)),
     };
     let instance = match (ownership(provider, &answer, instance), instance) {
         (Ownership::Own, Some(instance)) => instance,

@@ -14,7 +14,7 @@ use super::{
         calls::Verb, health, node_sync, partial_plan::PartialPlan, provider::Provider, scope::Scope,
         snapshot::node_named,
     },
-    DRAINING, Progress as Shown,
+    DRAINING, Shown,
     force::{abandoned_at, force, forced_at, is_abandoned},
     instance::is_deletion_begun,
     node::{LISTING_NODES, LOOKING_FOR_NODE, NODES_UNLISTED, ends_without_target, listing_deadline},

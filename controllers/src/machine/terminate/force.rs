@@ -1,7 +1,8 @@
 //! When a drain is forced: its Pods are deleted without grace. And when a deletion continues without the target cluster.
 //!
 //! A drain is forced once the drain timeout is over ([`Settings::drain_deadline`]), or once the Node has been not ready or read-only
-//! for [`Settings::not_ready_limit`]. A forced deletion (label `force-deletion`) does not drain at all.
+//! for [`Settings::not_ready_limit`]. A forced deletion (label `force-deletion`) does not drain at all. Apart from that, the drain
+//! module deletes a single Pod whose eviction was refused for too long ([`Rules::grace_period`](crate::shared::drain::Rules)).
 
 use jiff::Timestamp;
 use nodewright_api::Machine;

@@ -121,17 +121,17 @@ fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
 }
 
 /// What the status says while a stage lasts: the last operation, and a condition that is False.
-type Progress<'a> = (&'a str, &'static str);
+type Shown<'a> = (&'a str, &'static str);
 
-const DRAINING: Progress<'_> = (operations::INITIATE_DRAIN, conditions::machine::DRAINED);
+const DRAINING: Shown<'_> = (operations::INITIATE_DRAIN, conditions::machine::DRAINED);
 
 impl PartialPlan {
-    fn blocked(scope: &Scope<'_>, progress: Progress<'_>, reason: &'static str, message: &str) -> Self {
+    fn blocked(scope: &Scope<'_>, progress: Shown<'_>, reason: &'static str, message: &str) -> Self {
         Self::waiting(reason, message).showing(scope, progress, (reason, message))
     }
 
     /// Shows the stage in the status once it has lasted for a while, and again only for another reason.
-    fn showing(self, scope: &Scope<'_>, progress: Progress<'_>, (reason, message): (&'static str, &str)) -> Self {
+    fn showing(self, scope: &Scope<'_>, progress: Shown<'_>, (reason, message): (&'static str, &str)) -> Self {
         let known = scope.machine.condition(progress.1);
         if known.is_some_and(|known| known.status == "False" && known.reason.as_deref() == Some(reason)) {
             return self;
@@ -144,7 +144,7 @@ impl PartialPlan {
 
     /// As `showing`, and again when the message changes, with a pause in between. The same pause follows the report of a request
     /// that failed: that report is a write that succeeds, after which the request is made and fails again.
-    fn showing_news(self, scope: &Scope<'_>, progress: Progress<'_>, (reason, message): (&'static str, &str)) -> Self {
+    fn showing_news(self, scope: &Scope<'_>, progress: Shown<'_>, (reason, message): (&'static str, &str)) -> Self {
         let known = scope.machine.condition(progress.1).filter(|known| known.status == "False");
         let says = |known: &NodeCondition, reason: &str| known.reason.as_deref() == Some(reason);
         let Some(known) = known.filter(|known| says(known, reason) || says(known, REQUEST_FAILED)) else {
@@ -162,7 +162,7 @@ impl PartialPlan {
     fn writing(
         self,
         scope: &Scope<'_>,
-        (operation, condition): Progress<'_>,
+        (operation, condition): Shown<'_>,
         (reason, message): (&'static str, &str),
     ) -> Self {
         // While requests fail, the status says that.
