@@ -200,12 +200,12 @@ scenario-test: control-plane ## Run the end-to-end scenarios again, with machine
 	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace $(timed) --test scenarios -- $(patsubst %,--skip=%::,$(left_out))
 
 .PHONY: test-real
-test-real: scenario-test test-outage test-real-nodes test-mcm e2e-kind ## Check on real parts what the stand-ins of test only claim (72 minutes)
+test-real: scenario-test test-slow test-real-nodes test-mcm e2e-kind ## Check on real parts what the stand-ins of test only claim (72 minutes)
 
-.PHONY: test-outage
-test-outage: control-plane ## Run the scenario in which the API server is away for ten minutes (12 minutes)
+.PHONY: test-slow
+test-slow: control-plane ## Run the tests that mostly wait for minutes, as CONTRIBUTING lists them (15 minutes)
 	cargo build --locked --workspace --all-targets
-	cargo test --locked --workspace --test scenarios -- --ignored --exact outages::ten_minutes_without_the_api_server_cost_no_machine
+	cargo test --locked --workspace --test scenarios --test conformance -- --ignored
 
 .PHONY: test-real-nodes
 test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs root and packages, and says which (12 minutes)

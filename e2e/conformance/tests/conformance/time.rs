@@ -68,6 +68,7 @@ async fn both_servers(lasts: Duration) -> TestResult<Vec<(&'static str, Quiet)>>
 
 /// The first bookmark comes after one or two minutes, or never, so a silence of 90 s proves nothing.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes two minutes: make test-real"]
 async fn the_bookmarks_of_an_idle_kind_come_after_one_or_two_minutes_or_never() -> TestResult {
     for (server, quiet) in both_servers(LONG).await? {
         eprintln!("{server}: {quiet:?}");

@@ -59,6 +59,7 @@ const FEW: usize = 2;
 const MANY: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes two minutes: make test-real"]
 async fn a_minute_without_the_api_server_is_waited_for() -> TestResult {
     if skip_on_external_cluster("a minute", WHY) {
         return Ok(());
@@ -68,6 +69,7 @@ async fn a_minute_without_the_api_server_is_waited_for() -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes three minutes: make test-real"]
 async fn forty_seconds_with_etcd_frozen_are_waited_for() -> TestResult {
     if skip_on_external_cluster("frozen", WHY) {
         return Ok(());
@@ -283,6 +285,7 @@ async fn a_deletion_says_that_a_frozen_target_cluster_does_not_answer() -> TestR
 
 /// A kubelet cannot report to an API server that is away: who takes that for the death of its node replaces all machines.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes two minutes: make test-real"]
 async fn six_short_outages_cost_no_machine() -> TestResult {
     harmless("six", 6, Duration::from_secs(8)).await
 }

@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes eight minutes: make test-real"]
 async fn what_has_a_name_in_the_simulation_holds_on_a_real_plane() -> TestResult {
     let all: Vec<Scenario> = scenarios::all().into_iter().filter(|scenario| can_be_played(&scenario.run)).collect();
     ensure(all.len() >= 6, || format!("only {} runs can be played", all.len()))?;
