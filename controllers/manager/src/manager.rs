@@ -74,8 +74,9 @@ pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     for name in &flags.ignored.0 {
         tracing::warn!(flag = format!("--{name}"), "the flag is accepted for compatibility and has no effect");
     }
-    let driver = StartingDriver::start(&flags.provider, &leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
+    // Not before: the line of an error is the last one.
+    let driver = StartingDriver::start(&flags.provider, &leadership)?;
     process.connect(&clusters);
     let is_machine_config = |name: &&str| MACHINE_CONFIG_CONTROLLERS.contains(name);
     let has_machines = flags.webhook.webhooks || !chosen.iter().all(is_machine_config);

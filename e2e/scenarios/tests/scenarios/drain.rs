@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 use nodewright_e2e_scenarios::{Environment, History, TestResult, ensure, objects::ENVIRONMENT_LABEL};
 use serde_json::{Value, json};
@@ -17,6 +17,10 @@ async fn a_drain_evicts_pods_within_their_budget() -> TestResult {
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 2)).await?;
     env.wait_for_running(2).await?;
+    // Kubernetes removes the taint of a node that was not ready a moment later: until then all pods would go to the other one.
+    let takes_pods = |node: &Node| node.spec.as_ref().is_none_or(|spec| spec.taints.iter().flatten().next().is_none());
+    env.wait_for("both nodes to take pods", async || Ok(env.nodes().current().values().all(|node| takes_pods(node))))
+        .await?;
     let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
     env.apply(&budget(PODS)).await?;
     env.apply(&workload(&env, "DaemonSet", "daemon")).await?;
