@@ -39,11 +39,10 @@ pub(super) struct Probe {
 
 impl Probe {
     pub(super) fn plan(self, scope: &Scope<'_>) -> PartialPlan {
-        let class = scope.snapshot.class.as_ref().ok();
-        let call = class.map(|class| Step::Call(Provider::of(scope, class).call(Verb::Status)));
-        let mut part = match self.question {
-            Some(why) => PartialPlan::step(why, call),
-            None => PartialPlan::default(),
+        // Only a question needs the request.
+        let mut part = match (self.question, &scope.snapshot.class) {
+            (Some(why), Ok(class)) => PartialPlan::step(why, Step::Call(Provider::of(scope, class).call(Verb::Status))),
+            _ => PartialPlan::default(),
         };
         part.plan.notes.extend(self.notes.unwrap_or(Notes::Keep));
         part.waking_at(self.due)
