@@ -1,30 +1,23 @@
 //! What a deployment that does not get on waits for: the first Machine, its Node, and the cause.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{
     LastOperation, Machine, OperationState, OperationType,
     conditions::{self, machine_set},
-    reasons::unreadable,
 };
 use nodewright_runtime::{
     clip::clip_to,
     object::{is_deleting, name},
 };
 
-use super::snapshot::{SetView, Snapshot};
+use super::{
+    sizes::excluded_at,
+    snapshot::{SetView, Snapshot},
+};
 use crate::shared::ownership::node_name;
 
-/// After this time, a rollout continues without the Machines of a set whose ledger cannot be read. They still exist, and no controller may
-/// delete them: meanwhile there are as many more than the strategy allows.
-pub(super) const GIVEN_UP: SignedDuration = SignedDuration::from_mins(15);
 const LONGEST_CAUSE: usize = 256;
-
-/// When a rollout continues without the Machines of this set, if its ledger cannot be read.
-pub(super) fn excluded_at(view: &SetView) -> Option<Timestamp> {
-    let said = view.set.condition(machine_set::REPLICA_FAILURE).filter(|said| said.reason == unreadable::LEDGER)?;
-    said.last_transition_time.as_ref()?.0.checked_add(GIVEN_UP).ok()
-}
 
 /// The first obstacle: a former set that cannot delete its Machines, else the Machine that has been in deletion for the longest,
 /// else the oldest one of the current set that is not available.

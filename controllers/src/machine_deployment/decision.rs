@@ -20,7 +20,6 @@ use nodewright_runtime::{
 
 use super::{
     memory::Note,
-    pause,
     requests::{Marks, Rollback, marks, rollback},
     sets::{new_set, next_revision},
     sizes::{RolloutMode, Target, may_create, targets},
@@ -30,7 +29,7 @@ use super::{
 use crate::shared::{
     freeze,
     membership::{ORPHAN_FINALIZER, matches},
-    template,
+    pause, template,
 };
 
 /// How long a rollout lasts before it deletes a Machine, so that a change which is taken back at once costs none.
@@ -218,7 +217,7 @@ pub(super) fn without_strayed(snapshot: &Snapshot) -> Cow<'_, Snapshot> {
 }
 
 fn change<'a>(scope: &Scope<'a>) -> Change<'a> {
-    let rollback = || rollback(scope.snapshot).filter(|_| pause::permits_rollback(scope.deployment));
+    let rollback = || rollback(scope.snapshot).filter(|_| pause::permits_rollout(scope.deployment));
     freezing(scope)
         .or_else(|| rollback().map(Change::RollBack))
         .unwrap_or_else(|| Change::RollOut(Box::new(roll_out(scope))))

@@ -25,8 +25,8 @@
 
 mod blockers;
 mod decision;
+mod history;
 mod memory;
-mod pause;
 mod plan;
 mod requests;
 mod rollout;

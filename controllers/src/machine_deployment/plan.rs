@@ -18,16 +18,15 @@ use nodewright_runtime::{
 };
 
 use super::{
-    blockers::excluded_at,
     decision::{Change, Creation, Decision, Preparation, Rollout, decide, without_strayed},
+    history::surplus_revisions,
     memory::{Context, Plan},
-    pause,
     rollout::Goal,
     sets::{RevisionPart, SetPart, next_revision},
-    sizes::Target,
+    sizes::{Target, excluded_at},
     snapshot::{Scope, SetView, Snapshot},
     stalls::{self, Obstacle},
-    status::{ROLLING_OUT, SCALING, StatusInput, deadline, is_complete, refused_creation, status, write},
+    status::{ROLLING_OUT, SCALING, StatusInput, deadline, refused_creation, status, write},
 };
 use crate::shared::{CONTROL, freeze, membership::release, template};
 
@@ -339,18 +338,6 @@ fn add_history(mut plan: Plan, scope: &Scope<'_>, after: &MachineDeploymentStatu
         plan.beside("the revision is that of the present set", step);
     }
     plan
-}
-
-/// The empty sets beyond the number that is kept for rollbacks, oldest first, once no other change is in progress.
-fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeploymentStatus) -> Vec<&'a SetView> {
-    let (snapshot, spec) = (scope.snapshot, &scope.deployment.spec);
-    let is_quiet = pause::permits_cleanup(scope.deployment, is_complete(scope.goal.desired, after));
-    let limit = spec.revision_history_limit.filter(|_| is_quiet && snapshot.current().is_some());
-    let Some(limit) = limit else { return vec![] };
-    let old: Vec<_> = snapshot.old().collect();
-    let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
-    let is_empty = |view: &&SetView| view.size().at_most() == 0 && view.size().observed;
-    old.into_iter().take(surplus).filter(is_empty).collect()
 }
 
 fn after_a_minute(now: Timestamp) -> Timestamp {

@@ -18,6 +18,9 @@
 //! * there are never more machines than desired and surge, including those in deletion;
 //! * there are never fewer available machines than desired less those that may be unavailable.
 //!
+//! One exception: a set of a former template whose ledger cannot be read may delete no machine. After 15 minutes a rollout goes
+//! on without the machines of that set (`sizes::excluded_at`), which then exist in addition.
+//!
 //! # Assumptions
 //! A set creates machines only up to its replicas, and among Machines of one priority it deletes unavailable ones
 //! first. Its `observedGeneration` says up to which change of its replicas its creations are visible.
@@ -76,6 +79,11 @@ impl Size {
     /// All machines that exist or may come to exist without a change of the set.
     pub(super) fn at_most(self) -> i64 {
         self.replicas.max(self.live) + self.deleting
+    }
+
+    /// Whether no machine exists, or may come to exist without a change of the set.
+    pub(super) fn is_gone(self) -> bool {
+        self.at_most() == 0 && self.observed
     }
 
     /// The same set, whose machines cannot be deleted, as if it had none.

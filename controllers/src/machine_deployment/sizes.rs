@@ -1,18 +1,24 @@
 //! How many replicas each set of a deployment gets now.
 
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     StrategyType,
+    conditions::machine_set,
+    reasons::unreadable,
     stored::{DESIRED_REPLICAS, MAX_REPLICAS},
 };
 use nodewright_runtime::object::uid;
 
 use super::{
-    blockers::excluded_at,
-    pause,
     rollout::{Goal, Size, grow, shrink},
     scale_in::{Share, scale_in, scale_in_rollout},
     snapshot::{Scope, SetView, Snapshot},
 };
+use crate::shared::pause;
+
+/// After this time, a rollout continues without the Machines of a set whose ledger cannot be read. They still exist, and no
+/// controller may delete them: meanwhile there are as many more than the strategy allows.
+const EXCLUDED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RolloutMode {
@@ -72,13 +78,16 @@ pub(super) fn may_create(snapshot: &Snapshot, mode: RolloutMode) -> bool {
     match mode {
         // The very first set replaces nothing.
         RolloutMode { rolls: false, .. } => snapshot.sets.is_empty() && pause::permits_rollout(&snapshot.deployment),
-        RolloutMode { recreates: true, .. } => snapshot.sets.iter().all(|view| is_gone(view.size())),
+        RolloutMode { recreates: true, .. } => snapshot.sets.iter().all(|view| view.size().is_gone()),
         RolloutMode { .. } => true,
     }
 }
 
-fn is_gone(size: Size) -> bool {
-    size.at_most() == 0 && size.observed
+/// When a rollout continues without the Machines of this set, if its ledger cannot be read.
+pub(super) fn excluded_at(view: &SetView) -> Option<Timestamp> {
+    let failure =
+        view.set.condition(machine_set::REPLICA_FAILURE).filter(|failure| failure.reason == unreadable::LEDGER)?;
+    failure.last_transition_time.as_ref()?.0.checked_add(EXCLUDED_AFTER).ok()
 }
 
 /// The sets of a deployment as numbers; positions are those among the sets that are not being deleted, oldest first.
@@ -189,7 +198,7 @@ impl<'a> SetSizes<'a> {
         let mut others = self.sizes.clone();
         let size = others.remove(at);
         others.extend(&self.leaving);
-        let is_blocked = self.mode.recreates && !others.iter().all(|other| is_gone(*other));
+        let is_blocked = self.mode.recreates && !others.iter().all(|other| other.is_gone());
         replicas[at] = if is_blocked { size.replicas.min(self.goal.desired) } else { grow(self.goal, size, &others) };
         replicas
     }

@@ -23,12 +23,14 @@ use nodewright_runtime::{
 use super::{
     blockers::blocker,
     memory::{Note, StatusWrite},
-    pause::{self, Announcement},
     snapshot::Scope,
     stalls::Obstacle,
 };
-use crate::shared::availability::is_ready;
-use crate::shared::status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status};
+use crate::shared::{
+    availability::is_ready,
+    pause::{self, Announcement},
+    status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status},
+};
 
 /// Reconciling: Machines of a former template are being replaced.
 pub(super) const ROLLING_OUT: &str = "RollingOut";

@@ -1,21 +1,33 @@
 //! Which marks a Node has to have.
 
+use nodewright_api::{MachineDeployment, MachineSet, StrategyType};
+
 use super::snapshot::Snapshot;
+use crate::shared::{pause, template};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// No Machine that a deployment keeps is known to be the Node's.
+    /// No Machine that stays is known to be the Node's.
     Leave,
     /// A rollout replaces its Machine.
     Mark,
-    /// No rollout replaces its Machine.
-    Unmark,
+    /// No rollout replaces its Machine. The autoscaler's annotations stay on the Node of a preserved one.
+    Unmark { is_preserved: bool },
 }
 
 pub(super) fn decide(snapshot: &Snapshot) -> Decision {
-    match snapshot.is_old {
-        None => Decision::Leave,
-        Some(true) => Decision::Mark,
-        Some(false) => Decision::Unmark,
+    let Some(machine) = &snapshot.machine else { return Decision::Leave };
+    if snapshot.owners.as_ref().is_some_and(|(set, deployment)| is_replaced(set, deployment)) {
+        return Decision::Mark;
     }
+    let status = machine.status.as_ref();
+    let is_preserved = status.is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
+    Decision::Unmark { is_preserved }
+}
+
+/// Whether a rollout replaces the Machines of a set: it is one of a former template.
+fn is_replaced(set: &MachineSet, deployment: &MachineDeployment) -> bool {
+    let rolls = deployment.spec.strategy.effective_type() == StrategyType::RollingUpdate;
+    let rolls = rolls && pause::permits_rollout(deployment) && !deployment.is_deleting();
+    rolls && !template::is_same(&set.spec.template, &deployment.spec.template)
 }

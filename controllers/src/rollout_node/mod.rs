@@ -54,7 +54,7 @@ impl Controller for RolloutNodeController {
         let due = move |stores: &Stores, node: Arc<Node>, wake: &mut dyn FnMut(ObjectRef)| {
             let key = ObjectRef::of(TARGET, node.as_ref());
             // Kubelets change their Nodes frequently: only those that need a change are planned.
-            if !plan::patch(&Snapshot::of(stores, node, annotates)).0.is_empty() {
+            if !plan::plan(&Snapshot::of(stores, node, annotates)).is_idle() {
                 wake(key);
             }
         };

@@ -16,21 +16,16 @@ use super::{
 use crate::shared::{TARGET, node::Node, patch};
 
 pub(super) fn plan(snapshot: &Snapshot) -> Plan<Never> {
-    let why = match decide(snapshot) {
-        Decision::Mark => "a rollout replaces the machine of the node",
-        Decision::Unmark | Decision::Leave => "no rollout replaces the machine of the node",
+    let (node, mut plan) = (&snapshot.node, Plan::idle());
+    let (patch, why) = match decide(snapshot) {
+        Decision::Leave => return plan,
+        Decision::Mark => (mark(node, snapshot.annotates), "a rollout replaces the machine of the node"),
+        Decision::Unmark { is_preserved } => {
+            (unmark(node, is_preserved), "no rollout replaces the machine of the node")
+        }
     };
-    let mut plan = Plan::idle();
-    plan.then(why, Step::edit(TARGET, snapshot.node.as_ref(), patch(snapshot)));
+    plan.then(why, Step::edit(TARGET, node.as_ref(), patch));
     plan
-}
-
-pub(super) fn patch(snapshot: &Snapshot) -> Patch {
-    match decide(snapshot) {
-        Decision::Leave => Patch(vec![]),
-        Decision::Mark => mark(&snapshot.node, snapshot.annotates),
-        Decision::Unmark => unmark(&snapshot.node, snapshot.is_preserved),
-    }
 }
 
 fn mark(node: &Node, annotates: bool) -> Patch {

@@ -19,6 +19,7 @@ pub(crate) mod metadata;
 pub(crate) mod node;
 pub(crate) mod ownership;
 pub(crate) mod patch;
+pub(crate) mod pause;
 pub(crate) mod preservation;
 pub(crate) mod rendering;
 pub mod schema;

@@ -14,24 +14,19 @@
 
 use nodewright_api::{MachineDeployment, reasons::machine_deployment as reasons};
 
-/// Whether Machines of former templates may be replaced, and a first set created.
-pub(super) fn permits_rollout(deployment: &MachineDeployment) -> bool {
-    !deployment.spec.paused
-}
-
-/// Whether `spec.rollbackTo` is done now.
-pub(super) fn permits_rollback(deployment: &MachineDeployment) -> bool {
+/// Whether Machines of former templates may be replaced, a first set is created, and `spec.rollbackTo` is done.
+pub(crate) fn permits_rollout(deployment: &MachineDeployment) -> bool {
     !deployment.spec.paused
 }
 
 /// Whether surplus revisions are deleted.
-pub(super) fn permits_cleanup(deployment: &MachineDeployment, is_complete: bool) -> bool {
+pub(crate) fn permits_cleanup(deployment: &MachineDeployment, is_complete: bool) -> bool {
     is_complete || deployment.spec.paused
 }
 
 /// What `Progressing` says of a paused deployment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Announcement {
+pub(crate) enum Announcement {
     /// That it is paused.
     Due,
     /// What it says already.
@@ -39,13 +34,13 @@ pub(super) enum Announcement {
 }
 
 /// `reason`: the one that the condition has now. `None` if the deployment is not paused.
-pub(super) fn announcement(deployment: &MachineDeployment, reason: Option<&str>) -> Option<Announcement> {
+pub(crate) fn announcement(deployment: &MachineDeployment, reason: Option<&str>) -> Option<Announcement> {
     let stays = [Some(reasons::PAUSED), Some(reasons::PROGRESS_DEADLINE_EXCEEDED)].contains(&reason);
     deployment.spec.paused.then_some(if stays { Announcement::Stays } else { Announcement::Due })
 }
 
 /// Whether a paused deployment with these numbers of Machines has nothing left to scale. `None` if it is not paused.
-pub(super) fn is_settled(deployment: &MachineDeployment, replicas: i32, available: i32) -> Option<bool> {
+pub(crate) fn is_settled(deployment: &MachineDeployment, replicas: i32, available: i32) -> Option<bool> {
     let desired = deployment.spec.replicas.max(0);
     deployment.spec.paused.then_some(replicas == desired && available == desired)
 }
