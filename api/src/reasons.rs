@@ -138,16 +138,12 @@ pub mod machine {
     pub const FAILED: &str = "Failed";
     /// The machine has failed and is kept for diagnosis. Also the reason of `Waiting`.
     pub const PRESERVED: &str = "Preserved";
-    /// The machine is being deleted.
-    pub const TERMINATING: &str = "Terminating";
     /// A Pod cannot be evicted yet.
     pub const EVICTION_REFUSED: &str = "EvictionRefused";
     /// Pods that did not leave in time are deleted without grace; or the Node is not drained at all.
     pub const DRAIN_FORCED: &str = "DrainForced";
     /// The provider failed to delete the VM.
     pub const FAILED_TERMINATION: &str = "FailedTermination";
-    /// The VM and the Node are gone.
-    pub const TERMINATED: &str = "Terminated";
     /// Its Node was deleted, and so the Machine is.
     pub const NODE_DELETED: &str = "NodeDeleted";
     /// The tags of the VM that the Machine names are those of another Machine.

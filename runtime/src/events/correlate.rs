@@ -10,6 +10,10 @@ const REPEAT_WINDOW: Duration = Duration::from_mins(10);
 const BURST: u32 = 25;
 /// After this time the object may cause one more.
 const REFILL: Duration = Duration::from_mins(5);
+/// How many requests the routine events of all objects may cause at once.
+const ROUTINE_BURST: u32 = 100;
+/// After this time they may cause one more.
+const ROUTINE_REFILL: Duration = Duration::from_secs(1);
 /// How many events and objects are remembered: client-go's cache size.
 const REMEMBERED: usize = 4_096;
 const NAME_LIMIT: usize = 253;
@@ -31,6 +35,8 @@ pub(super) struct Correlator {
     series: HashMap<EventName, Series>,
     /// When the whole burst of an object is free again.
     full_at: HashMap<String, Duration>,
+    /// When the whole burst of routine events is free again.
+    routine_full_at: Duration,
 }
 
 impl Correlator {
@@ -63,19 +69,27 @@ impl Correlator {
         self.series.remove(name);
     }
 
+    /// Takes one request from the event's bursts, if it may cause one.
     fn spend(&mut self, event: &Event, now: Duration) -> bool {
+        if event.is_routine && !take(&mut self.routine_full_at, now, ROUTINE_REFILL, ROUTINE_BURST) {
+            return false;
+        }
         let object = object_of(event);
         if !self.full_at.contains_key(&object) {
             make_room(&mut self.full_at, |full_at| *full_at);
         }
-        let full_at = self.full_at.entry(object).or_insert(now);
-        let after = (*full_at).max(now) + REFILL;
-        let admitted = after.saturating_sub(now) <= REFILL * BURST;
-        if admitted {
-            *full_at = after;
-        }
-        admitted
+        take(self.full_at.entry(object).or_insert(now), now, REFILL, BURST)
     }
+}
+
+/// Takes one of a burst that is whole again at `full_at`. Returns whether one was left.
+fn take(full_at: &mut Duration, now: Duration, refill: Duration, burst: u32) -> bool {
+    let after = (*full_at).max(now) + refill;
+    let is_left = after.saturating_sub(now) <= refill * burst;
+    if is_left {
+        *full_at = after;
+    }
+    is_left
 }
 
 /// Removes the least recently used quarter of a full map, so that the cost of the search is amortized.
@@ -160,6 +174,23 @@ mod tests {
         assert_eq!(sent(200, minutes(5)), 1);
         assert_eq!(sent(300, minutes(15)), 2);
         assert!(correlator.admit(&event("v", "another object"), minutes(15)).is_some());
+    }
+
+    #[test]
+    fn routine_events_of_many_objects_share_a_burst_and_others_do_not() {
+        let mut correlator = Correlator::default();
+        let mut sent = |objects: std::ops::Range<u64>, at: u64, kind: fn(Event) -> Event| {
+            let events = objects.map(|object| kind(event(&object.to_string(), "joined")));
+            events.filter(|event| correlator.admit(event, Duration::from_secs(at)).is_some()).count()
+        };
+        for (objects, at, kind, expected) in [
+            (0..1_000, 0, Event::routine as fn(Event) -> Event, 100),
+            (1_000..2_000, 0, Event::logged, 1_000),
+            (2_000..2_100, 7, Event::routine, 7),
+            (3_000..3_200, 1_000, Event::routine, 100),
+        ] {
+            assert_eq!(sent(objects.clone(), at, kind), expected, "{objects:?}");
+        }
     }
 
     #[test]

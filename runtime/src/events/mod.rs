@@ -5,6 +5,8 @@
 //! - A repeat within ten minutes raises the count and the time of the first event, also across restarts.
 //! - One object causes at most 25 requests at once, and one in five minutes after that, as in client-go. The others still count
 //!   in the next update of the same event. Memory is bounded.
+//! - [Routine](Event::routine) events of all objects together cause at most 100 requests at once, and one in a second after that:
+//!   a fleet that grows by a thousand machines does not cost the API server a thousand events.
 //!
 //! # Caveats
 //! - Events are hints: they are lost when the API server is away for long, or when the process is killed.
@@ -49,13 +51,15 @@ pub struct Event {
     pub cluster: Option<Cluster>,
     /// Whether the log has it, too, at level `info`.
     pub is_logged: bool,
+    /// Whether it is left out when many objects have such events at once.
+    pub is_routine: bool,
 }
 
 impl Event {
     /// An event of type `Normal`.
     pub fn normal(regarding: ObjectReference, reason: &'static str, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { regarding, is_warning: false, reason, message, cluster: None, is_logged: false }
+        Self { regarding, is_warning: false, reason, message, cluster: None, is_logged: false, is_routine: false }
     }
 
     /// An event of type `Warning`.
@@ -72,6 +76,12 @@ impl Event {
     #[must_use]
     pub fn of(self, cluster: Cluster) -> Self {
         Self { cluster: Some(cluster), ..self }
+    }
+
+    /// The same event, left out when many objects have such events at once: for what the object's status reports as well.
+    #[must_use]
+    pub fn routine(self) -> Self {
+        Self { is_routine: true, ..self }
     }
 
     /// The same event, which the log has as well: for rare ones that operators look for.

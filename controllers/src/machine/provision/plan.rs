@@ -97,7 +97,7 @@ fn initialized(scope: &Scope<'_>, instance: Option<&Instance>) -> PartialPlan {
         Some(instance) => format!("VM {} exists", instance.provider_id),
         None => format!("VM {} is taken for the machine's: the provider cannot say", scope.machine.spec.provider_id),
     };
-    PartialPlan::step(INITIALIZED, draft.step()).event(scope.normal(reasons::machine::PROVISIONED, text))
+    PartialPlan::step(INITIALIZED, draft.step()).event(scope.normal(reasons::machine::PROVISIONED, text).routine())
 }
 
 fn not_found(scope: &Scope<'_>) -> PartialPlan {

@@ -7,9 +7,7 @@ mod node;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::NodeCondition;
-use nodewright_api::{
-    MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations, reasons,
-};
+use nodewright_api::{MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations};
 use nodewright_observability::trace::SpanRecord;
 use nodewright_runtime::{
     clip::clip,
@@ -47,13 +45,7 @@ pub(super) fn begun(scope: &Scope<'_>) -> PartialPlan {
     let (kind, state) = (OperationType::Delete, OperationState::Processing);
     let draft = scope.status().phase(MachinePhase::Terminating).timeout_active(false).not_preserved().not_held();
     let draft = draft.operation(kind, state, operations::GET_VM_STATUS, None);
-    let text = if scope.snapshot.claim.is_settled() {
-        "the node is drained, then the VM is removed"
-    } else {
-        "the machine is being deleted; only a VM that is proven to be its own is removed"
-    };
     PartialPlan::step("the machine is being deleted", draft.step())
-        .event(scope.normal(reasons::machine::TERMINATING, text))
 }
 
 /// Names in the status the request that fails: beside a request that fails again the status would not be written.
@@ -94,9 +86,7 @@ pub(super) fn name_retired(scope: &Scope<'_>) -> PartialPlan {
 pub(super) fn finished(scope: &Scope<'_>) -> PartialPlan {
     let machine = scope.machine;
     let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-    let event = scope.normal(reasons::machine::TERMINATED, "nothing is left");
-    let mut stage =
-        PartialPlan::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove)).event(event);
+    let mut stage = PartialPlan::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove));
     stage.plan.spans = spans(scope);
     stage
 }
