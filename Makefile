@@ -31,6 +31,9 @@ MINUTES ?= 11
 N ?= 1000
 PEER ?=
 PEER_QPS ?= 1000
+# A commit that bench-fleet is compared with, and how many times both run.
+BASE ?=
+TURNS ?= 3
 
 # In front of a command that uses moto's EC2.
 moto = $(if $(filter aws,$(PROVIDER)),NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) )
@@ -100,9 +103,14 @@ bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by own
 bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
 #  machine-controller-manager in the same run (5 minutes); it may send PEER_QPS=1000 requests per second, by default 20.
+#  BASE=COMMIT builds that commit, runs both in TURNS=3 turns, and prints medians and ratios (20 minutes at first, then 6).
+ifneq ($(BASE),)
+	@hack/bench-base "$(BASE)" "$(N)" "$(TURNS)"
+else
 	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
 		--package nodewright-e2e-bench
 	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
+endif
 
 ##@ Break it
 
