@@ -51,13 +51,12 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller},
 };
 
-pub(crate) use self::call::Renderer;
-pub use self::metrics::DegradedPools;
 use self::{
     call::Render,
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
+pub(crate) use self::{call::Renderer, metrics::register as register_metrics};
 use crate::shared::{
     TARGET,
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},

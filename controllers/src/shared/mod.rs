@@ -10,6 +10,7 @@ pub(crate) mod driver;
 pub mod fleet;
 pub(crate) mod freeze;
 pub(crate) mod frozen;
+pub(crate) mod gauges;
 pub(crate) mod generated;
 pub(crate) mod indexes;
 pub mod ledger;
