@@ -5,6 +5,7 @@ use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
 use crate::{GoDuration, annotations, labels, lenient, stored};
 use garde::Validate;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::{CustomResource, ResourceExt};
@@ -198,6 +199,11 @@ impl Machine {
         if self.spec.node_template == known.spec.node_template {
             self.spec.node_template = known.spec.node_template.clone();
         }
+    }
+
+    /// When the phase changed.
+    pub fn phase_since(&self) -> Option<Timestamp> {
+        Some(self.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
     }
 
     /// The phase. [`MachinePhase::Unset`] without a status.

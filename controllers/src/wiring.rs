@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use crate::{
     controller_config::{ControllerConfigController, Generator},
     kubelet_config::{self, KubeletConfigController},
-    machine::{BrakeCollector, Caller, MachineController, Settings},
-    machine_class::{InvalidClasses, MachineClassController, Refused, Validator},
+    machine::{Caller, MachineController, Settings, register_brake},
+    machine_class::{self, MachineClassController, Refused, Validator},
     machine_class_secret::MachineClassSecretController,
-    machine_config_pool::{self, DegradedPools, MachineConfigPoolController, Renderer},
+    machine_config_pool::{self, MachineConfigPoolController, Renderer},
     machine_deployment::MachineDeploymentController,
     machine_set::{self, MachineSetController},
     orphan_node::{OrphanNodeController, look_up},
@@ -153,8 +153,7 @@ impl Wiring {
         let orphan_vms =
             OrphanVmController::new(&self.namespace, self.orphan_vms.clone(), driver.clone(), self.settings.has_target);
         manager.add_with(orphan_vms, move |call| orphans.clone().perform(call));
-        let brakes = BrakeCollector { stores: manager.manager().stores(), settings: self.settings.brake };
-        self.metrics.register(|registry| registry.register_collector(Box::new(brakes)));
+        register_brake(&self.metrics, manager.manager().stores(), self.settings.brake);
         let frozen = FrozenCollector { stores: manager.manager().stores(), has_target: self.settings.has_target };
         self.metrics.register(|registry| registry.register_collector(Box::new(frozen)));
         let (namespace, settings) = (self.namespace.clone(), Arc::new(self.settings.clone()));
@@ -169,8 +168,7 @@ impl Wiring {
     fn add_machine_class(&self, manager: &mut impl AddControllers) -> Result<(), WiringError> {
         let driver = self.driver.clone().ok_or(WiringError::NoDriver)?;
         let refused = Refused::default();
-        let invalid = InvalidClasses { stores: manager.manager().stores(), refused: refused.clone() };
-        self.metrics.register(|registry| registry.register_collector(Box::new(invalid)));
+        machine_class::register_metrics(&self.metrics, manager.manager().stores(), refused.clone());
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
         let validator = Arc::new(Validator { driver: driver.clone(), refused });
         let controller = MachineClassController { namespace, full_schema, driver };
@@ -191,11 +189,9 @@ impl Wiring {
     }
 
     fn add_machine_config_pool(&self, manager: &mut impl AddControllers) {
-        let (stores, renderer) = (manager.manager().stores(), Renderer::default());
-        self.metrics.register(|registry| {
-            renderer.register(registry);
-            registry.register_collector(Box::new(DegradedPools { stores }));
-        });
+        let renderer = Renderer::default();
+        self.metrics.register(|registry| renderer.register(registry));
+        machine_config_pool::register_metrics(&self.metrics, manager.manager().stores());
         let controller = MachineConfigPoolController { settings: self.machine_config.clone() };
         manager.add_with(controller, move |call| renderer.perform(call));
     }

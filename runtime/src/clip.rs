@@ -28,6 +28,13 @@ pub fn clip_list(count: usize, most: usize, texts: impl ExactSizeIterator<Item =
     if more == 0 { text } else { format!("{text}{separator}and {more} more") }
 }
 
+/// The first `count` texts, and the number of the others.
+pub fn few(count: usize, texts: impl ExactSizeIterator<Item = impl Into<String>>) -> String {
+    let more = texts.len().saturating_sub(count);
+    let first = texts.take(count).map(Into::into).collect::<Vec<_>>().join(", ");
+    if more == 0 { first } else { format!("{first} and {more} more") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +46,12 @@ mod tests {
         assert_eq!(list(&["a", "b"]), "a; b");
         assert_eq!(list(&["a", "b", "c", "d"]), "a; b; and 2 more");
         assert_eq!(list(&[&"x".repeat(200)]).len(), 100);
+    }
+
+    #[test]
+    fn of_names_the_first_are_told_and_the_rest_is_counted() {
+        assert_eq!(few(2, ["a", "b"].into_iter()), "a, b");
+        assert_eq!(few(2, ["a", "b", "c"].into_iter()), "a, b and 1 more");
     }
 
     #[test]

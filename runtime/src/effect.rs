@@ -1,6 +1,6 @@
 //! Calls outside Kubernetes: keyed, idempotent, and concurrent with the reconciles, which never wait for them.
 
-use std::{collections::HashMap, fmt::Debug, hash::Hash, sync::Arc, time::Duration};
+use std::{fmt::Debug, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 ///
 /// # Assumptions
 /// The call is idempotent, and a repeated call returns a lost outcome: outcomes live in memory only.
-pub trait Effect: Clone + Debug + Eq + Hash + Send + Sync + 'static {
+pub trait Effect: Clone + Debug + PartialEq + Send + Sync + 'static {
     /// The result of the call. Errors are outcomes too: a plan decides what they mean.
     type Outcome: Clone + Debug + Send + Sync + 'static;
     /// Calls with the same key never overlap. A key stands for one external object, such as a bucket or a DNS record.
@@ -101,13 +101,14 @@ pub struct Known<O> {
 /// The state of the effects of one object. It is lost on restart; new calls recreate it.
 #[derive(Clone, Debug)]
 pub struct Outcomes<E: Effect> {
-    known: HashMap<E, Known<E::Outcome>>,
+    /// An object has few effects.
+    known: Vec<(E, Known<E::Outcome>)>,
     finished: u64,
 }
 
 impl<E: Effect> Default for Outcomes<E> {
     fn default() -> Self {
-        Self { known: HashMap::new(), finished: 0 }
+        Self { known: vec![], finished: 0 }
     }
 }
 
@@ -119,33 +120,41 @@ impl<E: Effect> Outcomes<E> {
 
     /// The state of an effect.
     pub fn get(&self, effect: &E) -> Option<&Known<E::Outcome>> {
-        self.known.get(effect)
+        self.known.iter().find(|(asked, _)| asked == effect).map(|(_, known)| known)
+    }
+
+    fn get_mut(&mut self, effect: &E) -> Option<&mut Known<E::Outcome>> {
+        self.known.iter_mut().find(|(asked, _)| asked == effect).map(|(_, known)| known)
     }
 
     /// The effect as last requested: equal to `effect`, although fields outside the equality may have changed since.
     pub fn asked(&self, effect: &E) -> Option<&E> {
-        self.known.get_key_value(effect).map(|(asked, _)| asked)
+        self.known.iter().map(|(asked, _)| asked).find(|asked| *asked == effect)
     }
 
     /// Whether a call is in progress or queued.
     pub fn is_running(&self, effect: &E) -> bool {
-        self.known.get(effect).is_some_and(|known| known.running)
+        self.get(effect).is_some_and(|known| known.running)
+    }
+
+    fn known(&self) -> impl Iterator<Item = &Known<E::Outcome>> {
+        self.known.iter().map(|(_, known)| known)
     }
 
     /// Whether any call is in progress or queued.
     pub fn any_running(&self) -> bool {
-        self.known.values().any(|known| known.running)
+        self.running_since().is_some()
     }
 
     /// Since when the oldest of the calls in progress or queued has been so.
     pub fn running_since(&self) -> Option<Timestamp> {
-        self.known.values().filter(|known| known.running).map(|known| known.begun).min()
+        self.known().filter(|known| known.running).map(|known| known.begun).min()
     }
 
     /// When a call last began or ended.
     pub fn latest(&self) -> Option<Timestamp> {
         let ended = |known: &Known<E::Outcome>| known.last.as_ref().map_or(known.begun, |(ended, _)| *ended);
-        self.known.values().map(|known| known.begun.max(ended(known))).max()
+        self.known().map(|known| known.begun.max(ended(known))).max()
     }
 
     /// Records that a call begins. Returns false, and changes nothing, while one is in progress.
@@ -153,16 +162,18 @@ impl<E: Effect> Outcomes<E> {
         if self.is_running(effect) {
             return false;
         }
-        // Remove and insert again, because a map keeps the first of equal keys.
-        let before = self.known.remove(effect);
+        // Fields outside the equality may have changed.
+        let at = self.known.iter().position(|(asked, _)| asked == effect);
+        let before = at.map(|at| self.known.swap_remove(at).1);
         let (failures, last, order) = before.map_or((0, None, 0), |known| (known.failures, known.last, known.order));
-        self.known.insert(effect.clone(), Known { begun: now, running: true, queued: true, failures, last, order });
+        let known = Known { begun: now, running: true, queued: true, failures, last, order };
+        self.known.push((effect.clone(), known));
         true
     }
 
     /// Records that a queued call starts now. Returns whether it was queued for so long that a status may show it.
     pub fn started(&mut self, effect: &E, now: Timestamp) -> bool {
-        let Some(known) = self.known.get_mut(effect).filter(|known| known.running) else { return false };
+        let Some(known) = self.get_mut(effect).filter(|known| known.running) else { return false };
         let waited = now.duration_since(known.begun);
         (known.begun, known.queued) = (now, false);
         waited >= LONG_QUEUED
@@ -171,7 +182,7 @@ impl<E: Effect> Outcomes<E> {
     /// Shifts all times after a step of the wall clock, so that their ages stay the same.
     pub(crate) fn shift(&mut self, by: SignedDuration) {
         let moved = |at: Timestamp| at.saturating_add(by).unwrap_or(at);
-        for known in self.known.values_mut() {
+        for (_, known) in &mut self.known {
             known.begun = moved(known.begun);
             if let Some((ended, _)) = &mut known.last {
                 *ended = moved(*ended);
@@ -182,8 +193,9 @@ impl<E: Effect> Outcomes<E> {
     /// Records the outcome of a call.
     pub fn finish(&mut self, effect: &E, now: Timestamp, outcome: E::Outcome) {
         self.finished += 1;
-        if let Some(known) = self.known.get_mut(effect) {
-            known.order = self.finished;
+        let order = self.finished;
+        if let Some(known) = self.get_mut(effect) {
+            known.order = order;
             (known.running, known.queued) = (false, false);
             known.failures = if E::succeeded(&outcome) { 0 } else { known.failures.saturating_add(1) };
             known.last = Some((now, outcome));

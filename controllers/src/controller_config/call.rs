@@ -1,13 +1,6 @@
 //! Reading the templates and rendering them: a call outside Kubernetes, as files are.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    path::Path,
-    sync::Arc,
-    thread,
-    time::Duration,
-};
+use std::{fmt, path::Path, sync::Arc, thread, time::Duration};
 
 use nodewright_api::machine_config::ControllerConfig;
 use nodewright_render::templates::{Generated, TemplateError, Templates, generate};
@@ -56,14 +49,6 @@ impl fmt::Debug for Generate {
 impl PartialEq for Generate {
     fn eq(&self, other: &Self) -> bool {
         self.folder == other.folder
-    }
-}
-
-impl Eq for Generate {}
-
-impl Hash for Generate {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.folder.hash(state);
     }
 }
 

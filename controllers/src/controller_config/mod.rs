@@ -46,7 +46,7 @@ use self::{
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
-use crate::shared::{TARGET, machine_config::CachedConfig};
+use crate::shared::{TARGET, machine_config::CachedConfig, wake_every};
 
 /// The controller of the ControllerConfig.
 #[derive(Debug)]
@@ -65,20 +65,20 @@ impl Controller for ControllerConfigController {
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<ControllerConfig>(TARGET, "");
         // One that is to be generated may have an owner, or be unreadable, and then be gone.
-        on.kind::<CachedConfig>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
-            |change, stores, wake| {
+        on.kind::<CachedConfig>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| wake_every::<ControllerConfig>(stores, wake))
+            .wakes(|change, stores, wake| {
                 if change.sides().any(|config| config.spec.is_some()) {
-                    all(stores, wake);
+                    wake_every::<ControllerConfig>(stores, wake);
                 }
-            },
-        );
-        on.kind::<MachineConfigPool>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
-            |change, stores, wake| {
+            });
+        on.kind::<MachineConfigPool>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| wake_every::<ControllerConfig>(stores, wake))
+            .wakes(|change, stores, wake| {
                 if change.differs_in(|pool| (pool.spec.machine_config_selector.clone(), is_deleting(pool))) {
-                    all(stores, wake);
+                    wake_every::<ControllerConfig>(stores, wake);
                 }
-            },
-        );
+            });
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
@@ -88,8 +88,4 @@ impl Controller for ControllerConfigController {
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan::plan(context, snapshot)
     }
-}
-
-fn all(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    stores.of::<ControllerConfig>(TARGET).keys().into_iter().for_each(wake);
 }

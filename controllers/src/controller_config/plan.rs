@@ -131,7 +131,7 @@ fn write(snapshot: &Snapshot, made: &Made) -> Result<Option<Planned<Generate>>, 
         None => ("the templates make it", generated.create(snapshot.object.as_ref())),
         Some(existing) => ("it is made of other inputs, or was changed", generated.restore(existing)),
     };
-    Ok(step.map(|step| Planned { why: why.into(), step }))
+    Ok(Planned::new(why, step))
 }
 
 /// Deletes what templates no longer make.

@@ -12,8 +12,8 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::shared::{
-    TARGET, conditions,
-    status_writer::{Urgency, write_status_in},
+    conditions,
+    status_writer::{Urgency, write_status},
 };
 
 /// How it went, with a message.
@@ -47,5 +47,5 @@ pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, state: &State) -> S
         let finding = (status, "", holds.unwrap_or_default().to_owned());
         conditions::set(&mut wanted.conditions, context.now, kind, finding);
     }
-    write_status_in(TARGET, context, object, wanted, Urgency::Now)
+    write_status(context, object, wanted, Urgency::Now)
 }

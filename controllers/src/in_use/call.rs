@@ -13,7 +13,7 @@ use super::{
     mark::{Guarded, Mark, Outcome},
     snapshot::GuardedKind,
 };
-use crate::shared::CONTROL;
+use crate::shared::{CONTROL, lists::items};
 
 /// Objects without their content: rendered MachineConfigs are large.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -28,11 +28,6 @@ pub(super) struct Caller {
 #[derive(Deserialize)]
 struct Object {
     metadata: ObjectMeta,
-}
-
-#[derive(Deserialize)]
-struct Items {
-    items: Option<Vec<IgnoredAny>>,
 }
 
 impl Caller {
@@ -91,9 +86,9 @@ async fn has_objects(connection: &Connection, kinds: &[GuardedKind]) -> Result<b
     for kind in kinds {
         let path = format!("{}?limit=1", kind.collection);
         let answer = connection.send(accepting(LIST_OF_METADATA, Call::get(path))).await?;
-        let list: Option<Items> = serde_json::from_slice(answer.body()).ok();
         // What is no list proves nothing.
-        if list.is_none_or(|list| list.items.iter().flatten().next().is_some()) {
+        let is_empty = |objects: Option<Vec<IgnoredAny>>| objects.iter().flatten().next().is_none();
+        if !items(answer.body()).is_ok_and(is_empty) {
             return Ok(true);
         }
     }

@@ -1,11 +1,6 @@
 //! What a KubeletConfig makes for a pool. That may take long, as its base is rendered: a call outside Kubernetes.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use nodewright_api::{
     field,
@@ -52,10 +47,6 @@ impl Generate {
         self.object.spec == other.object.spec && self.pool.spec == other.pool.spec && self.base.is_same(&other.base)
     }
 
-    fn key(&self) -> (&str, &str) {
-        (uid(self.object.as_ref()), name(self.pool.as_ref()))
-    }
-
     fn generate(&self) -> Outcome {
         let (pool, pool_spec, spec) = (name(self.pool.as_ref()), &self.pool.spec, &self.object.spec);
         let digest = || kubelet::digest(&self.base.digest(), pool, pool_spec, spec);
@@ -94,15 +85,8 @@ impl fmt::Debug for Generate {
 
 impl PartialEq for Generate {
     fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Generate {}
-
-impl Hash for Generate {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.key().hash(state);
+        let is_same_object = uid(self.object.as_ref()) == uid(other.object.as_ref());
+        is_same_object && name(self.pool.as_ref()) == name(other.pool.as_ref())
     }
 }
 

@@ -34,7 +34,7 @@ use self::{
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
-use crate::shared::{TARGET, machine_config::CachedConfig};
+use crate::shared::{TARGET, machine_config::CachedConfig, wake_every};
 
 /// The controller of KubeletConfigs.
 #[derive(Debug)]
@@ -51,31 +51,31 @@ impl Controller for KubeletConfigController {
     type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        // Another one may become the first of a pool.
+        // Another one may become the first of a pool. There are few: about one for each pool.
         on.primary::<KubeletConfig>(TARGET, "").wakes(|change, stores, wake| {
             let spec = |object: &KubeletConfig| (object.spec.clone(), object.metadata.deletion_timestamp.is_some());
             if change.differs_in(spec) {
-                all(stores, wake);
+                wake_every::<KubeletConfig>(stores, wake);
             }
         });
-        on.kind::<MachineConfigPool>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
-            |change, stores, wake| {
+        on.kind::<MachineConfigPool>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| wake_every::<KubeletConfig>(stores, wake))
+            .wakes(|change, stores, wake| {
                 let selected = |pool: &MachineConfigPool| {
                     let spec = &pool.spec;
                     (pool.metadata.labels.clone(), spec.machine_config_selector.clone(), spec.node_selector.clone())
                 };
                 if change.differs_in(selected) {
-                    all(stores, wake);
+                    wake_every::<KubeletConfig>(stores, wake);
                 }
-            },
-        );
-        on.kind::<CachedConfig>(TARGET, "").wakes_unreadable(|_, stores, wake| all(stores, wake)).wakes(
-            |change, stores, wake| {
+            });
+        on.kind::<CachedConfig>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| wake_every::<KubeletConfig>(stores, wake))
+            .wakes(|change, stores, wake| {
                 if change.sides().any(|config| config.spec.is_some()) {
-                    all(stores, wake);
+                    wake_every::<KubeletConfig>(stores, wake);
                 }
-            },
-        );
+            });
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
@@ -85,9 +85,4 @@ impl Controller for KubeletConfigController {
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan::plan(context, snapshot)
     }
-}
-
-/// There are few KubeletConfigs: about one for each pool.
-fn all(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    stores.of::<KubeletConfig>(TARGET).keys().into_iter().for_each(wake);
 }

@@ -51,7 +51,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     });
     let pending: Vec<_> = pending.collect();
     if !pending.is_empty() {
-        plan.wake = plan.wake.into_iter().chain(pending.into_iter().flatten()).min();
+        plan.wake_at(pending.into_iter().flatten().min());
         return plan;
     }
     // After what it speaks of.
@@ -75,7 +75,7 @@ fn generate(decision: &Decision) -> Option<Planned<Generate>> {
         Decision::Keep(call) => ("drop what was made", call),
         Decision::Write(..) | Decision::Refuse(_) => return None,
     };
-    Some(Planned { why: why.into(), step: Step::Call(call.clone()?) })
+    Planned::new(why, call.clone().map(Step::Call))
 }
 
 /// The step that makes the MachineConfig of a pool what it has to be.
@@ -84,14 +84,11 @@ fn write(snapshot: &Snapshot, part: &Part, decision: &Decision) -> Option<Planne
     let pool = name(part.pool.as_ref());
     let generated = Generated { name: &kubelet::name(pool), role: pool, spec, inputs };
     match &part.existing {
-        None => Some(Planned {
-            why: "the pool has no MachineConfig of the KubeletConfig".into(),
-            step: generated.create(snapshot.object.as_ref())?,
-        }),
+        None => {
+            let why = "the pool has no MachineConfig of the KubeletConfig";
+            Planned::new(why, generated.create(snapshot.object.as_ref()))
+        }
         Some(existing) if is_deleting(existing.as_ref()) => None,
-        Some(existing) => Some(Planned {
-            why: "it is generated of other inputs, or was changed".into(),
-            step: generated.restore(existing)?,
-        }),
+        Some(existing) => Planned::new("it is generated of other inputs, or was changed", generated.restore(existing)),
     }
 }

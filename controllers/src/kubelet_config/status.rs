@@ -10,9 +10,8 @@ use super::{
     snapshot::{Part, Problem, Snapshot},
 };
 use crate::shared::{
-    TARGET,
     conditions::condition,
-    status_writer::{Urgency, write_status_in},
+    status_writer::{Urgency, write_status},
 };
 
 pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> StatusWrite {
@@ -35,7 +34,7 @@ pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, decisions: &[(&Part
             condition("Failure", !is_accepted),
         ],
     };
-    write_status_in(TARGET, context, object, wanted, Urgency::Now)
+    write_status(context, object, wanted, Urgency::Now)
 }
 
 fn problems(snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> Vec<String> {

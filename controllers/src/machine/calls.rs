@@ -1,11 +1,6 @@
 //! The driver calls of one Machine, as data.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use nodewright_api::{Code, MachineSet, stored::LEDGER};
 use nodewright_driver::{DriverError, Instance, MachineRequest};
@@ -84,12 +79,6 @@ pub struct Call {
     pub request: Arc<Request>,
 }
 
-impl Call {
-    fn identity(&self) -> (Verb, &str) {
-        (self.verb, &self.request.machine.uid)
-    }
-}
-
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}({}/{})", self.verb, self.request.machine.namespace, self.request.machine.name)
@@ -98,15 +87,7 @@ impl fmt::Debug for Call {
 
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity()
-    }
-}
-
-impl Eq for Call {}
-
-impl Hash for Call {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.identity().hash(state);
+        self.verb == other.verb && self.request.machine.uid == other.request.machine.uid
     }
 }
 

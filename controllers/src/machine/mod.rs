@@ -48,7 +48,7 @@ use nodewright_runtime::{
     object::{Cluster, ObjectRef, annotation, name, namespace, uid},
 };
 
-pub(crate) use self::budget::brake::BrakeCollector;
+pub(crate) use self::budget::brake::register as register_brake;
 pub(crate) use self::caller::Caller;
 pub use self::{
     budget::brake::BrakeSettings,

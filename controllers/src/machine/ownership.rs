@@ -12,6 +12,7 @@
 use jiff::Timestamp;
 use nodewright_api::{Code, reasons::machine as reasons};
 use nodewright_driver::{DriverError, Instance};
+use nodewright_runtime::clip::few;
 
 use super::{
     calls::{Outcome, Verb},
@@ -70,12 +71,10 @@ pub(super) fn namesakes(provider: &Provider<'_>, after: u64, what: &str) -> Owne
 }
 
 fn taken(what: &str, others: &[String]) -> NotOwned {
-    let (named, more) = others.split_at(others.len().min(NAMED));
-    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
     let message = format!(
-        "{what}, and machines of that name exist elsewhere: {}{more}; it is left alone: delete this Machine and its set if they were \
+        "{what}, and machines of that name exist elsewhere: {}; it is left alone: delete this Machine and its set if they were \
          copied, or give the MachineClass another cluster; if the other Machine is the one too many, delete that",
-        named.join(", ")
+        few(NAMED, others.iter())
     );
     let error = DriverError::new(Code::FailedPrecondition, message);
     NotOwned { reason: reasons::VM_NOT_OWNED, error }

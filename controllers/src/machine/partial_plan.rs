@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use nodewright_runtime::{
     events::Event,
-    plan::{Notes, Planned, Step},
+    plan::{Planned, Step},
     scoped_watch::ScopedWatch,
 };
 
@@ -59,8 +59,7 @@ impl PartialPlan {
     }
 
     pub(super) fn side_by_side<const N: usize>(mut self, steps: [(&'static str, Option<Step<Call>>); N]) -> Self {
-        let steps = steps.into_iter().filter_map(|(why, step)| Some(Planned { why: why.into(), step: step? }));
-        self.plan.stage(steps);
+        self.plan.stage(steps.into_iter().filter_map(|(why, step)| Planned::new(why, step)));
         self
     }
 
@@ -70,9 +69,7 @@ impl PartialPlan {
     }
 
     pub(super) fn waking_at(mut self, at: impl Into<Option<Timestamp>>) -> Self {
-        if let Some(at) = at.into() {
-            self.plan.wake_at(at);
-        }
+        self.plan.wake_at(at);
         self
     }
 
@@ -86,12 +83,7 @@ impl PartialPlan {
         self
     }
 
-    pub(super) fn forgetting_notes(mut self) -> Self {
-        self.plan.notes.extend(Notes::Clear);
-        self
-    }
-
-    pub(super) fn event(mut self, event: Event) -> Self {
+    pub(super) fn event(mut self, event: impl Into<Option<Event>>) -> Self {
         self.plan.event(event);
         self
     }

@@ -14,8 +14,10 @@ use super::{
     health,
     ownership::{Ownership, ownership},
     partial_plan::PartialPlan,
-    provider::{Answer, CALLING, Inquiry, PAUSE_OVER, Provider, VmStatus, creation_pause},
-    provision::{ASK_OWNER, Provision, awaited, carry_out, foreign, invalid, is_unprovisioned, not_own},
+    provider::{Answer, CALLING, Inquiry, Provider, VmStatus},
+    provision::{
+        ASK_OWNER, Provision, carry_out, failed as failed_status, foreign, invalid, is_unprovisioned, not_own,
+    },
     scope::Scope,
     terminate,
 };
@@ -47,19 +49,16 @@ enum Proof<'a> {
 }
 
 fn proof<'a>(provider: &Provider<'a>) -> Proof<'a> {
-    if let Some(waits) = awaited(provider, &[Verb::Status, Verb::Create]) {
-        return Proof::Open(waits);
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Proof::Open(Provision::Await(message));
     }
     match provider.vm_status() {
         None => Proof::Open(Provision::Call(ASK_OWNER, Verb::Status)),
         Some(VmStatus::Foreign(answer, error)) => Proof::Open(foreign(provider, &answer, NotOwned::by_tags(error))),
-        Some(VmStatus::Failed(answer, error)) => {
-            let pause = creation_pause(error, answer.known.failures, provider.scope.settings);
-            match provider.due(&answer, pause) {
-                None => Proof::Open(Provision::Call(PAUSE_OVER, Verb::Status)),
-                Some(due) => Proof::Failed { answer, error, due },
-            }
-        }
+        Some(VmStatus::Failed(answer, error)) => match failed_status(provider, answer, error, Verb::Status) {
+            Provision::Failed { answer, error, due } => Proof::Failed { answer, error, due },
+            other => Proof::Open(other),
+        },
         Some(VmStatus::NotFound(answer)) => Proof::Missing(provider.scope.pause_end(answer.ended, NOT_FOUND_PAUSE)),
         Some(VmStatus::Found(answer, instance)) => owned(provider, &answer, Some(instance)),
         Some(VmStatus::Unimplemented(answer)) => owned(provider, &answer, None),

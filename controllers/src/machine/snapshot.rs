@@ -100,8 +100,8 @@ impl Snapshot {
             Owner::None | Owner::Gone => Pool::take_without_set(stores, &machine, &settings),
             Owner::Unreadable(_) => Pool::default(),
         };
-        let found = stores.of::<MachineClass>(CONTROL).by_name(namespace(machine.as_ref()), machine.class_name());
-        let machine_class = found;
+        let classes = stores.of::<MachineClass>(CONTROL);
+        let machine_class = classes.by_name(namespace(machine.as_ref()), machine.class_name());
         let found = machine_class.as_deref();
         Some(Self {
             class: found.ok_or_else(|| missing(stores, &machine)).and_then(|found| usable(stores, found, provider)),
@@ -121,7 +121,7 @@ impl Snapshot {
             pool,
             owner,
             drain,
-            machine_class: machine_class.clone(),
+            machine_class,
             machine,
             settings,
             driver,

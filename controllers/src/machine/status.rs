@@ -188,10 +188,6 @@ pub(super) fn true_since(machine: &Machine, kind: &str) -> Option<Timestamp> {
     since(machine, kind).filter(|_| machine.condition(kind).is_some_and(|condition| condition.status == "True"))
 }
 
-pub(super) fn phase_since(machine: &Machine) -> Option<Timestamp> {
-    Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
-}
-
 /// When the Machine fails, as its condition `HealthTimeout` says.
 pub(super) fn announced_deadline(machine: &Machine) -> Option<Timestamp> {
     Some(HealthDeadline::of(machine.condition(conditions::machine::HEALTH_TIMEOUT)?)?.at)

@@ -30,9 +30,7 @@ pub(super) fn report(scope: &Scope<'_>, mut plan: Plan) -> Plan {
         (text, known) => text.is_none() && known.is_none(),
     };
     let again = scope.next_text().filter(|_| known.is_some());
-    if let Some(next) = due.into_iter().chain(again.filter(|_| !is_known)).min() {
-        plan.wake_at(next);
-    }
+    plan.wake_at(due).wake_at(again.filter(|_| !is_known));
     if is_known || again.is_some() {
         return plan;
     }

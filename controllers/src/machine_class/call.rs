@@ -1,12 +1,6 @@
 //! The validation of a providerSpec by the driver, which may run in another process: a call outside Kubernetes.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    hash::{Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use nodewright_api::MachineClass;
 use nodewright_driver::Driver;
@@ -53,14 +47,6 @@ impl fmt::Debug for Validate {
 impl PartialEq for Validate {
     fn eq(&self, other: &Self) -> bool {
         uid(self.class.as_ref()) == uid(other.class.as_ref())
-    }
-}
-
-impl Eq for Validate {}
-
-impl Hash for Validate {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        uid(self.class.as_ref()).hash(state);
     }
 }
 

@@ -38,9 +38,11 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-pub(crate) use self::call::{Refused, Validator};
-pub use self::status::InvalidClasses;
 use self::{call::Validate, snapshot::Snapshot};
+pub(crate) use self::{
+    call::{Refused, Validator},
+    status::register_metrics,
+};
 use crate::shared::{
     CONTROL, class_secrets,
     driver::Provider,

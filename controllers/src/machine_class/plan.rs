@@ -101,8 +101,7 @@ fn hold_secret(secret: &NamedSecret) -> Option<Planned<Validate>> {
         return None;
     }
     let add = finalizer::add(&live.metadata, finalizers::MACHINE_CONTROLLER);
-    let step = Step::edit(CONTROL, live.as_ref(), add)?;
-    Some(Planned { why: "a class refers to the secret".into(), step })
+    Planned::new("a class refers to the secret", Step::edit(CONTROL, live.as_ref(), add))
 }
 
 /// Whether the status reports the errors. If the schema has none, each plan reports them: as one event that is counted.

@@ -1,19 +1,13 @@
 //! The status of a class, if the schema has one, and the metric of invalid classes.
 
-use std::fmt;
-
 use nodewright_api::{
     ConditionStatus, MachineClass, MachineClassStatus, conditions::machine_class as kinds, reasons::unreadable,
 };
+use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    object::{ObjectRef, name, namespace},
+    object::ObjectRef,
     plan::Context,
-};
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{family::Family, gauge::Gauge},
 };
 
 use super::{
@@ -23,6 +17,7 @@ use super::{
 use crate::shared::{
     CONTROL, class_secrets,
     conditions::{Finding, condition},
+    gauges::{ObjectLabels, register_gauge},
     status_writer::{StatusWrite, Urgency, write_status},
 };
 
@@ -123,37 +118,15 @@ pub(super) fn naming(machines: usize) -> String {
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ClassLabels {
-    namespace: String,
-    name: String,
-}
-
-/// `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. Computed at each scrape, so that a class
-/// that is valid again, or deleted, has no series.
-pub struct InvalidClasses {
-    pub(crate) stores: Stores,
-    pub(crate) refused: Refused,
-}
-
-impl fmt::Debug for InvalidClasses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InvalidClasses").finish_non_exhaustive()
-    }
-}
-
-impl Collector for InvalidClasses {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let classes = self.stores.of::<MachineClass>(CONTROL).all();
-        let labels =
-            |class: &MachineClass| ClassLabels { namespace: namespace(class).to_owned(), name: name(class).to_owned() };
-        let refused = self.refused.lock().clone();
+/// Registers `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. A class that is valid again, or
+/// deleted, has no series.
+pub(crate) fn register_metrics(metrics: &Metrics, stores: Stores, refused: Refused) {
+    let series = move || {
+        let classes = stores.of::<MachineClass>(CONTROL).all();
+        let refused = refused.lock().clone();
         let refused = classes.iter().filter(|class| refused.contains(&ObjectRef::of(CONTROL, class.as_ref())));
-        let invalid = Family::<ClassLabels, Gauge>::default();
-        for class in refused.take(SERIES_LIMIT) {
-            invalid.get_or_create(&labels(class)).set(1);
-        }
-        let help = "1 for each class whose providerSpec the driver cannot read";
-        invalid.encode(encoder.encode_descriptor("machine_class_invalid", help, None, invalid.metric_type())?)
-    }
+        refused.take(SERIES_LIMIT).map(|class| (ObjectLabels::of(class.as_ref()), 1)).collect()
+    };
+    let help = "1 for each class whose providerSpec the driver cannot read";
+    register_gauge(metrics, "machine_class_invalid", help, series);
 }

@@ -19,8 +19,9 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    InvalidClasses, MachineClassController,
+    MachineClassController,
     call::{Outcome, Refused, Validate, Validator},
+    register_metrics,
     snapshot::Snapshot,
 };
 use crate::machine_class_secret::MachineClassSecretController;
@@ -179,8 +180,7 @@ impl Held {
             let validator = Validator { driver: Arc::new(Sized), refused: refused.clone() };
             Arc::new(validator).perform(Validate { class, session: 0 }).now_or_never().unwrap();
         }
-        let collector = InvalidClasses { stores: self.stores(), refused };
-        metrics.register(|registry| registry.register_collector(Box::new(collector)));
+        register_metrics(&metrics, self.stores(), refused);
         let text = metrics.encode().unwrap();
         text.lines().filter(|line| line.starts_with("machine_class_invalid{")).map(str::to_owned).collect()
     }

@@ -1,11 +1,6 @@
 //! The rendering of a pool's MachineConfigs, which may take long: a call outside Kubernetes.
 
-use std::{
-    fmt,
-    hash::{Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use nodewright_render::{RenderError, Rendered, name};
 use nodewright_runtime::effect::{Effect, Group};
@@ -54,14 +49,6 @@ impl fmt::Debug for Render {
 impl PartialEq for Render {
     fn eq(&self, other: &Self) -> bool {
         self.pool == other.pool
-    }
-}
-
-impl Eq for Render {}
-
-impl Hash for Render {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.pool.hash(state);
     }
 }
 

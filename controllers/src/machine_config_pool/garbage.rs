@@ -56,14 +56,12 @@ pub(super) fn collect(snapshot: &Snapshot, wanted: Option<&str>, retention: Dura
 
 /// Removes the mark: a deletion that rests on a cache carries the version with the mark.
 pub(super) fn unmark(config: &CachedConfig) -> Option<Planned<Render>> {
-    let step = Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, None))?;
-    Some(Planned { why: "it is in use".into(), step })
+    Planned::new("it is in use", Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, None)))
 }
 
 fn mark(config: &CachedConfig, now: Timestamp) -> Option<Planned<Render>> {
-    let step =
-        Step::edit(TARGET, config, annotations::set(&config.metadata, UNUSED_SINCE, Some(&Seconds(now).to_string())))?;
-    Some(Planned { why: "no pool and no node names it".into(), step })
+    let mark = annotations::set(&config.metadata, UNUSED_SINCE, Some(&Seconds(now).to_string()));
+    Planned::new("no pool and no node names it", Step::edit(TARGET, config, mark))
 }
 
 /// Since when it has been unused, as noted. A note that is wrong, or of the future, does not count.

@@ -1,58 +1,35 @@
 //! The metric of pools whose MachineConfigs cannot become their targets.
 
-use std::fmt;
-
 use nodewright_api::{
     ConditionStatus, conditions::machine_config_pool::RENDER_DEGRADED, machine_config::MachineConfigPool,
 };
+use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{cache::Stores, object::name};
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{family::Family, gauge::Gauge},
-};
+use prometheus_client::encoding::EncodeLabelSet;
 
-use crate::shared::TARGET;
+use crate::shared::{TARGET, gauges::register_gauge};
 
 const SERIES_LIMIT: usize = 100;
 
-/// `machine_config_pool_render_degraded`: 1 for each pool of which `RenderDegraded` is True. Computed at each scrape, so that a
-/// pool that is well again, or deleted, has no series.
-pub struct DegradedPools {
-    pub(crate) stores: Stores,
-}
-
-impl fmt::Debug for DegradedPools {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DegradedPools").finish_non_exhaustive()
-    }
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, EncodeLabelSet)]
 struct PoolLabels {
     name: String,
     reason: String,
 }
 
-impl Collector for DegradedPools {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let degraded = Family::<PoolLabels, Gauge>::default();
-        let pools = self.stores.of::<MachineConfigPool>(TARGET).all();
-        let found = pools.iter().filter_map(|pool| {
+/// Registers `machine_config_pool_render_degraded`: 1 for each pool of which `RenderDegraded` is True. A pool that is well again,
+/// or deleted, has no series.
+pub(crate) fn register(metrics: &Metrics, stores: Stores) {
+    let series = move || {
+        let pools = stores.of::<MachineConfigPool>(TARGET).all();
+        let degraded = pools.iter().filter_map(|pool| {
             let conditions = pool.status.iter().flat_map(|status| &status.conditions);
             let mut conditions = conditions.filter(|it| it.condition_type == RENDER_DEGRADED);
             let condition = conditions.find(|it| it.status == ConditionStatus::True)?;
             Some(PoolLabels { name: name(pool.as_ref()).to_owned(), reason: condition.reason.clone() })
         });
-        for labels in found.take(SERIES_LIMIT) {
-            degraded.get_or_create(&labels).set(1);
-        }
-        let help = "1 for each pool whose MachineConfigs cannot become its target, by reason";
-        degraded.encode(encoder.encode_descriptor(
-            "machine_config_pool_render_degraded",
-            help,
-            None,
-            degraded.metric_type(),
-        )?)
-    }
+        degraded.take(SERIES_LIMIT).map(|labels| (labels, 1)).collect()
+    };
+    let help = "1 for each pool whose MachineConfigs cannot become its target, by reason";
+    register_gauge(metrics, "machine_config_pool_render_degraded", help, series);
 }

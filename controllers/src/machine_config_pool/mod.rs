@@ -51,18 +51,18 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller},
 };
 
-pub(crate) use self::call::Renderer;
-pub use self::metrics::DegradedPools;
 use self::{
     call::Render,
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
+pub(crate) use self::{call::Renderer, metrics::register as register_metrics};
 use crate::shared::{
     TARGET,
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
     machine_config::{CachedConfig, target_ref},
     node::Node,
+    wake_every,
 };
 
 /// What all pools have in common.
@@ -98,27 +98,27 @@ impl Controller for MachineConfigPoolController {
     fn watch(&self, on: &mut Watches<'_>) {
         on.primary::<MachineConfigPool>(TARGET, "");
         on.kind::<CachedConfig>(TARGET, "")
-            .wakes_unreadable(|_, stores, wake| all_pools(stores, wake))
+            .wakes_unreadable(|_, stores, wake| wake_every::<MachineConfigPool>(stores, wake))
             .wakes(wake_pools);
-        on.kind::<ControllerConfig>(TARGET, "").wakes_unreadable(|_, stores, wake| all_pools(stores, wake)).wakes(
-            |change, stores, wake| {
+        on.kind::<ControllerConfig>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| wake_every::<MachineConfigPool>(stores, wake))
+            .wakes(|change, stores, wake| {
                 let state = |object: &Arc<ControllerConfig>| {
                     let observed = object.status.as_ref().map(|status| status.observed_generation);
                     let progress = (observed, snapshot::is_running(object), snapshot::failing(object));
                     (object.spec.clone(), object.metadata.generation, progress)
                 };
                 if change.old.as_ref().map(state) != change.new.as_ref().map(state) {
-                    all_pools(stores, wake);
+                    wake_every::<MachineConfigPool>(stores, wake);
                 }
-            },
-        );
+            });
         on.kind::<KubeletConfig>(TARGET, "").wakes(|change, stores, wake| {
             let state = |object: &Arc<KubeletConfig>| {
                 let observed = object.status.as_ref().map(|status| status.observed_generation);
                 (object.spec.machine_config_pool_selector.clone(), object.metadata.generation, observed)
             };
             if change.old.as_ref().map(state) != change.new.as_ref().map(state) {
-                all_pools(stores, wake);
+                wake_every::<MachineConfigPool>(stores, wake);
             }
         });
         on.kind::<Node>(TARGET, "").index(NODES_BY_CURRENT_CONFIG).index(NODES_BY_DESIRED_CONFIG).wakes(wake_owners);
@@ -131,10 +131,6 @@ impl Controller for MachineConfigPoolController {
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan::plan(context, snapshot)
     }
-}
-
-fn all_pools(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    stores.of::<MachineConfigPool>(TARGET).keys().into_iter().for_each(wake);
 }
 
 /// Wakes the pool that controls a MachineConfig, and those that select it or did.

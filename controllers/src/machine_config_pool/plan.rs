@@ -85,9 +85,7 @@ fn render(context: &Context<'_>, call: Option<&Render>, at: Option<Timestamp>, p
     for reason in [SETTLING, QUIET_PERIOD, reasons::WAITING_FOR_INPUTS].into_iter().filter(known) {
         plan.wait(reason, "what the pool selects is being rendered");
     }
-    if let Some(at) = at {
-        plan.wake_at(at);
-    }
+    plan.wake_at(at);
     plan.then("render what the pool selects", call.cloned().map(Step::Call));
 }
 
@@ -153,8 +151,7 @@ fn adopt(config: &CachedConfig, pool: &MachineConfigPool) -> Option<Planned<Rend
         same_version(&config.metadata),
         set(&["metadata", "ownerReferences"], serde_json::to_value([owner]).ok()?),
     ]);
-    let step = Step::edit(TARGET, config, patch)?;
-    Some(Planned { why: "it is what the pool selects, and has no owner".into(), step })
+    Planned::new("it is what the pool selects, and has no owner", Step::edit(TARGET, config, patch))
 }
 
 /// Other inputs may render to the same.
@@ -163,8 +160,8 @@ fn note_inputs(config: &CachedConfig, rendering: &Rendering) -> Option<Planned<R
     if annotation(config, RENDER_INPUTS) == Some(digest) {
         return None;
     }
-    let step = Step::edit(TARGET, config, annotations::set(&config.metadata, RENDER_INPUTS, Some(digest)))?;
-    Some(Planned { why: "it is rendered of other inputs now, and is the same".into(), step })
+    let note = annotations::set(&config.metadata, RENDER_INPUTS, Some(digest));
+    Planned::new("it is rendered of other inputs now, and is the same", Step::edit(TARGET, config, note))
 }
 
 /// The step that writes the target, and what it is rendered of.

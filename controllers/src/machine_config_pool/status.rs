@@ -15,8 +15,8 @@ use super::{
     snapshot::{Snapshot, noted_target},
 };
 use crate::shared::{
-    TARGET, conditions,
-    status_writer::{Urgency, write_status_in},
+    conditions,
+    status_writer::{Urgency, write_status},
 };
 
 /// A shorter wait for something that is read or made is no news.
@@ -72,5 +72,5 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
     };
     conditions::set(&mut wanted.conditions, context.now, DEGRADED, (status, &reason, message));
     // A message names what has to be corrected: users who have done that, and read the old one, look in the wrong place.
-    write_status_in(TARGET, context, pool, wanted, Urgency::Now)
+    write_status(context, pool, wanted, Urgency::Now)
 }

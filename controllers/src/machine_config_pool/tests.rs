@@ -22,9 +22,10 @@ use nodewright_testing::{ObjectBuilder, object};
 use serde_json::{Value, json};
 
 use super::{
-    DegradedPools, MachineConfigPoolController, Renderer, Settings,
+    MachineConfigPoolController, Renderer, Settings,
     call::{Outcome, Render},
     memory::{Context, Note, Plan},
+    register_metrics,
     snapshot::Snapshot,
 };
 use crate::shared::{
@@ -883,8 +884,7 @@ fn degraded_pools_are_in_the_metrics() {
     let mut fixture = two_configs();
     let shown = |fixture: &Fixture| -> Vec<String> {
         let metrics = Metrics::new();
-        let collector = DegradedPools { stores: fixture.stores() };
-        metrics.register(|registry| registry.register_collector(Box::new(collector)));
+        register_metrics(&metrics, fixture.stores());
         let text = metrics.encode().unwrap();
         text.lines()
             .filter(|line| line.starts_with("machine_config_pool_render_degraded{"))

@@ -8,6 +8,7 @@ use nodewright_api::{
 };
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
+    clip::few,
     effect::Never,
     events::Event,
     finalizers as finalizer,
@@ -58,7 +59,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         return status_between(context, snapshot, plan);
     }
     let rule = Availability::new(context.now, set.spec.min_ready_seconds, &snapshot.settings.fleet);
-    plan.wake = plan.wake.into_iter().chain(rule.next(snapshot.machines.iter().map(AsRef::as_ref))).min();
+    plan.wake_at(rule.next(snapshot.machines.iter().map(AsRef::as_ref)));
     match write(context, snapshot) {
         // The status reports that a step was refused. It comes first: if that step is refused again, later steps are skipped.
         StatusWrite::Now(status) if context.failure.is_some() => plan.stages.insert(0, vec![*status]),
@@ -233,7 +234,7 @@ fn fill(context: &Context<'_>, members: &Members<'_>, decided: Fill) -> Plan {
         // They are tried again after what the set can do without them.
         plan.append(adopt(members, decided.refused_adoptions));
     }
-    plan.wake = plan.wake.into_iter().chain(decided.wake).min();
+    plan.wake_at(decided.wake);
     if let Some(text) = decided.backoff {
         plan.wait(reasons::machine_set::CREATION_BACKOFF, text);
     }
@@ -255,14 +256,12 @@ fn adopt(members: &Members<'_>, count: usize) -> Plan {
 fn releases(set: &MachineSet, machines: &[&Arc<Machine>]) -> Plan {
     let mut plan = Plan::idle();
     let release = |machine: &&Arc<Machine>| {
-        let step = Step::edit(CONTROL, machine.as_ref(), release(&machine.metadata, uid(set)))?;
-        Some(Planned { why: "the selector no longer matches the machine".into(), step })
+        let step = Step::edit(CONTROL, machine.as_ref(), release(&machine.metadata, uid(set)));
+        Planned::new("the selector no longer matches the machine", step)
     };
     plan.stage(machines.iter().filter_map(release));
     let names = machines.iter().map(|machine| name(machine.as_ref()));
-    if let Some(text) = summary("Released", names) {
-        plan.event(Event::normal(reference(set), reasons::events::RELEASED, text));
-    }
+    plan.event(summary("Released", names).map(|text| Event::normal(reference(set), events::RELEASED, text)));
     plan
 }
 
@@ -277,9 +276,8 @@ fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan {
         .map(|machine| Planned { why: why.into(), step: Step::delete(CONTROL, machine.as_ref()) });
     plan.then("a name is retired before its machine goes", retire);
     plan.stage(deletions);
-    if let Some(text) = summary("Deleted", removal.machines.iter().map(|machine| name(machine.as_ref()))) {
-        plan.event(Event::normal(reference(set), reasons::events::SUCCESSFUL_DELETE, text));
-    }
+    let names = removal.machines.iter().map(|machine| name(machine.as_ref()));
+    plan.event(summary("Deleted", names).map(|text| Event::normal(reference(set), events::SUCCESSFUL_DELETE, text)));
     plan
 }
 
@@ -288,12 +286,10 @@ fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan {
     let mut plan = Plan::idle();
     let mut steps = updates(members);
     let machines = creations(members, ordinals);
-    let create =
-        |machine: &Machine| Some(Planned { why: "a machine is missing".into(), step: Step::create(CONTROL, machine)? });
+    let create = |machine: &Machine| Planned::new("a machine is missing", Step::create(CONTROL, machine));
     steps.extend(machines.iter().filter_map(create));
-    if let Some(text) = summary("Created", machines.iter().map(name)) {
-        plan.event(Event::normal(reference(set), reasons::events::SUCCESSFUL_CREATE, text));
-    }
+    let created = summary("Created", machines.iter().map(name));
+    plan.event(created.map(|text| Event::normal(reference(set), events::SUCCESSFUL_CREATE, text)));
     // In one stage: a machine that cannot be changed does not keep others from being created.
     plan.stage(steps);
     let contested: Vec<_> = snapshot.contested.iter().map(|machine| name(machine.as_ref())).collect();
@@ -317,10 +313,5 @@ fn summary<'a>(verb: &str, names: impl Iterator<Item = &'a str>) -> Option<Strin
 
 /// Ten names fit into the 1,024 bytes of a message, however long they are.
 fn listed(names: &[&str]) -> Option<String> {
-    let (first, more) = names.split_at(names.len().min(10));
-    match (first.join(", "), more.len()) {
-        (first, _) if first.is_empty() => None,
-        (first, 0) => Some(first),
-        (first, more) => Some(format!("{first} and {more} more")),
-    }
+    (!names.is_empty()).then(|| few(10, names.iter().copied()))
 }

@@ -2,13 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_api::Machine;
 use nodewright_runtime::{
     effect::Effect,
-    object::ResourceType,
     request::{Call, Connection},
 };
-use serde::{Deserialize, de::IgnoredAny};
+use serde::de::IgnoredAny;
+
+use crate::shared::lists::{items, machines_named};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Lookup {
@@ -49,18 +49,11 @@ impl Effect for Lookup {
     }
 }
 
-#[derive(Deserialize)]
-struct Items {
-    items: Option<Vec<IgnoredAny>>,
-}
-
 /// Looks for a Machine in all namespaces: another controller manager may serve a different one.
 pub(crate) async fn look_up(control: Connection, lookup: Lookup) -> Found {
-    let machines = ResourceType::of::<Machine>().collection("");
-    let path = format!("{machines}?fieldSelector=metadata.name%3D{}&limit=1", lookup.machine);
-    match control.send(Call::get(path)).await {
-        Ok(answer) => match serde_json::from_slice::<Items>(answer.body()) {
-            Ok(list) if list.items.iter().flatten().next().is_none() => Found::None,
+    match control.send(Call::get(format!("{}&limit=1", machines_named(&lookup.machine)))).await {
+        Ok(answer) => match items::<IgnoredAny>(answer.body()) {
+            Ok(machines) if machines.iter().flatten().next().is_none() => Found::None,
             Ok(_) => Found::Machine,
             Err(_) => Found::Failed("the API server's answer is no list".to_owned()),
         },

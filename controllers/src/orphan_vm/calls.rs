@@ -1,12 +1,6 @@
 //! The calls about orphaned VMs, as data.
 
-use std::{
-    collections::BTreeMap,
-    fmt,
-    hash::{Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use nodewright_driver::{Class, ListedVm};
 use nodewright_runtime::{
@@ -78,14 +72,6 @@ impl fmt::Debug for Call {
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name() && self.request().key == other.request().key
-    }
-}
-
-impl Eq for Call {}
-
-impl Hash for Call {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.name(), &self.request().key).hash(state);
     }
 }
 

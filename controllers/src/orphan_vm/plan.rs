@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use nodewright_api::{labels, reasons::machine_class as reasons};
 use nodewright_runtime::{
+    clip::few,
     events::Event,
     object::{is_deleting, label, name},
     plan::{Notes, Step, reference},
@@ -214,11 +215,9 @@ fn vms(count: usize) -> String {
 }
 
 fn named<'a>(orphans: impl ExactSizeIterator<Item = &'a Orphan>) -> String {
-    let more = orphans.len().saturating_sub(NAMED);
     let text = |orphan: &Orphan| match &orphan.keeps {
         Some(keeps) => format!("{} (of {}, which keeps {keeps})", orphan.provider_id, orphan.machine),
         None => format!("{} (of {})", orphan.provider_id, orphan.machine),
     };
-    let names = orphans.take(NAMED).map(text).collect::<Vec<_>>().join(", ");
-    if more == 0 { names } else { format!("{names} and {more} more") }
+    few(NAMED, orphans.map(text))
 }

@@ -5,28 +5,26 @@ use std::sync::Arc;
 use nodewright_api::Machine;
 use nodewright_driver::{Driver, OrphanRequest};
 use nodewright_runtime::{
-    object::{ResourceType, is_deleting, namespace},
+    object::{is_deleting, namespace},
     request::{Call as ApiCall, Connection, FailureClass, RequestError},
 };
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
     OrphanMetrics,
     calls::{Call, Orphan, Outcome, Request, SweepResult},
 };
-use crate::shared::{indexes::instance_id, ownership::vm_id};
+use crate::shared::{
+    indexes::instance_id,
+    lists::{items, machines_named},
+    ownership::vm_id,
+};
 
 /// Makes the calls of the controller.
 pub(crate) struct Caller {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) control: Connection,
     pub(crate) metrics: OrphanMetrics,
-}
-
-#[derive(Deserialize)]
-struct Items {
-    items: Option<Vec<Value>>,
 }
 
 impl Caller {
@@ -66,7 +64,7 @@ impl Caller {
     /// Whether a Machine has the VM, or may. The provider has shown the VM before this read began, and a Machine exists before
     /// its VM: a new one is found.
     async fn is_needed(&self, request: &Request, orphan: &Orphan) -> Result<bool, String> {
-        let machines = self.machines("", &orphan.machine).await.map_err(|error| {
+        let machines = self.machines(&orphan.machine).await.map_err(|error| {
             let remedy = match error.class {
                 // A machine of that name in another namespace would have the VM.
                 FailureClass::Forbidden => {
@@ -87,13 +85,10 @@ impl Caller {
         Ok(!machines.iter().all(|machine| machine.as_ref().is_some_and(is_free)))
     }
 
-    /// The Machines of a name, in one namespace or in all; `None` for one that cannot be decoded.
-    async fn machines(&self, namespace: &str, name: &str) -> Result<Vec<Option<Machine>>, RequestError> {
-        let machines = ResourceType::of::<Machine>().collection(namespace);
-        let answer =
-            self.control.send(ApiCall::get(format!("{machines}?fieldSelector=metadata.name%3D{name}"))).await?;
-        let Ok(Items { items }) = serde_json::from_slice(answer.body()) else { return Ok(vec![None]) };
-        let Some(items) = items else { return Ok(vec![None]) };
-        Ok(items.into_iter().map(|item| serde_json::from_value(item).ok()).collect())
+    /// The Machines of a name, in all namespaces; `None` for one that cannot be decoded.
+    async fn machines(&self, name: &str) -> Result<Vec<Option<Machine>>, RequestError> {
+        let answer = self.control.send(ApiCall::get(machines_named(name))).await?;
+        let Ok(Some(machines)) = items::<Value>(answer.body()) else { return Ok(vec![None]) };
+        Ok(machines.into_iter().map(|item| serde_json::from_value(item).ok()).collect())
     }
 }

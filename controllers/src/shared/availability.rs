@@ -49,8 +49,7 @@ impl Availability {
 fn ready_since(machine: &Machine) -> Option<Timestamp> {
     let ready = machine.condition("Ready").filter(|ready| ready.status == "True");
     let of_node = ready.and_then(|ready| ready.last_transition_time.as_ref());
-    let of_phase = machine.status.as_ref().and_then(|status| status.current_status.last_update_time.as_ref());
-    of_node.or(of_phase).map(|time| time.0)
+    of_node.map(|time| time.0).or_else(|| machine.phase_since())
 }
 
 #[cfg(test)]

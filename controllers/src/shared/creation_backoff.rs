@@ -108,7 +108,7 @@ impl<'a> CreationBackoff<'a> {
             return None;
         }
         // A time ahead of this clock is one of another clock.
-        let known = [self.begun, failed_at(machine)].into_iter().flatten().filter(|at| *at <= self.now);
+        let known = [self.begun, machine.phase_since()].into_iter().flatten().filter(|at| *at <= self.now);
         let due = known.max()?.saturating_add(pause(self.rounds)).unwrap_or(Timestamp::MAX);
         Some(due).filter(|due| *due > self.now)
     }
@@ -162,10 +162,6 @@ pub(crate) fn failed_to_join(machine: &Machine) -> bool {
 
 fn has_joined(machine: &Machine) -> bool {
     matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available | MachinePhase::Unknown)
-}
-
-fn failed_at(machine: &Machine) -> Option<Timestamp> {
-    Some(machine.status.as_ref()?.current_status.last_update_time.as_ref()?.0)
 }
 
 fn cause(machine: &Machine) -> String {

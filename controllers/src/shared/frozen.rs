@@ -6,7 +6,7 @@ use nodewright_runtime::cache::Stores;
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric},
-    metrics::gauge::Gauge,
+    metrics::gauge::ConstGauge,
 };
 
 use crate::shared::{CONTROL, TARGET};
@@ -28,8 +28,7 @@ impl Collector for FrozenCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let is_away = |cluster| !self.stores.has_contact(cluster);
         let frozen = is_away(CONTROL) || self.has_target && is_away(TARGET);
-        let gauge = <Gauge>::default();
-        gauge.set(frozen.into());
+        let gauge = ConstGauge::new(i64::from(frozen));
         let help = "1 while an API server is out of reach: the health of machines is not evaluated";
         gauge.encode(encoder.encode_descriptor("mcm_machine_controller_frozen", help, None, gauge.metric_type())?)
     }

@@ -10,9 +10,11 @@ pub(crate) mod driver;
 pub mod fleet;
 pub(crate) mod freeze;
 pub(crate) mod frozen;
+pub(crate) mod gauges;
 pub(crate) mod generated;
 pub(crate) mod indexes;
 pub mod ledger;
+pub(crate) mod lists;
 pub(crate) mod machine_config;
 pub(crate) mod membership;
 pub(crate) mod metadata;
@@ -41,6 +43,11 @@ pub const TARGET: Cluster = Cluster::new("target");
 
 pub(crate) fn wake_all<K: Kind>(objects: impl IntoIterator<Item = Arc<K>>, wake: &mut dyn FnMut(ObjectRef)) {
     objects.into_iter().for_each(|object| wake(ObjectRef::of(CONTROL, object.as_ref())));
+}
+
+/// Wakes all objects of a kind in the target cluster.
+pub(crate) fn wake_every<K: Kind>(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    stores.of::<K>(TARGET).keys().into_iter().for_each(wake);
 }
 
 /// Wakes all objects of a kind in the namespace of an unreadable object, which may belong to any of them. It happens rarely.

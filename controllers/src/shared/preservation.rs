@@ -17,9 +17,9 @@ pub(crate) fn kept_until(machine: &Machine, timeout: SignedDuration) -> Option<T
         return None;
     }
     let own = machine.spec.machine_preserve_timeout.and_then(|own| SignedDuration::try_from(own.to_std()).ok());
-    let failed = machine.status.as_ref().and_then(|status| status.current_status.last_update_time.as_ref());
-    let failed = failed.or(machine.metadata.creation_timestamp.as_ref())?;
-    failed.0.saturating_add(own.unwrap_or(timeout)).ok()
+    let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let failed = machine.phase_since().or(created)?;
+    failed.saturating_add(own.unwrap_or(timeout)).ok()
 }
 
 pub(crate) fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {

@@ -3,7 +3,7 @@
 //! A status is written as a whole: at once if more than counts has changed, else at a limited rate. While the only news is that
 //! Machines have become unhealthy, it waits whether that passes.
 
-use crate::shared::CONTROL;
+use crate::shared::{CONTROL, TARGET};
 use jiff::{SignedDuration, Timestamp};
 use kube::core::object::HasStatus;
 use nodewright_api::{
@@ -67,6 +67,8 @@ pub(crate) fn unknown<'a>(machines: impl Iterator<Item = &'a Machine>) -> i32 {
 }
 
 pub(crate) trait Status: Serialize + PartialEq + Clone + Default + Send + Sync + 'static {
+    /// The cluster of the objects that have it.
+    const CLUSTER: Cluster;
     fn generation(&self) -> i64;
     /// Type, status and reason of its conditions. Messages are left out, because they contain counts.
     fn headlines(&self) -> Vec<(&str, &ConditionStatus, &str)>;
@@ -75,8 +77,10 @@ pub(crate) trait Status: Serialize + PartialEq + Clone + Default + Send + Sync +
 }
 
 macro_rules! status {
-    ($($kind:ty),*) => {$(
+    ($cluster:expr, $($kind:ty),*) => {$(
         impl Status for $kind {
+            const CLUSTER: Cluster = $cluster;
+
             fn generation(&self) -> i64 {
                 self.observed_generation
             }
@@ -95,14 +99,8 @@ macro_rules! status {
     )*};
 }
 
-status!(
-    ControllerConfigStatus,
-    KubeletConfigStatus,
-    MachineClassStatus,
-    MachineConfigPoolStatus,
-    MachineDeploymentStatus,
-    MachineSetStatus
-);
+status!(CONTROL, MachineClassStatus, MachineDeploymentStatus, MachineSetStatus);
+status!(TARGET, ControllerConfigStatus, KubeletConfigStatus, MachineConfigPoolStatus);
 
 #[derive(Clone, PartialEq, Serialize)]
 pub(crate) struct StatusPart<K: HasStatus> {
@@ -151,7 +149,7 @@ impl<E, N> StatusWrite<E, N> {
     }
 }
 
-/// Decides when the status of an object of the control cluster is written.
+/// Decides when the status of an object is written.
 pub(crate) fn write_status<K, E, N>(
     context: &Context<'_, E, N>,
     live: &K,
@@ -163,24 +161,8 @@ where
     E: Effect,
     N: Ord + 'static,
 {
-    write_status_in(CONTROL, context, live, wanted, urgency)
-}
-
-/// The same for an object of any cluster.
-pub(crate) fn write_status_in<K, E, N>(
-    cluster: Cluster,
-    context: &Context<'_, E, N>,
-    live: &K,
-    wanted: K::Status,
-    urgency: Urgency<N>,
-) -> StatusWrite<E, N>
-where
-    K: Kind + PartialEq + HasStatus<Status: Status>,
-    E: Effect,
-    N: Ord + 'static,
-{
     let part = StatusPart::<K> { status: wanted };
-    let Some(step) = Step::apply(cluster, live, &part) else { return StatusWrite::Never };
+    let Some(step) = Step::apply(<K::Status as Status>::CLUSTER, live, &part) else { return StatusWrite::Never };
     let (before, wanted) = (live.status().cloned().unwrap_or_default(), part.status);
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
     let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };

@@ -243,6 +243,13 @@ pub struct Planned<E> {
     pub step: Step<E>,
 }
 
+impl<E> Planned<E> {
+    /// A step for this reason, if there is one.
+    pub fn new(why: impl Into<Cow<'static, str>>, step: impl Into<Option<Step<E>>>) -> Option<Self> {
+        Some(Self { why: why.into(), step: step.into()? })
+    }
+}
+
 /// A condition elsewhere that must hold before the object can proceed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
@@ -348,14 +355,13 @@ impl<E, N> Plan<E, N> {
 
     /// Adds a stage of one step, if there is one.
     pub fn then(&mut self, why: impl Into<Cow<'static, str>>, step: impl Into<Option<Step<E>>>) -> &mut Self {
-        let why = why.into();
-        self.stage(step.into().map(|step| Planned { why, step }))
+        self.stage(Planned::new(why, step))
     }
 
     /// Adds a step to the last stage, or begins one.
     pub fn beside(&mut self, why: impl Into<Cow<'static, str>>, step: impl Into<Option<Step<E>>>) -> &mut Self {
         let Some(last) = self.stages.last_mut() else { return self.then(why, step) };
-        last.extend(step.into().map(|step| Planned { why: why.into(), step }));
+        last.extend(Planned::new(why, step));
         self
     }
 
@@ -371,15 +377,15 @@ impl<E, N> Plan<E, N> {
         self.wake_at(until)
     }
 
-    /// Plans again at `at` at the latest.
-    pub fn wake_at(&mut self, at: Timestamp) -> &mut Self {
-        self.wake = self.wake.into_iter().chain([at]).min();
+    /// Plans again at `at` at the latest, if it is a time.
+    pub fn wake_at(&mut self, at: impl Into<Option<Timestamp>>) -> &mut Self {
+        self.wake = self.wake.into_iter().chain(at.into()).min();
         self
     }
 
-    /// Adds an event.
-    pub fn event(&mut self, event: Event) -> &mut Self {
-        self.events.push(event);
+    /// Adds an event, if there is one.
+    pub fn event(&mut self, event: impl Into<Option<Event>>) -> &mut Self {
+        self.events.extend(event.into());
         self
     }
 
@@ -402,7 +408,7 @@ impl<E, N> Plan<E, N> {
             self.scoped_watch(watch);
         }
         self.forgets_outcomes |= more.forgets_outcomes;
-        self.wake = self.wake.into_iter().chain(more.wake).min();
+        self.wake_at(more.wake);
     }
 
     /// Adds the resource version to all deletions so far, so that the API server refuses them if the object has changed.

@@ -116,7 +116,7 @@ mod tests {
         plan.beside("it is compared", Step::confirm_unchanged(HOME, &live));
         plan.then("it is too much", Step::Delete(Target::of(HOME, &live).if_unchanged()));
         plan.beside("so is this", Step::Evict(Target::of(HOME, &live)));
-        plan.wait("GracePeriod", "it ends at noon").wake_at("2026-06-01T12:00:00Z".parse().unwrap());
+        plan.wait("GracePeriod", "it ends at noon").wake_at("2026-06-01T12:00:00Z".parse::<jiff::Timestamp>().unwrap());
         let lines = [
             r#"1 create ConfigMap b {"data":{"key":"value"},"metadata":{}} | it is missing"#,
             "2 confirm that ConfigMap default/a is not being deleted | it takes over",

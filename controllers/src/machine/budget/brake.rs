@@ -4,20 +4,17 @@
 //! * It follows from the objects alone, at each plan: it begins and ends by itself, and a new leader decides the same.
 //! * It costs a look-up for each MachineClass, however many Machines there are.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, OperationType};
+use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Index, Store, Stores},
     object::{is_deleting, name, namespace},
 };
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric},
-    metrics::{family::Family, gauge::Gauge},
-};
+use prometheus_client::encoding::EncodeLabelSet;
 
-use crate::shared::{CONTROL, indexes::object_key};
+use crate::shared::{CONTROL, gauges::register_gauge, indexes::object_key};
 
 /// Fewer unhealthy Machines are no sign of a common cause.
 const FEWEST: usize = 3;
@@ -184,38 +181,24 @@ fn is_unhealthy(machine: &Machine) -> bool {
         }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, EncodeLabelSet)]
 struct ZoneLabel {
     zone: String,
 }
 
-/// `machine_fleet_brake`: 1 while replacements trickle, 2 while they have stopped; by zone, and of all Machines under the empty zone.
-/// Computed at each scrape.
-pub(crate) struct BrakeCollector {
-    pub(crate) stores: Stores,
-    pub(crate) settings: BrakeSettings,
-}
-
-impl fmt::Debug for BrakeCollector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BrakeCollector").finish_non_exhaustive()
-    }
-}
-
-impl Collector for BrakeCollector {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let brakes = Family::<ZoneLabel, Gauge>::default();
-        for (zone, level) in levels(&self.stores, self.settings) {
-            let value = match level {
-                Level::Off => 0,
-                Level::Trickle => 1,
-                Level::Stop => 2,
-            };
-            brakes.get_or_create(&ZoneLabel { zone }).set(value);
-        }
-        let help = "1 while the fleet brake lets one machine be replaced at a time, 2 while it lets none; zone \"\" is the fleet";
-        brakes.encode(encoder.encode_descriptor("machine_fleet_brake", help, None, brakes.metric_type())?)
-    }
+/// Registers `machine_fleet_brake`: 1 while replacements trickle, 2 while they have stopped; by zone, and of all Machines under the
+/// empty zone.
+pub(crate) fn register(metrics: &Metrics, stores: Stores, settings: BrakeSettings) {
+    let value = |level| match level {
+        Level::Off => 0,
+        Level::Trickle => 1,
+        Level::Stop => 2,
+    };
+    let levels = move || levels(&stores, settings).into_iter();
+    let series = move || levels().map(|(zone, level)| (ZoneLabel { zone }, value(level))).collect();
+    let help =
+        "1 while the fleet brake lets one machine be replaced at a time, 2 while it lets none; zone \"\" is the fleet";
+    register_gauge(metrics, "machine_fleet_brake", help, series);
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ mod wake;
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{annotations, reasons};
-use nodewright_runtime::{events::Event, object::uid, plan::reference};
+use nodewright_runtime::{clip::few, events::Event, object::uid, plan::reference};
 
 #[cfg(test)]
 pub(super) use self::pool::{Limit, holds_place, may_be_replaced};
@@ -157,15 +157,10 @@ impl Allocation<'_> {
         );
         let mut holders: Vec<_> = holders.iter().map(|place| (place.name.as_str(), place.held_until)).collect();
         holders.sort_unstable();
-        let names = holders.iter().take(NAMED).map(|(name, until)| match until.filter(|until| *until > self.now) {
+        let names = holders.iter().map(|(name, until)| match until.filter(|until| *until > self.now) {
             Some(until) => format!("{name} (until {until:.0} at the latest)"),
             None => (*name).to_owned(),
         });
-        let names = names.collect::<Vec<_>>().join(", ");
-        match holders.len() {
-            0 => text,
-            count if count <= NAMED => format!("{text}; now these are: {names}"),
-            count => format!("{text}; now these are: {names} and {} more", count - NAMED),
-        }
+        if holders.is_empty() { text } else { format!("{text}; now these are: {}", few(NAMED, names)) }
     }
 }

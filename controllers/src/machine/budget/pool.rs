@@ -18,10 +18,7 @@ use nodewright_runtime::{
 
 use super::brake::{Brake, Level, Levels};
 use crate::{
-    machine::{
-        settings::Settings,
-        status::{announced_deadline, phase_since},
-    },
+    machine::{settings::Settings, status::announced_deadline},
     shared::{
         CONTROL, TARGET,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
@@ -228,7 +225,7 @@ pub(super) fn sibling_sets(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<Ma
 
 /// When a Machine fails, as its status says; `None` if it has no health timeout.
 pub(super) fn due(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
-    announced_deadline(machine).or_else(|| settings.health_deadline(machine, phase_since(machine)?))
+    announced_deadline(machine).or_else(|| settings.health_deadline(machine, machine.phase_since()?))
 }
 
 fn has_lost_vm(machine: &Machine) -> bool {
@@ -256,7 +253,7 @@ fn held_until(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
         return created.checked_add(settings.creation_timeout_of(machine) / 2).ok();
     }
     // It is about to be deleted, or in a phase of another manager that nothing ends.
-    phase_since(machine)?.checked_add(STUCK).ok()
+    machine.phase_since()?.checked_add(STUCK).ok()
 }
 
 /// Whether a Machine says why nothing is decided about it: somebody keeps it, its Node cannot be read, or it is not settled whose VM

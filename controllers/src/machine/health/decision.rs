@@ -15,7 +15,6 @@ use crate::{
         claim::Vm,
         memory::Note,
         scope::Scope,
-        status::phase_since,
     },
     shared::{node::Node, ownership::vm_id},
 };
@@ -192,7 +191,7 @@ fn grace_period(scope: &Scope<'_>, node: Option<&Node>) -> Option<Timestamp> {
 
 /// An Unknown Machine becomes Failed once its health timeout is over, if the replacement budget permits it.
 fn unknown<'a>(scope: &Scope<'a>, node: Option<&Node>, why: String) -> Health<'a> {
-    let since = phase_since(scope.machine);
+    let since = scope.machine.phase_since();
     let deadline = |since, gone| Deadline::of(scope, node, since, gone);
     let Some((since, timeout)) = since.and_then(|since| Some((since, deadline(since, None)?))) else {
         return Health::NoTimeout { why };

@@ -6,7 +6,12 @@ use nodewright_api::{
     reasons::{self, unreadable},
     stored::{JoinedNode, NodeProgress},
 };
-use nodewright_runtime::{cache::Lookup, object::name, plan::Step, scoped_watch::ScopedWatch};
+use nodewright_runtime::{
+    cache::Lookup,
+    object::name,
+    plan::{Notes, Step},
+    scoped_watch::ScopedWatch,
+};
 
 use super::{
     deadline::Deadline,
@@ -23,7 +28,7 @@ use crate::{
         provider::Provider,
         scope::Scope,
         snapshot::node_named,
-        status::{StatusDraft, phase_since, since},
+        status::{StatusDraft, since},
         token, trace, virtual_capacity,
     },
     shared::{
@@ -157,7 +162,8 @@ fn running(scope: &Scope<'_>) -> PartialPlan {
     // When the provider shows all that it has created.
     let latest = scope.context.outcomes.latest();
     let consistent = latest.and_then(|latest| scope.pause_end(latest, scope.driver.consistency));
-    let mut part = PartialPlan::default().forgetting_notes().waking_at(consistent);
+    let mut part = PartialPlan::default().waking_at(consistent);
+    part.plan.notes.extend(Notes::Clear);
     // Drop the outcomes of the calls that created thousands of Running machines, to bound memory.
     part.plan.forgets_outcomes = consistent.is_none();
     part
@@ -240,7 +246,7 @@ fn unknown(scope: &Scope<'_>, node: Option<&Node>, why: &str, deadline: Deadline
             let step = checking(draft, text).step();
             let event = budget::brake_event(scope).filter(|_| step.is_some());
             let part = PartialPlan::waiting(HELD_BACK, held.message).waking_at(held.until);
-            (event.into_iter().fold(part, PartialPlan::event), step)
+            (part.event(event), step)
         }
         Unknown::Fail => fail(scope, node, why),
     }
@@ -258,7 +264,7 @@ fn fail(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> Parts {
     if !part.is_over {
         return (part, draft.step());
     }
-    let since = phase_since(machine).unwrap_or(scope.now());
+    let since = machine.phase_since().unwrap_or(scope.now());
     let text = format!("Machine {} health checks failing since {since:.0}. {why}", name(machine));
     let event = scope.warning(reasons::machine::FAILED, text.as_str());
     (part.event(event), failed(draft, OperationType::HealthCheck, text).step())

@@ -15,7 +15,6 @@ use crate::{
         partial_plan::PartialPlan,
         provider::{LASTING, Provider},
         scope::Scope,
-        status::phase_since,
     },
     shared::ownership::vm_id,
 };
@@ -52,7 +51,7 @@ impl Probe {
 /// `asks`: whether the answer matters.
 pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> Probe {
     let class = scope.snapshot.class.as_ref().ok().filter(|_| scope.snapshot.claim.vm == Vm::Proven);
-    let (Some(class), Some(since)) = (class, phase_since(scope.machine)) else { return Probe::default() };
+    let (Some(class), Some(since)) = (class, scope.machine.phase_since()) else { return Probe::default() };
     let provider = Provider::of(scope, class);
     let is_current = |id: Option<&str>, ended: Timestamp| ended >= since && id == vm_id(scope.machine);
     let answer = provider

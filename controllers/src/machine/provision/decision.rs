@@ -98,8 +98,8 @@ fn has_no_future(snapshot: &Snapshot) -> Option<&'static str> {
 }
 
 pub(super) fn creation<'a>(provider: &Provider<'a>) -> Provision<'a> {
-    if let Some(waits) = awaited(provider, &[Verb::Status, Verb::Create]) {
-        return waits;
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Create]) {
+        return Provision::Await(message);
     }
     let ask = Provision::Call("nothing is known of the machine's VM", Verb::Status);
     let Some(answer) = provider.newest(&[Verb::Status, Verb::Create]) else { return ask };
@@ -125,8 +125,8 @@ pub(super) fn creation<'a>(provider: &Provider<'a>) -> Provision<'a> {
 }
 
 pub(super) fn initialization<'a>(provider: &Provider<'a>) -> Provision<'a> {
-    if let Some(waits) = awaited(provider, &[Verb::Status, Verb::Initialize]) {
-        return waits;
+    if let Some(message) = provider.awaited(&[Verb::Status, Verb::Initialize]) {
+        return Provision::Await(message);
     }
     let (answer, instance) = match provider.vm_status() {
         None => return Provision::Call(ASK_OWNER, Verb::Status),
@@ -158,11 +158,6 @@ pub(super) fn initialization<'a>(provider: &Provider<'a>) -> Provision<'a> {
 /// Why the provider is asked about a VM of which it has said nothing yet.
 pub(in super::super) const ASK_OWNER: &str = "the provider has not said yet whose VM it is";
 
-/// The wait for the answer to one of these calls.
-pub(in super::super) fn awaited<'a>(provider: &Provider<'a>, calls: &[Verb]) -> Option<Provision<'a>> {
-    provider.awaited(calls).map(Provision::Await)
-}
-
 /// What follows if a VM is not the Machine's own.
 pub(in super::super) fn not_own<'a>(
     provider: &Provider<'a>,
@@ -185,7 +180,13 @@ pub(in super::super) fn foreign<'a>(provider: &Provider<'a>, answer: &Answer<'a>
     }
 }
 
-fn failed<'a>(provider: &Provider<'a>, answer: Answer<'a>, error: &'a DriverError, next: Verb) -> Provision<'a> {
+/// Asks again after a pause.
+pub(in super::super) fn failed<'a>(
+    provider: &Provider<'a>,
+    answer: Answer<'a>,
+    error: &'a DriverError,
+    next: Verb,
+) -> Provision<'a> {
     let pause = creation_pause(error, answer.known.failures, provider.scope.settings);
     match provider.due(&answer, pause) {
         None => Provision::Call(PAUSE_OVER, next),

@@ -7,7 +7,7 @@ mod plan;
 use nodewright_api::MachinePhase;
 
 pub(super) use self::{
-    decision::{ASK_OWNER, Provision, awaited, foreign, not_own},
+    decision::{ASK_OWNER, Provision, failed, foreign, not_own},
     plan::{carry_out, create, initialize, invalid, link},
 };
 

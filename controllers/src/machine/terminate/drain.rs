@@ -141,9 +141,8 @@ fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -
         stage = stage.beside(removal.why, removal.step());
     }
     stage = progress.watches.into_iter().fold(stage, PartialPlan::scoped_watch).waking_at(progress.wake);
-    if let Some(forced) = progress.forced {
-        stage = stage.event(scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
-    }
+    let forced = progress.forced.map(|forced| scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
+    stage = stage.event(forced);
     if stage.is_over {
         return stage;
     }

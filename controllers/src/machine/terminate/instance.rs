@@ -14,7 +14,7 @@ use super::super::{
     provision::link,
     scope::Scope,
     snapshot::ClassProblem,
-    status::{phase_since, true_since},
+    status::true_since,
     token,
 };
 use crate::shared::{ownership::vm_id, usable_class::CLASS_NOT_FOUND};
@@ -252,7 +252,7 @@ fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
     let machine = scope.machine;
     true_since(machine, conditions::machine::INSTANCE_PROVISIONED)
         .or_else(|| true_since(machine, conditions::machine::NODE_JOINED))
-        .or_else(|| phase_since(machine))
+        .or_else(|| machine.phase_since())
 }
 
 /// Whether no VM can have been asked for: the Machine has none, and its class never existed, as its own status says, or could
@@ -292,10 +292,7 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> PartialPlan {
         Deletion::Link(instance) => link(scope, instance),
         Deletion::Adopt(instance) => PartialPlan::step("the VM is adopted", status().proven(Some(instance)).step()),
         Deletion::OwnerUnknown(why, due) => owner_unknown(&provider, &why, due),
-        Deletion::Delete => {
-            let part = provider.ask("the VM has to go", Verb::Delete);
-            undrained(scope).into_iter().fold(part, PartialPlan::event)
-        }
+        Deletion::Delete => provider.ask("the VM has to go", Verb::Delete).event(undrained(scope)),
         Deletion::Failed(answer, error, next) => try_again(&provider, (&answer, error), next),
         Deletion::Note(state) => {
             PartialPlan::step("the driver has notes to keep", status().last_known_state(Some(state)).step())

@@ -22,10 +22,7 @@ pub(super) use self::{
     instance::{owner_unknown, token_dropped, try_again, vm_deleted},
     node::{LISTING_NODES, NODES_UNLISTED, node_deleted},
 };
-use super::{
-    calls::Verb, partial_plan::PartialPlan, provider::Provider, scope::Scope, snapshot::Owner, status::phase_since,
-    trace,
-};
+use super::{calls::Verb, partial_plan::PartialPlan, provider::Provider, scope::Scope, snapshot::Owner, trace};
 use crate::shared::{CONTROL, ledger::LedgerAnnotation};
 
 const WORTH_SHOWING: SignedDuration = SignedDuration::from_secs(5);
@@ -93,7 +90,7 @@ pub(super) fn finished(scope: &Scope<'_>) -> PartialPlan {
 
 fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
     let (machine, now) = (scope.machine, scope.now());
-    let begun = phase_since(machine).unwrap_or(now);
+    let begun = machine.phase_since().unwrap_or(now);
     let mut spans = vec![];
     if let Ok(class) = &scope.snapshot.class {
         let provider = Provider::of(scope, class);
@@ -126,7 +123,7 @@ impl PartialPlan {
         if known.is_some_and(|known| known.status == "False" && known.reason.as_deref() == Some(reason)) {
             return self;
         }
-        if let Some(due) = phase_since(scope.machine).and_then(|begun| scope.pause_end(begun, WORTH_SHOWING)) {
+        if let Some(due) = scope.machine.phase_since().and_then(|begun| scope.pause_end(begun, WORTH_SHOWING)) {
             return self.waking_at(due);
         }
         self.writing(scope, progress, (reason, message))
