@@ -176,6 +176,42 @@ fn no_files_of_the_product_import_one_another_in_a_circle() {
 }
 
 /// The files of the product, without tests and generated code.
+/// A file that no `mod` names is not compiled, and its tests do not run.
+#[test]
+fn every_file_below_src_is_a_module() {
+    let (mut unnamed, mut files) = (Vec::new(), 0);
+    for (path, _) in members() {
+        let src = root().join(path).join("src");
+        for file in rust_files(&src).unwrap() {
+            files += 1;
+            if !is_named(&src, &file) {
+                unnamed.push(file.strip_prefix(root()).unwrap().display().to_string());
+            }
+        }
+    }
+    assert!(files > 500, "only {files} files were found");
+    assert!(unnamed.is_empty(), "no mod names {}", unnamed.join(", "));
+}
+
+/// Whether a file is the root of a crate, or its parent has a `mod` for it. Generated code is included by `include!`.
+fn is_named(src: &Path, file: &Path) -> bool {
+    let stem = file.file_stem().unwrap().to_str().unwrap();
+    let mut folder = file.parent().unwrap();
+    if folder == src && ["lib", "main"].contains(&stem) || folder == src.join("bin") || folder.ends_with("generated") {
+        return true;
+    }
+    let mut name = stem;
+    if stem == "mod" {
+        name = folder.file_name().unwrap().to_str().unwrap();
+        folder = folder.parent().unwrap();
+    }
+    let declared = [format!("mod {name};"), format!("mod {name} {{")];
+    let mut parents = vec![folder.with_extension("rs")];
+    parents.extend(["mod.rs", "lib.rs", "main.rs"].map(|parent| folder.join(parent)));
+    let parents = parents.iter().filter_map(|parent| fs::read_to_string(parent).ok());
+    parents.into_iter().any(|text| declared.iter().any(|declared| text.contains(declared)))
+}
+
 fn product_files() -> Vec<PathBuf> {
     let is_product = |path: &str| PRODUCT.iter().any(|part| path.starts_with(part)) && !LABORATORY.contains(&path);
     let crates = members().into_iter().map(|(path, _)| path).filter(|path| is_product(path));

@@ -6,7 +6,7 @@
 //! - One object causes at most 25 requests at once, and one in five minutes after that, as in client-go. The others still count
 //!   in the next update of the same event. Memory is bounded.
 //! - [Routine](Event::routine) events of all objects together cause at most 100 requests at once, and one in a second after that:
-//!   a fleet that grows by a thousand machines does not cost the API server a thousand events.
+//!   a thousand new objects do not cost the API server a thousand events.
 //!
 //! # Caveats
 //! - Events are hints: they are lost when the API server is away for long, or when the process is killed.

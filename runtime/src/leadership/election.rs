@@ -326,3 +326,6 @@ async fn renew(protocol: Arc<Protocol>, metrics: Arc<Metrics>, leadership: Leade
     leadership.end();
     metrics.leading(&config.name, false);
 }
+
+#[cfg(test)]
+mod tests;

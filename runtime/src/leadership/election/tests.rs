@@ -236,7 +236,7 @@ async fn times_that_cannot_work_are_refused() {
     let refused = |change: fn(&mut LeaseConfig)| {
         let mut config = LeaseConfig::new("shoot", "machine-controller");
         change(&mut config);
-        Election::new(server.client(), HeaderValue::from_static("x"), config).unwrap_err()
+        Election::new(server.client(), HeaderValue::from_static("x"), config).err().unwrap()
     };
     assert!(refused(|config| config.identity.clear()).contains("identity"));
     let error = refused(|config| config.lease_duration = Duration::from_secs(10));
