@@ -127,7 +127,8 @@ impl Fixture {
             let target = &targets[number % targets.len()];
             self.server.change(&format!("{NODES}/node-{number}"), |node| {
                 node["metadata"]["annotations"] = json!({CURRENT_CONFIG: target, DESIRED_CONFIG: target});
-                node["status"]["conditions"][0]["lastHeartbeatTime"] = Value::from(format!("beat {beat}"));
+                let time = format!("2026-01-01T00:{:02}:{:02}Z", beat / 6, beat % 6 * 10);
+                node["status"]["conditions"][0]["lastHeartbeatTime"] = Value::from(time);
             });
         }
     }
