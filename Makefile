@@ -103,7 +103,7 @@ bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by own
 bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
 #  machine-controller-manager in the same run (5 minutes); it may send PEER_QPS=1000 requests per second, by default 20.
-#  BASE=COMMIT builds that commit, runs both in TURNS=3 turns, and prints medians and ratios (20 minutes at first, then 6).
+#  BASE=COMMIT builds that commit, runs both in TURNS=3 turns, and prints medians and ratios (30 minutes at first, then 6).
 ifneq ($(BASE),)
 	@hack/bench-base "$(BASE)" "$(N)" "$(TURNS)"
 else
