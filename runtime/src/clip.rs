@@ -23,16 +23,18 @@ pub fn clip_to(most: usize, text: impl Into<String>) -> String {
 
 /// The first `count` texts, each clipped to `most` bytes, and the number of the others.
 pub fn clip_list(count: usize, most: usize, texts: impl ExactSizeIterator<Item = String>, separator: &str) -> String {
-    let more = texts.len().saturating_sub(count);
-    let text = texts.take(count).map(|text| clip_to(most, text)).collect::<Vec<_>>().join(separator);
-    if more == 0 { text } else { format!("{text}{separator}and {more} more") }
+    first_of(count, texts.map(|text| clip_to(most, text)), separator, &format!("{separator}and"))
 }
 
 /// The first `count` texts, and the number of the others.
 pub fn few(count: usize, texts: impl ExactSizeIterator<Item = impl Into<String>>) -> String {
+    first_of(count, texts.map(Into::into), ", ", " and")
+}
+
+fn first_of(count: usize, texts: impl ExactSizeIterator<Item = String>, separator: &str, and: &str) -> String {
     let more = texts.len().saturating_sub(count);
-    let first = texts.take(count).map(Into::into).collect::<Vec<_>>().join(", ");
-    if more == 0 { first } else { format!("{first} and {more} more") }
+    let text = texts.take(count).collect::<Vec<_>>().join(separator);
+    if more == 0 { text } else { format!("{text}{and} {more} more") }
 }
 
 #[cfg(test)]

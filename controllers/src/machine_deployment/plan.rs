@@ -49,7 +49,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
             plan
         }
     };
-    plan.wake = plan.wake.into_iter().chain(snapshot.next_available()).min();
+    plan.wake_at(snapshot.next_available());
     plan.traceparent =
         TraceContext::from_annotation(deployment.metadata.annotations.as_ref(), annotations::TRACEPARENT);
     plan
@@ -217,7 +217,7 @@ fn roll_out(scope: &Scope<'_>, rollout: &Rollout<'_>) -> Plan {
     create_and_report(scope, rollout, &after, &mut plan);
     plan.append(wait_for_progress(scope, &after));
     let fails = scope.snapshot.old().filter_map(excluded_at).filter(|at| *at > scope.context.now).min();
-    plan.wake = plan.wake.into_iter().chain(fails).chain(stalls::next(scope)).min();
+    plan.wake_at(fails).wake_at(stalls::next(scope));
     add_history(plan, scope, &after)
 }
 
@@ -358,6 +358,6 @@ fn wait_for_progress(scope: &Scope<'_>, after: &MachineDeploymentStatus) -> Plan
     let deadline = deadline(&scope.deployment.spec, find(conditions::machine_deployment::PROGRESSING));
     // Times on the wire have whole seconds: a second later the deadline has certainly passed.
     let passed = deadline.and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
-    plan.wake = plan.wake.into_iter().chain(passed).min();
+    plan.wake_at(passed);
     plan
 }

@@ -10,7 +10,7 @@ use serde::de::IgnoredAny;
 
 use crate::shared::lists::{items, machines_named};
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {
     /// Whether it is the one that ends the grace; the other one starts it.
     pub(super) is_second: bool,

@@ -175,7 +175,6 @@ fn no_files_of_the_product_import_one_another_in_a_circle() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The files of the product, without tests and generated code.
 /// A file that no `mod` names is not compiled, and its tests do not run.
 #[test]
 fn every_file_below_src_is_a_module() {
@@ -212,6 +211,7 @@ fn is_named(src: &Path, file: &Path) -> bool {
     parents.into_iter().any(|text| declared.iter().any(|declared| text.contains(declared)))
 }
 
+/// The files of the product, without tests and generated code.
 fn product_files() -> Vec<PathBuf> {
     let is_product = |path: &str| PRODUCT.iter().any(|part| path.starts_with(part)) && !LABORATORY.contains(&path);
     let crates = members().into_iter().map(|(path, _)| path).filter(|path| is_product(path));
