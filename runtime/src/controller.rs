@@ -13,6 +13,7 @@ use jiff::Timestamp;
 
 use crate::{
     cache::{Change, Index, Store, Stores, Unreadable},
+    counts,
     effect::Effect,
     object::{Cluster, Kind, ObjectRef, ResourceType},
     plan::{Context, Plan},
@@ -98,6 +99,7 @@ impl Watches<'_> {
             {
                 queue.reset(&key);
             }
+            counts::woken(queue.name, "itself", 1);
             queue.add(key, priority);
         }));
         watched
@@ -177,7 +179,10 @@ impl<K: Kind> Watched<'_, K> {
         let queue = self.queue.clone();
         self.source.listeners.push(Box::new(move |notice, stores, priority| {
             if let Notice::Change(change) = notice {
-                keys(change, stores, &mut |key| queue.add(key, priority));
+                keys(change, stores, &mut |key| {
+                    counts::woken(queue.name, counts::kind::<K>(), 1);
+                    queue.add(key, priority);
+                });
             }
         }));
     }
@@ -190,7 +195,10 @@ impl<K: Kind> Watched<'_, K> {
         let queue = self.queue.clone();
         self.source.listeners.push(Box::new(move |notice, stores, priority| {
             if let Notice::Unreadable(object) = notice {
-                keys(object, stores, &mut |key| queue.add(key, priority));
+                keys(object, stores, &mut |key| {
+                    counts::woken(queue.name, "unreadable", 1);
+                    queue.add(key, priority);
+                });
             }
         }));
         self

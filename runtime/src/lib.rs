@@ -43,6 +43,7 @@ pub mod apply_configuration;
 pub mod cache;
 pub mod clip;
 pub mod controller;
+pub mod counts;
 pub mod effect;
 mod effect_runner;
 pub mod error;

@@ -13,7 +13,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::object::ObjectRef;
+use crate::{counts, object::ObjectRef};
 use nodewright_observability::metrics::{Metrics, Unfinished};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,7 @@ impl RequeueHandle {
 
     pub(crate) fn wake(&self) {
         if let Some(queue) = self.queue.upgrade() {
+            counts::woken(self.controller, "cache", 1);
             queue.add(self.key.clone(), Priority::Live);
         }
     }
@@ -164,7 +165,7 @@ impl Queue {
         loop {
             let timer = {
                 let mut state = self.state.lock();
-                state.ring(Instant::now());
+                counts::woken(self.name, "timer", state.ring(Instant::now()));
                 if let Some((key, waited)) = state.take() {
                     self.metrics.queue_taken(self.name, state.depth(), waited);
                     return key;
@@ -276,10 +277,12 @@ impl State {
         }
     }
 
-    /// Moves due keys to the ready list. A timer that was superseded or only ends a pause does not match its entry.
-    fn ring(&mut self, now: Instant) {
+    /// Moves due keys to the ready list, and returns their number. A timer that was superseded or only ends a pause does not match
+    /// its entry.
+    fn ring(&mut self, now: Instant) -> usize {
+        let mut due = 0;
         while self.timers.peek().is_some_and(|Reverse((at, _))| *at <= now) {
-            let Some(Reverse((at, key))) = self.timers.pop() else { return };
+            let Some(Reverse((at, key))) = self.timers.pop() else { break };
             let Some(entry) = self.entries.get_mut(&key) else { continue };
             if entry.wake != Some(at) {
                 if entry.is_idle() && entry.paused_until(now).is_none() {
@@ -288,12 +291,14 @@ impl State {
                 continue;
             }
             entry.wake = None;
+            due += 1;
             if entry.running.is_some() {
                 entry.dirty = true;
             } else {
                 self.enqueue(key, Priority::Live, now);
             }
         }
+        due
     }
 
     fn take(&mut self) -> Option<(ObjectRef, Duration)> {

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use jiff::Timestamp;
 use nodewright_runtime::leadership::Clock;
+use nodewright_testing::stand_in;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -36,7 +37,7 @@ impl LocalCloud {
     /// Starts a cloud with this memory, and with these kubelets for its VMs. Needs a tokio runtime.
     pub fn start(settings: Settings, memory: Memory, clock: Arc<dyn Clock>, fleet: Option<Fleet>) -> Self {
         let cloud = Arc::new(Clocked::new(Cloud::new(settings, memory), None, clock, fleet.map(Nodes::StandIns)));
-        let keeper = tokio::spawn(Arc::clone(&cloud).keep_time());
+        let keeper = tokio::spawn(stand_in::polled(Arc::clone(&cloud).keep_time()));
         Self { cloud, _keeper: Arc::new(AbortOnDropHandle::new(keeper)) }
     }
 

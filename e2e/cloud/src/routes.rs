@@ -16,6 +16,7 @@ use axum::{
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use http::{Request, StatusCode, header, request::Parts};
+use nodewright_testing::stand_in;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -307,8 +308,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        let _active = stand_in::enter();
         let (caller, answer) = oneshot::channel();
-        tokio::spawn(self.clone().serve(request.map(Body::new), caller));
+        tokio::spawn(stand_in::polled(self.clone().serve(request.map(Body::new), caller)));
         // There is no answer only when the runtime ends.
         async move { answer.await.unwrap_or_else(|_| Err(io::ErrorKind::ConnectionReset.into())) }.boxed()
     }

@@ -21,6 +21,7 @@ use super::{
     unreadable::UnreadableObjects,
 };
 use crate::{
+    counts,
     object::{
         Cluster, Kind, ObjectRef, ResourceType, controller_uid, is_deleting, name, namespace, resource_version, uid,
     },
@@ -158,7 +159,9 @@ impl<K: Kind> Store<K> {
     /// One object.
     pub fn by_name(&self, namespace: &str, name: &str) -> Option<Arc<K>> {
         let objects = self.objects.read();
-        objects.find(namespace, name).and_then(|slot| objects.at(slot)).cloned()
+        let found = objects.find(namespace, name).and_then(|slot| objects.at(slot)).cloned();
+        counts::looked_up::<K>(usize::from(found.is_some()));
+        found
     }
 
     /// The objects that the owner with this UID controls, in the order of their names.
@@ -169,6 +172,7 @@ impl<K: Kind> Store<K> {
 
     /// How many objects the object with this UID controls.
     pub fn count_owned_by(&self, uid: &str) -> usize {
+        counts::looked_up::<K>(0);
         self.objects.read().owners.get(uid).len()
     }
 
@@ -180,17 +184,21 @@ impl<K: Kind> Store<K> {
 
     /// The number of objects under a key of an index.
     pub fn count(&self, index: Index<K>, key: &str) -> usize {
+        counts::looked_up::<K>(0);
         self.objects.read().indexed(index, key).len()
     }
 
     /// All objects, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.objects.read().slots.iter().map(|(_, slot)| slot.object.clone()).collect()
+        let objects = self.objects.read();
+        counts::looked_up::<K>(objects.slots.len());
+        objects.slots.iter().map(|(_, slot)| slot.object.clone()).collect()
     }
 
     /// The keys of all objects, in no order.
     pub fn keys(&self) -> Vec<ObjectRef> {
         let objects = self.objects.read();
+        counts::looked_up::<K>(objects.slots.len());
         objects.slots.iter().map(|(_, slot)| ObjectRef::of(self.cluster, slot.object.as_ref())).collect()
     }
 
@@ -347,6 +355,7 @@ impl<K: Kind> Objects<K> {
     }
 
     fn resolve(&self, slots: &[u32]) -> Vec<Arc<K>> {
+        counts::looked_up::<K>(slots.len());
         slots.iter().filter_map(|&slot| self.at(slot).cloned()).collect()
     }
 

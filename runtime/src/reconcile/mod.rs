@@ -22,6 +22,7 @@ use crate::{
     cache::{AnyStore, Stores, Until},
     clip::clip_to,
     controller::Controller,
+    counts,
     effect::{Effect, Outcomes},
     effect_runner::EffectRunner,
     events::{Event, Recorder},
@@ -288,6 +289,7 @@ impl<C: Controller> Reconciler<C> {
         let mut memory = memory.lock();
         let plan = C::plan(&self.context(key, &mut memory, reads.connected_since), &snapshot);
         let plan = if unsure { plan.status_alone(key) } else { plan };
+        counts::planned(C::NAME, plan.is_idle());
         let former = std::mem::take(&mut memory.scoped_watches);
         memory.scoped_watches = self.shared.scoped_watches.set(&self.queue, key, &former, &plan.scoped_watches);
         if self.shared.stores.have_moved(&reads) {
@@ -454,6 +456,7 @@ impl<C: Controller> Reconciler<C> {
         // Start the deadline now: the call may have waited for its serialization key and for its groups.
         let begun = move || {
             if this.note_outcome(&at, |outcomes, now| outcomes.started(&called, now)) == Some(true) {
+                counts::woken(C::NAME, "call", 1);
                 this.queue.add(at, Priority::Live);
             }
         };
@@ -463,6 +466,7 @@ impl<C: Controller> Reconciler<C> {
             let succeeded = C::Effect::succeeded(&outcome);
             tracing::debug!(succeeded, "a call ended");
             this.note_outcome(&key, |outcomes, now| outcomes.finish(&called, now, outcome));
+            counts::woken(C::NAME, "call", 1);
             this.queue.add(key, Priority::Live);
         });
     }

@@ -4,6 +4,7 @@
 pub mod api_server;
 mod json_patch;
 mod objects;
+pub mod stand_in;
 
 pub use self::{
     json_patch::json_patch,

@@ -28,6 +28,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Taint};
 use kube::{Api, Client, Config};
 use nodewright_runtime::leadership::Clock;
+use nodewright_testing::stand_in;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, mpsc, watch},
@@ -202,16 +203,16 @@ impl Fleet {
         let mut tasks = JoinSet::new();
         let (to_nodes, mut nodes) = mpsc::channel::<Seen<NodeView>>(BACKLOG);
         let select = Select { labels: Some("nodewright.dev/simulated=true"), ..Select::default() };
-        tasks.spawn(mirror(Api::all(client.clone()), select, to_nodes));
-        tasks.spawn(async move {
+        tasks.spawn(stand_in::polled(mirror(Api::all(client.clone()), select, to_nodes)));
+        tasks.spawn(stand_in::polled(async move {
             while let Some(seen) = nodes.recv().await {
                 registry.take(seen);
             }
-        });
+        }));
         let (to_pods, pods) = mpsc::channel::<Seen<Pod>>(BACKLOG);
         let select = Select { fields: Some("spec.nodeName!="), ..Select::default() };
-        tasks.spawn(mirror(Api::all(client), select, to_pods));
-        tasks.spawn(pods::run(Arc::clone(&shared), pods));
+        tasks.spawn(stand_in::polled(mirror(Api::all(client), select, to_pods)));
+        tasks.spawn(stand_in::polled(pods::run(Arc::clone(&shared), pods)));
         Self { shared, machines: Mutex::default(), _tasks: tasks }
     }
 
@@ -240,7 +241,7 @@ impl Fleet {
         let (sender, receiver) = watch::channel(spec);
         let agent = agent::run(Arc::clone(&self.shared), node_name.to_owned(), receiver);
         // No join set: the handle ends the task, which has no result.
-        let task = tokio::spawn(agent).abort_handle();
+        let task = tokio::spawn(stand_in::polled(agent)).abort_handle();
         Kubelet { node_name: node_name.to_owned(), spec: sender, task }
     }
 }

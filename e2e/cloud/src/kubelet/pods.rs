@@ -14,6 +14,7 @@ use kube::{
     Api,
     api::{DeleteParams, Patch, PatchParams, Preconditions},
 };
+use nodewright_testing::stand_in;
 use serde_json::json;
 use tokio::{sync::mpsc, task::JoinHandle};
 
@@ -107,7 +108,7 @@ fn sync(shared: &Arc<Shared>, addresses: &Arc<AtomicU32>, worker: &mut PodWorker
     }
     worker.work = action.map(|action| {
         let work = work(Arc::clone(shared), Arc::clone(addresses), worker.view.clone(), action.clone());
-        (action, tokio::spawn(work))
+        (action, tokio::spawn(stand_in::polled(work)))
     });
 }
 

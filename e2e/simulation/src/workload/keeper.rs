@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use nodewright_testing::api_server::ApiServer;
+use nodewright_testing::{api_server::ApiServer, stand_in};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::{sync::Notify, time::Instant};
@@ -19,7 +19,7 @@ use super::{
 const REACTION: Duration = Duration::from_millis(50);
 
 /// The running controllers. Dropping it ends them.
-pub(in super::super) struct Keeper {
+pub struct Keeper {
     stale_until: Arc<Mutex<Option<Instant>>>,
     server: ApiServer,
     changed: Arc<Notify>,
@@ -48,7 +48,7 @@ pub(super) struct State {
 impl Keeper {
     /// Creates the objects of a workload, and starts the controllers. `changed` has to tell them of changes. Needs a tokio
     /// runtime.
-    pub(in super::super) fn start(server: ApiServer, workload: Workload, changed: Arc<Notify>) -> Self {
+    pub fn start(server: ApiServer, workload: Workload, changed: Arc<Notify>) -> Self {
         let (stale_until, own): (Arc<Mutex<_>>, _) = (Arc::default(), server.clone());
         let mut state = State {
             owners: seed_apps(&server, &workload),
@@ -63,7 +63,7 @@ impl Keeper {
             wake: None,
         };
         let woken = Arc::clone(&changed);
-        let task = tokio::spawn(async move {
+        let task = tokio::spawn(stand_in::polled(async move {
             loop {
                 state.round();
                 tokio::select! {
@@ -73,7 +73,7 @@ impl Keeper {
                 }
                 tokio::time::sleep(REACTION).await;
             }
-        });
+        }));
         Self { stale_until, server: own, changed, _task: AbortOnDropHandle::new(task) }
     }
 

@@ -24,7 +24,8 @@ mod volumes;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use self::{keeper::Keeper, objects::PROVIDER};
+pub use self::keeper::Keeper;
+pub(super) use self::objects::PROVIDER;
 
 /// The pods of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

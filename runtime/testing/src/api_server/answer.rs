@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use http::{Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
@@ -13,6 +13,7 @@ use kube::core::Status;
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
+use crate::stand_in;
 
 /// The body of an answer: complete, or a stream of events.
 pub type AnswerBody = UnsyncBoxBody<Bytes, Infallible>;
@@ -26,7 +27,12 @@ pub(super) fn text(body: &'static str) -> Response<AnswerBody> {
 }
 
 pub(super) fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<AnswerBody> {
-    with_body(200, StreamBody::new(lines.map(|line| Ok(Frame::data(line)))).boxed_unsync())
+    let mut frames = lines.map(|line| Ok(Frame::data(line))).boxed();
+    let frames = stream::poll_fn(move |context| {
+        let _active = stand_in::enter();
+        frames.poll_next_unpin(context)
+    });
+    with_body(200, StreamBody::new(frames).boxed_unsync())
 }
 
 pub(super) fn refusal(refused: &Refusal) -> Response<AnswerBody> {

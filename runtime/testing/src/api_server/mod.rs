@@ -68,6 +68,7 @@ pub use self::pace::{Bookmarks, OpenWatch, Pace};
 use self::route::{Id, Resource, Route};
 use self::selector::Selector;
 use self::store::{Change, Store, Writer};
+use crate::stand_in;
 
 /// A request that a client made.
 #[derive(Clone, Debug, PartialEq)]
@@ -362,7 +363,7 @@ impl ApiServer {
 
     /// Runs controllers from now on, until the last clone of the server is dropped. Needs a tokio runtime.
     pub fn run_controllers(&self, controllers: Controllers) {
-        tokio::spawn(controllers::run(Arc::downgrade(&self.shared), controllers));
+        tokio::spawn(stand_in::polled(controllers::run(Arc::downgrade(&self.shared), controllers)));
     }
 
     /// Stops serving a kind, as if its CRD were deleted: 404 for all its paths.
@@ -450,14 +451,14 @@ impl tower::Service<Request<Body>> for ApiServer {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let shared = self.shared.clone();
+        let (shared, _active) = (self.shared.clone(), stand_in::enter());
         // A separate task: a request that was sent takes effect even if the client drops it.
-        let exchange = tokio::spawn(async move {
+        let exchange = tokio::spawn(stand_in::polled(async move {
             let (parts, body) = request.into_parts();
             let body = body.collect().await?.to_bytes();
             let request = Incoming { method: parts.method, uri: parts.uri, headers: parts.headers, body };
             exchange(&shared, request).await
-        });
+        }));
         async move { exchange.await? }.boxed()
     }
 }
@@ -483,7 +484,7 @@ async fn exchange(shared: &Arc<Shared>, request: Incoming) -> Result<Response<An
             return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
         }
         Some(Fault::CommitLate(after)) => {
-            tokio::spawn(commit_late(shared.clone(), request, after));
+            tokio::spawn(stand_in::polled(commit_late(shared.clone(), request, after)));
             return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
         }
         Some(Fault::Delay(time)) => {

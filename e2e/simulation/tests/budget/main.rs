@@ -1,0 +1,77 @@
+//! A budget of counts: what a manager does for 100 machines, and for 10 pools of node configuration.
+//!
+//! The table is `docs/reference/budget.tsv`, with a line for each phase and count. A line that rises fails, one that falls has to
+//! be written anew: `make budget`. Everything runs in one thread on simulated time, so that a count is the same on any computer.
+//!
+//! # What is counted
+//!
+//! | count | is |
+//! |---|---|
+//! | `plans`, `empty plans`, `wake-ups`, `look-ups`, `objects looked up` | what [`nodewright_runtime::counts`] says |
+//! | `requests VERB RESOURCE` | answered requests to API servers, with the code if it is none of success |
+//! | `events RESULT`, `calls CALL RESULT` | the metrics of that name; calls are those of the provider and other effects |
+//! | `stale skips`, `retries`, `renders` | plans put off until a cache shows a write; failed plans; renderings of a pool |
+//! | `bytes sent` | the bodies of requests |
+//! | `allocations`, `bytes allocated` | blocks that were allocated or resized, and their sizes |
+//! | `objects KIND` | blocks of the size of an `Arc` of such an object: objects that were decoded, and clones that are shared |
+//!
+//! # Guarantees
+//! * The counts are those of the manager: the API server, the cloud, the kubelets, the controllers of the workload and the test say
+//!   when they work ([`nodewright_testing::stand_in`]).
+//! * The same program counts the same, in any process; allocations differ by less than one in a hundred, by the order of hash maps.
+//!
+//! # Assumptions
+//! * Debug build: a release build has no counts of the runtime, and other allocations.
+//!
+//! # Caveats
+//! * Not counted: leader election, traces, logs (no subscriber), TLS and HTTP/2, and the process of a driver. The tasks that
+//!   forward requests in the clients of kubelets and controllers are counted, as no code of ours runs in them.
+//! * A clone of an object on the stack has no line: it shows in `allocations`, by the blocks that the object consists of.
+//! * 400 machines take minutes in a debug build, most of them in the API server of the test: they have no lines in the table, and
+//!   are counted on request alone.
+//! * A look-up whose answer is one of two cached kinds is two look-ups.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod allocations;
+mod counters;
+mod machines;
+mod manager;
+mod pools;
+mod table;
+
+use std::{env, fs, path::Path, thread};
+
+use table::Table;
+
+/// The environment variable that writes the table.
+const UPDATE: &str = "UPDATE_BUDGET";
+
+#[test]
+fn nothing_costs_more_than_before() {
+    if cfg!(not(debug_assertions)) {
+        println!("skipped: the counts of the runtime exist in debug builds alone");
+        return;
+    }
+    let present = thread::scope(|scope| {
+        let runs =
+            [scope.spawn(|| manager::simulated(machines::run(100))), scope.spawn(|| manager::simulated(pools::run()))];
+        runs.into_iter().flat_map(|run| run.join().expect("a run ends")).collect::<Table>()
+    });
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/budget.tsv");
+    if env::var_os(UPDATE).is_some() {
+        fs::write(&path, table::text(&present)).expect("the table can be written");
+        return;
+    }
+    let text = fs::read_to_string(&path).expect("the table is docs/reference/budget.tsv");
+    let former = table::parse(&text).expect("docs/reference/budget.tsv is a table");
+    let differences = table::differences(&former, &present);
+    assert!(differences.is_empty(), "{} lines differ:\n{}", differences.len(), differences.join("\n"));
+}
+
+/// `cargo test --workspace --test budget -- --ignored --nocapture`
+#[test]
+#[ignore = "takes minutes in a debug build, and prints counts"]
+fn what_400_machines_cost() {
+    print!("{}", table::text(&manager::simulated(machines::run(400))));
+}
