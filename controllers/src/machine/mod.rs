@@ -36,7 +36,10 @@ mod trace;
 mod virtual_capacity;
 mod waiting;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -73,7 +76,7 @@ use crate::shared::{
     },
     membership::conflicting_machines,
     node::Node,
-    ownership::node_name,
+    ownership::{node_name, vm_id},
     wake_all,
 };
 
@@ -164,13 +167,18 @@ impl Controller for MachineController {
 }
 
 fn machines_of_node(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    let machines = stores.of::<Machine>(CONTROL);
-    for node in change.sides() {
-        let id = node.provider_id().map(instance_id);
-        let mut found = id.map(|id| machines.by(MACHINE_BY_INSTANCE, id)).unwrap_or_default();
-        found.extend(machines.by(MACHINE_BY_NODE, name(node.as_ref())));
-        wake_all(found, wake);
+    if Node::is_heartbeat(change) {
+        return;
     }
+    let machines = stores.of::<Machine>(CONTROL);
+    let id = |node: &Arc<Node>| node.provider_id().map(|id| instance_id(id).to_owned());
+    let ids: BTreeSet<_> = change.sides().filter_map(id).collect();
+    let mut found: Vec<_> = ids.iter().flat_map(|id| machines.by(MACHINE_BY_INSTANCE, id)).collect();
+    if let Some(node) = change.sides().last() {
+        let named = machines.by(MACHINE_BY_NODE, name(node.as_ref()));
+        found.extend(named.into_iter().filter(|it| vm_id(it).is_none_or(|id| !ids.contains(instance_id(id)))));
+    }
+    wake_all(found, wake);
 }
 
 /// Machines wait for these changes of their set: an ordinal is retired, the budget or the health timeouts change, or the set

@@ -1,5 +1,7 @@
 //! A Machine's status: one writer, all fields each time.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use k8s_openapi::{
     api::core::v1::{NodeAddress, NodeCondition},
@@ -18,37 +20,45 @@ use crate::shared::{CONTROL, node::Node, status_writer::StatusPart};
 /// The most conditions that are copied from a Node. A kubelet can write any number.
 const COPIED: usize = 64;
 
-/// A status to be written. A time moves only with the field that it dates, so writing the same again writes nothing.
+/// A status to be written. A time moves only with the field that it dates, so writing the same again writes nothing. The status
+/// is copied with the first change: most plans find none.
 #[derive(Clone, Debug)]
 pub(super) struct StatusDraft<'a> {
     pub(super) machine: &'a Machine,
-    now: Timestamp,
-    status: MachineStatus,
+    now: Time,
+    status: Cow<'a, MachineStatus>,
 }
 
 impl<'a> StatusDraft<'a> {
     pub(super) fn of(machine: &'a Machine, now: Timestamp) -> Self {
-        Self { machine, now, status: machine.status.clone().unwrap_or_default() }
+        // As an API server stores it. With fractions of a second its answer would differ from what was sent.
+        let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+        let status = machine.status.as_ref().map_or_else(|| Cow::Owned(MachineStatus::default()), Cow::Borrowed);
+        Self { machine, now, status }
     }
 
     /// Sets the phase. `lastUpdateTime` is the start of the health timeout: it moves only when the phase does.
     pub(super) fn phase(mut self, phase: MachinePhase) -> Self {
-        let current = &mut self.status.current_status;
-        if current.phase != phase {
-            current.phase = phase;
-            current.last_update_time = Some(Time(self.now));
-            return self.without(conditions::machine::WAITING);
+        if self.status.current_status.phase == phase {
+            return self;
         }
-        self
+        let current = &mut self.status.to_mut().current_status;
+        current.phase = phase;
+        current.last_update_time = Some(self.now.clone());
+        self.without(conditions::machine::WAITING)
     }
 
     pub(super) fn timeout_active(mut self, active: bool) -> Self {
-        self.status.current_status.timeout_active = active;
+        if self.status.current_status.timeout_active != active {
+            self.status.to_mut().current_status.timeout_active = active;
+        }
         if active { self } else { self.without(conditions::machine::HEALTH_TIMEOUT) }
     }
 
     pub(super) fn not_preserved(mut self) -> Self {
-        self.status.current_status.preserve_expiry_time = None;
+        if self.status.current_status.preserve_expiry_time.is_some() {
+            self.status.to_mut().current_status.preserve_expiry_time = None;
+        }
         self
     }
 
@@ -59,22 +69,25 @@ impl<'a> StatusDraft<'a> {
         description: impl Into<String>,
         error_code: Option<&str>,
     ) -> Self {
-        let mut operation = self.status.last_operation.clone();
+        let (description, error_code) = (clip(description), error_code.unwrap_or_default());
+        let known = &self.status.last_operation;
+        if (&known.operation_type, &known.state) == (&kind, &state)
+            && (known.description.as_str(), known.error_code.as_str()) == (description.as_str(), error_code)
+        {
+            return self;
+        }
+        let operation = &mut self.status.to_mut().last_operation;
         operation.operation_type = kind;
         operation.state = state;
-        operation.description = clip(description);
-        error_code.unwrap_or_default().clone_into(&mut operation.error_code);
-        if operation != self.status.last_operation {
-            operation.last_update_time = Some(Time(self.now));
-            self.status.last_operation = operation;
-            return self.without(conditions::machine::WAITING);
-        }
-        self
+        operation.description = description;
+        error_code.clone_into(&mut operation.error_code);
+        operation.last_update_time = Some(self.now.clone());
+        self.without(conditions::machine::WAITING)
     }
 
     pub(super) fn last_known_state(mut self, state: Option<&String>) -> Self {
-        if let Some(state) = state {
-            self.status.last_known_state.clone_from(state);
+        if let Some(state) = state.filter(|state| **state != self.status.last_known_state) {
+            self.status.to_mut().last_known_state.clone_from(state);
         }
         self
     }
@@ -86,8 +99,8 @@ impl<'a> StatusDraft<'a> {
         all.extend(Some(hostname).filter(|hostname| !hostname.address.is_empty()));
         all.sort_by(|a, b| (&a.type_, &a.address).cmp(&(&b.type_, &b.address)));
         all.dedup();
-        if !all.is_empty() {
-            self.status.addresses = all;
+        if !all.is_empty() && all != self.status.addresses {
+            self.status.to_mut().addresses = all;
         }
         self
     }
@@ -95,20 +108,23 @@ impl<'a> StatusDraft<'a> {
     /// Copies the Node's conditions; the Machine's own stay. A heartbeat alone changes nothing.
     pub(super) fn node_conditions(mut self, node: Option<&Node>) -> Self {
         let Some(node) = node else { return self };
-        let theirs = node.conditions();
+        let theirs = || node.conditions().iter().filter(|condition| !is_own(condition)).take(COPIED);
         let before = &self.status.conditions;
-        let copied = theirs.iter().filter(|condition| !is_own(condition)).take(COPIED).map(|condition| {
+        let mut known = before.iter();
+        if theirs().all(|condition| known.next().is_some_and(|known| is_same(known, condition))) && known.all(is_own) {
+            return self;
+        }
+        let copied = theirs().map(|condition| {
             let copy = NodeCondition {
                 reason: condition.reason.as_deref().map(clip),
                 message: condition.message.as_deref().map(clip),
                 ..condition.clone()
             };
-            let known = before.iter().find(|known| known.type_ == copy.type_);
-            known.filter(|known| is_same(known, &copy)).cloned().unwrap_or(copy)
+            before.iter().find(|known| is_same(known, &copy)).cloned().unwrap_or(copy)
         });
         let mut all: Vec<_> = copied.collect();
         all.extend(before.iter().filter(|condition| is_own(condition)).cloned());
-        self.status.conditions = all;
+        self.status.to_mut().conditions = all;
         self
     }
 
@@ -116,19 +132,29 @@ impl<'a> StatusDraft<'a> {
         let status = if status { "True" } else { "False" };
         let message = clip(message);
         let position = self.status.conditions.iter().position(|condition| condition.type_ == kind);
-        let since = position.map(|position| &self.status.conditions[position]).filter(|known| known.status == status);
-        let since = since.and_then(|known| known.last_transition_time.clone());
+        let known = position.map(|position| &self.status.conditions[position]).filter(|known| known.status == status);
+        let is_known = |known: &NodeCondition| {
+            known.reason.as_deref() == Some(reason)
+                && known.message.as_deref() == Some(message.as_str())
+                && known.last_transition_time.is_some()
+                && known.last_heartbeat_time.is_none()
+        };
+        if known.is_some_and(is_known) {
+            return self;
+        }
+        let since = known.and_then(|known| known.last_transition_time.clone());
         let condition = NodeCondition {
             type_: kind.to_owned(),
             status: status.to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message),
-            last_transition_time: Some(since.unwrap_or(Time(self.now))),
+            last_transition_time: Some(since.unwrap_or_else(|| self.now.clone())),
             last_heartbeat_time: None,
         };
+        let conditions = &mut self.status.to_mut().conditions;
         match position {
-            Some(position) => self.status.conditions[position] = condition,
-            None => self.status.conditions.push(condition),
+            Some(position) => conditions[position] = condition,
+            None => conditions.push(condition),
         }
         self
     }
@@ -143,17 +169,20 @@ impl<'a> StatusDraft<'a> {
     }
 
     pub(super) fn without(mut self, kind: &str) -> Self {
-        self.status.conditions.retain(|condition| condition.type_ != kind);
+        if self.status.conditions.iter().any(|condition| condition.type_ == kind) {
+            self.status.to_mut().conditions.retain(|condition| condition.type_ != kind);
+        }
         self
     }
 
     /// The write; `None` without a change, and when nothing would be left: the API server takes an empty status for `null`, and
     /// refuses it.
     pub(super) fn step(self) -> Option<Step<Call>> {
-        if self.status == MachineStatus::default() {
+        let Cow::Owned(status) = self.status else { return None };
+        if status == MachineStatus::default() {
             return None;
         }
-        Step::apply(CONTROL, self.machine, &StatusPart::<Machine> { status: self.status })
+        Step::apply(CONTROL, self.machine, &StatusPart::<Machine> { status })
     }
 }
 
@@ -161,8 +190,9 @@ impl StatusDraft<'_> {
     /// The write, unless only texts have changed and this process has reported its own already. Another manager without leader election
     /// gets answers of its own from the provider, with other texts, and the two would overwrite each other without end.
     pub(super) fn step_unless_reported(self, is_reported: bool) -> Option<Step<Call>> {
-        let known = self.machine.status.as_ref().map(headlines);
-        self.clone().step().filter(|_| !is_reported || known != Some(headlines(&self.status)))
+        let differs = |known: &MachineStatus| headlines(known) != headlines(&self.status);
+        let is_only_text = is_reported && !self.machine.status.as_ref().is_none_or(differs);
+        if is_only_text { None } else { self.step() }
     }
 }
 
@@ -198,7 +228,7 @@ fn is_own(condition: &NodeCondition) -> bool {
 }
 
 fn is_same(a: &NodeCondition, b: &NodeCondition) -> bool {
-    a.status == b.status && a.reason == b.reason && a.message == b.message
+    a.type_ == b.type_ && a.status == b.status && a.reason == b.reason && a.message == b.message
 }
 
 #[cfg(test)]
@@ -223,7 +253,7 @@ mod tests {
     fn a_heartbeat_alone_writes_nothing() {
         let fresh = machine("a").build();
         let first = StatusDraft::of(&fresh, now()).node_conditions(Some(&node("True", "2026-06-01T11:00:00Z")));
-        let known = Machine { status: Some(first.status.clone()), ..fresh };
+        let known = Machine { status: Some(first.status.clone().into_owned()), ..fresh };
         let again = StatusDraft::of(&known, now()).node_conditions(Some(&node("True", "2026-06-01T11:30:00Z")));
         assert!(again.step().is_none());
         let changed = StatusDraft::of(&known, now()).node_conditions(Some(&node("False", "2026-06-01T11:30:00Z")));
@@ -233,7 +263,8 @@ mod tests {
     #[test]
     fn mcm_defect_12_a_new_phase_keeps_the_end_of_a_preservation() {
         let machine = machine("a").phase("Running").preserved_until("2026-06-05T12:00:00Z").build();
-        let expiry = |draft: StatusDraft<'_>| draft.status.current_status.preserve_expiry_time.map(|time| time.0);
+        let expiry =
+            |draft: StatusDraft<'_>| draft.status.into_owned().current_status.preserve_expiry_time.map(|time| time.0);
         let known = || StatusDraft::of(&machine, now());
         for phase in [MachinePhase::Unknown, MachinePhase::Failed, MachinePhase::InPlaceUpdating] {
             assert_eq!(expiry(known().phase(phase)), "2026-06-05T12:00:00Z".parse().ok());
@@ -272,7 +303,7 @@ mod tests {
         let size = serde_json::to_vec(&status).unwrap().len();
         assert!(size < 200_000, "{size} bytes");
         assert!(status.last_operation.description.contains("(30000 bytes in all)"));
-        let known = Machine { status: Some(status), ..fresh };
+        let known = Machine { status: Some(status.into_owned()), ..fresh };
         assert!(with_all(StatusDraft::of(&known, now()), &node, &long).step().is_none());
     }
 

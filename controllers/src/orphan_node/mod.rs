@@ -61,7 +61,8 @@ impl Controller for OrphanNodeController {
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).wakes(|change, stores, wake| {
             // Kubelets change their Nodes frequently: only orphans are planned.
-            if let Some(node) = change.new.as_ref().filter(|node| is_orphan(stores, node)) {
+            let changed = change.new.as_ref().filter(|_| !Node::is_heartbeat(change));
+            if let Some(node) = changed.filter(|node| is_orphan(stores, node)) {
                 wake(ObjectRef::of(TARGET, node.as_ref()));
             }
         });

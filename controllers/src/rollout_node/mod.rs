@@ -59,7 +59,7 @@ impl Controller for RolloutNodeController {
             }
         };
         on.kind::<Node>(TARGET, "").wakes(move |change, stores, wake| {
-            if let Some(node) = &change.new {
+            if let Some(node) = change.new.as_ref().filter(|_| !Node::is_heartbeat(change)) {
                 due(stores, node.clone(), wake);
             }
         });

@@ -8,6 +8,7 @@ use k8s_openapi::{
 };
 use kube::Resource;
 use nodewright_api::{Taint, conditions, lenient};
+use nodewright_runtime::cache::Change;
 use serde::{Deserialize, Deserializer};
 
 /// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
@@ -23,7 +24,7 @@ pub struct Node {
     pub status: NodeStatus,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeSpec {
     #[serde(rename = "providerID")]
@@ -55,7 +56,7 @@ fn extended_resources<'de, D: Deserializer<'de>>(decoder: D) -> Result<Option<BT
 }
 
 /// A volume. None of its fields is read.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Volume {}
 
 impl Node {
@@ -73,15 +74,96 @@ impl Node {
         terminating.is_some_and(|condition| condition.status == "True")
     }
 
+    /// Whether a change is that a kubelet has posted the status of a healthy Node again, which most changes of Nodes are: Ready,
+    /// all other conditions False, and nothing but times of heartbeats differs. Of an unhealthy Node a heartbeat is news.
+    pub(crate) fn is_heartbeat(change: &Change<Self>) -> bool {
+        let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return false };
+        let is_healthy = |condition: &NodeCondition| {
+            condition.status == if condition.type_ == conditions::node::READY { "True" } else { "False" }
+        };
+        fn metadata(node: &Node) -> impl PartialEq {
+            let meta = &node.metadata;
+            (
+                &meta.uid,
+                &meta.deletion_timestamp,
+                &meta.labels,
+                &meta.annotations,
+                &meta.finalizers,
+                &meta.owner_references,
+            )
+        }
+        new.conditions().iter().all(is_healthy)
+            && old.conditions().len() == new.conditions().len()
+            && old.conditions().iter().zip(new.conditions()).all(|(old, new)| is_same_but_heartbeat(old, new))
+            && metadata(old) == metadata(new)
+            && old.spec == new.spec
+            && old.status.volumes_attached == new.status.volumes_attached
+            && old.status.capacity == new.status.capacity
+    }
+
     /// The provider's id of its VM, once it is known.
     pub fn provider_id(&self) -> Option<&str> {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
     }
 }
 
+fn is_same_but_heartbeat(a: &NodeCondition, b: &NodeCondition) -> bool {
+    let NodeCondition { type_, status, reason, message, last_transition_time, last_heartbeat_time: _ } = a;
+    (type_, status, reason, message, last_transition_time)
+        == (&b.type_, &b.status, &b.reason, &b.message, &b.last_transition_time)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_repeats_a_healthy_status_is_a_heartbeat() {
+        let node = |version: &str, heartbeat: &str, (pointer, value): (&str, serde_json::Value)| {
+            let ready = |status: &str| serde_json::json!({"type": "Ready", "status": status, "reason": "Kubelet"});
+            let mut object = serde_json::json!({
+                "metadata": {"name": "a", "uid": "u", "resourceVersion": version, "labels": {"a": "b"}},
+                "spec": {"providerID": "x:///i-1", "taints": [{"key": "k", "effect": "NoSchedule"}]},
+                "status": {"capacity": {"x.io/gpu": "1"}, "volumesAttached": [{"name": "v"}], "conditions": [
+                    ready("True"), {"type": "DiskPressure", "status": "False"}]}
+            });
+            object["status"]["conditions"][0]["lastHeartbeatTime"] = heartbeat.into();
+            if !pointer.is_empty() {
+                *object.pointer_mut(pointer).unwrap() = value;
+            }
+            std::sync::Arc::new(serde_json::from_value::<Node>(object).unwrap())
+        };
+        let (first, second) = ("2026-01-01T00:00:00Z", "2026-01-01T00:05:00Z");
+        let nothing = || ("", serde_json::Value::Null);
+        let old = node("1", first, nothing());
+        let is_heartbeat = |old: &std::sync::Arc<Node>, new: std::sync::Arc<Node>| {
+            Node::is_heartbeat(&Change { old: Some(old.clone()), new: Some(new) })
+        };
+        assert!(is_heartbeat(&old, node("2", second, nothing())));
+        for (pointer, value) in [
+            ("/metadata/uid", "v".into()),
+            ("/metadata/labels", serde_json::json!({})),
+            ("/spec/providerID", "x:///i-2".into()),
+            ("/spec/taints", serde_json::json!([])),
+            ("/status/capacity", serde_json::json!({})),
+            ("/status/volumesAttached", serde_json::json!([])),
+            ("/status/conditions/0/status", "Unknown".into()),
+            ("/status/conditions/0/reason", "Else".into()),
+            ("/status/conditions/1", serde_json::json!({"type": "PIDPressure", "status": "False"})),
+            ("/status/conditions/1/status", "True".into()),
+        ] {
+            let changed = node("2", second, (pointer, value));
+            assert!(!is_heartbeat(&old, changed.clone()), "{pointer}");
+            let is_unhealthy = changed.conditions().iter().any(|it| (it.type_ == "Ready") != (it.status == "True"));
+            assert_eq!(
+                is_heartbeat(&changed, changed.clone()),
+                !is_unhealthy,
+                "of an unhealthy node each is news: {pointer}"
+            );
+        }
+        assert!(!Node::is_heartbeat(&Change { old: None, new: Some(old.clone()) }));
+        assert!(!Node::is_heartbeat(&Change { old: Some(old), new: None }));
+    }
 
     #[test]
     fn times_beyond_jiffs_range_are_no_obstacle() {
