@@ -64,7 +64,7 @@ impl Controller for Share {
         match (source.as_deref().filter(|_| is_shared).map(Content::extract), copy.as_deref().filter(is_ours)) {
             (Some(_), None) if copy.is_some() => plan.wait("NameTaken", "somebody else has a ConfigMap of that name"),
             (Some(new), None) => plan.then("the copy is missing", Step::create(HOME, &fresh(new))),
-            (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(HOME, ours, &content)),
+            (Some(content), Some(ours)) => plan.then("the source has changed", Step::apply(HOME, ours, content)),
             (None, ours) => plan.then("it is not to be shared", ours.map(|ours| Step::delete(HOME, ours))),
         };
         plan

@@ -2,8 +2,6 @@
 //! `managedFields`: the API server sometimes drops them, and after a take-over from a controller that wrote by PUT they name
 //! another owner.
 
-use std::sync::Arc;
-
 use kube::Resource;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -27,7 +25,7 @@ pub const STATUS: &str = "status";
 ///
 /// # Assumptions
 /// Two writers never have a field in common, and `extract` returns every field that `Self` could write.
-pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'static {
+pub trait ApplyConfiguration: Serialize + PartialEq + Send + Sync + 'static {
     /// The kind that the fields belong to.
     type Of: Kind;
     /// The subresource through which they are written, such as [`STATUS`]; empty for the object itself.
@@ -36,8 +34,18 @@ pub trait ApplyConfiguration: Serialize + PartialEq + Clone + Send + Sync + 'sta
     fn extract(live: &Self::Of) -> Self;
     /// As [`Self::extract`], as far as `self` writes them: for a controller that owns single keys of a map, such as labels.
     #[must_use]
-    fn extract_like(&self, live: &Self::Of) -> Self {
+    fn extract_like(&self, live: &Self::Of) -> Self
+    where
+        Self: Sized,
+    {
         Self::extract(live)
+    }
+    /// Whether these are the fields of a live object, for parts that can be compared without a copy.
+    fn is_in(&self, live: &Self::Of) -> bool
+    where
+        Self: Sized,
+    {
+        *self == self.extract_like(live)
     }
 }
 
@@ -48,18 +56,36 @@ pub(crate) struct Applied {
     pub(crate) differs: Option<Value>,
 }
 
-pub(crate) type ReadBack = Arc<dyn Fn(&[u8]) -> Result<Applied, serde_json::Error> + Send + Sync>;
+/// The fields of any kind, as they are sent.
+pub(crate) trait Fields: Send + Sync {
+    /// In wire form.
+    fn fragment(&self) -> Result<Value, serde_json::Error>;
+    /// The body of the request.
+    fn body(&self, target: &Target) -> Result<Vec<u8>, serde_json::Error>;
+    /// What the API server's answer to the write says.
+    fn applied(&self, answer: &[u8]) -> Result<Applied, serde_json::Error>;
+}
 
-pub(crate) fn read_back<O: ApplyConfiguration>(wanted: &O) -> ReadBack {
-    let wanted = wanted.clone();
-    Arc::new(move |answer| {
+impl<O: ApplyConfiguration> Fields for O {
+    fn fragment(&self) -> Result<Value, serde_json::Error> {
+        serde_json::to_value(self)
+    }
+
+    fn body(&self, target: &Target) -> Result<Vec<u8>, serde_json::Error> {
+        if O::SUBRESOURCE == STATUS {
+            // Most writes are statuses, which have no metadata of their own: no tree is made of them.
+            return serde_json::to_vec(&StatusBody { identity: identity(target, true), fields: self });
+        }
+        serde_json::to_vec(&with_identity(self.fragment()?, identity(target, false)))
+    }
+
+    fn applied(&self, answer: &[u8]) -> Result<Applied, serde_json::Error> {
         let live: O::Of = without_managed_fields::from_slice(answer)?;
-        let seen = wanted.extract_like(&live);
-        let differs = (seen != wanted).then(|| serde_json::to_value(seen)).transpose()?;
+        let differs = (!self.is_in(&live)).then(|| serde_json::to_value(self.extract_like(&live))).transpose()?;
         let finalizers = live.meta().finalizers.as_deref().unwrap_or_default();
         let version = standing(live.meta().resource_version.as_deref(), is_deleting(&live), finalizers);
         Ok(Applied { version, differs })
-    })
+    }
 }
 
 /// The merge patch that turns `seen` into `wanted`; `None` when they are equal.
@@ -68,7 +94,7 @@ pub(crate) fn correction(seen: &Value, wanted: &Value) -> Option<Value> {
         (Value::Object(seen), Value::Object(wanted)) => {
             let mut patch = Map::new();
             for (key, value) in wanted {
-                if let Some(change) = seen.get(key).map_or(Some(value.clone()), |old| correction(old, value)) {
+                if let Some(change) = seen.get(key).map_or_else(|| Some(value.clone()), |old| correction(old, value)) {
                     patch.insert(key.clone(), change);
                 }
             }
@@ -82,22 +108,59 @@ pub(crate) fn correction(seen: &Value, wanted: &Value) -> Option<Value> {
     }
 }
 
-/// The owned fragment with the identity of its target. The UID keeps an apply from creating an object and from a namesake. A
-/// status apply carries the version as well, because the API server accepts a `/status` apply with a wrong UID.
-pub(crate) fn apply_body(target: &Target, subresource: &str, fragment: &Value) -> Value {
-    let mut body = fragment.clone();
-    body["apiVersion"] = target.resource().api_version().into();
-    body["kind"] = target.resource().kind.as_ref().into();
-    let metadata = &mut body["metadata"];
-    metadata["name"] = target.key().name.as_ref().into();
-    if !target.key().namespace.is_empty() {
-        metadata["namespace"] = target.key().namespace.as_ref().into();
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity<'a> {
+    api_version: String,
+    kind: &'a str,
+    metadata: IdentityMeta<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct IdentityMeta<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    namespace: &'a str,
+    uid: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+}
+
+#[derive(Serialize)]
+struct StatusBody<'a, O> {
+    #[serde(flatten)]
+    identity: Identity<'a>,
+    #[serde(flatten)]
+    fields: &'a O,
+}
+
+/// The identity of the target of an apply. The UID keeps an apply from creating an object and from a namesake. A status apply
+/// carries the version as well, because the API server accepts a `/status` apply with a wrong UID.
+fn identity(target: &Target, is_status: bool) -> Identity<'_> {
+    let resource_version = (is_status || target.version().is_some()).then(|| target.seen().to_string());
+    let (key, uid) = (target.key(), target.uid());
+    Identity {
+        api_version: target.resource().api_version(),
+        kind: target.resource().kind.as_ref(),
+        metadata: IdentityMeta { name: &key.name, namespace: &key.namespace, uid, resource_version },
     }
-    metadata["uid"] = target.uid().into();
-    if subresource == STATUS || target.version().is_some() {
-        metadata["resourceVersion"] = target.seen().to_string().into();
+}
+
+fn with_identity(mut fragment: Value, identity: Identity<'_>) -> Value {
+    let IdentityMeta { name, namespace, uid, resource_version } = identity.metadata;
+    fragment["apiVersion"] = identity.api_version.into();
+    fragment["kind"] = identity.kind.into();
+    let metadata = &mut fragment["metadata"];
+    metadata["name"] = name.into();
+    metadata["uid"] = uid.into();
+    if !namespace.is_empty() {
+        metadata["namespace"] = namespace.into();
     }
-    body
+    if let Some(version) = resource_version {
+        metadata["resourceVersion"] = version.into();
+    }
+    fragment
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    apply_configuration::{Applied, STATUS, apply_body, correction},
+    apply_configuration::{Applied, STATUS, correction},
     cache::Until,
     fair::Flow,
     object::{Cluster, ObjectRef, ResourceType, Target, parse_version, standing},
@@ -72,7 +72,12 @@ impl RequestContext {
     }
 
     fn write(&self, method: Method, path: String, content: &'static str, body: &Value) -> Call {
-        Call { traceparent: self.traceparent, flow: self.flow.clone(), ..Call::with(method, path, content, body) }
+        self.write_bytes(method, path, content, body.to_string().into_bytes())
+    }
+
+    fn write_bytes(&self, method: Method, path: String, content: &'static str, body: Vec<u8>) -> Call {
+        let (traceparent, flow) = (self.traceparent, self.flow.clone());
+        Call { method, content, body, traceparent, flow, ..Call::get(path) }
     }
 }
 
@@ -216,19 +221,25 @@ impl Executor {
     }
 
     async fn apply(&self, apply: &Apply, sending: &RequestContext) -> StepOutcome {
-        let Apply { at, subresource, fragment, read_back } = apply;
+        let Apply { at, subresource, fields } = apply;
         let path = path(at, subresource);
-        let body = apply_body(at, subresource, fragment);
+        let body = match fields.body(at) {
+            Ok(body) => body,
+            Err(error) => {
+                let error = RequestError::local(FailureClass::Invalid, error.to_string());
+                return StepOutcome::Failed(failure(StepVerb::Apply, at.resource(), at.key(), error), None);
+            }
+        };
         let url = format!("{path}?fieldManager={}&force=true", self.manager);
-        let call = sending.write(Method::PATCH, url, APPLY, &body);
+        let call = sending.write_bytes(Method::PATCH, url, APPLY, body);
         let answer = match self.send(at.key().cluster, call).await {
             Ok(answer) => answer,
             Err(error) => return failed(StepVerb::Apply, at, error),
         };
         // The type's own decoder may panic. The write was made all the same.
-        let read = catch_unwind(AssertUnwindSafe(|| read_back(answer.body())));
+        let read = catch_unwind(AssertUnwindSafe(|| fields.applied(answer.body())));
         let Ok(Ok(Applied { version, differs })) = read else { return done(at, &answer) };
-        let correction = differs.and_then(|seen| correction(&seen, fragment));
+        let correction = differs.and_then(|seen| correction(&seen, &apply.fragment()));
         // A field that should be gone is still there: another manager's PUT owns it, or managedFields were dropped.
         let (Some(correction), Some(version)) = (correction, version) else { return done_at(at, shown(at, version)) };
         let mut body = correction;

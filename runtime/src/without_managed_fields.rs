@@ -11,19 +11,15 @@ use serde::{
 
 /// Decodes an object without its managedFields.
 pub fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
-    read(serde_json::Deserializer::from_str(text))
-}
-
-pub(crate) fn from_slice<'de, K: Deserialize<'de>>(text: &'de [u8]) -> Result<K, serde_json::Error> {
-    read(serde_json::Deserializer::from_slice(text))
-}
-
-fn read<'de, K: Deserialize<'de>>(
-    mut json: serde_json::Deserializer<impl serde_json::de::Read<'de>>,
-) -> Result<K, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_str(text);
     let object = WithoutManagedFields(PhantomData).deserialize(&mut json)?;
     json.end()?;
     Ok(object)
+}
+
+/// As [`from_str`], which has the same decoder: one for bytes would be as much code again.
+pub(crate) fn from_slice<'de, K: Deserialize<'de>>(text: &'de [u8]) -> Result<K, serde_json::Error> {
+    from_str(std::str::from_utf8(text).map_err(serde_json::Error::custom)?)
 }
 
 /// For an object that is part of another value.

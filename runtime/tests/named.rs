@@ -92,7 +92,7 @@ impl Controller for Finder {
         }
         let annotations = BTreeMap::from([("found".to_owned(), found.join(" "))]);
         let note = Note { metadata: NoteMeta { annotations } };
-        plan.then("something else is found", Step::apply(HOME, snapshot.map.as_ref(), &note));
+        plan.then("something else is found", Step::apply(HOME, snapshot.map.as_ref(), note));
         plan
     }
 }

@@ -67,7 +67,7 @@ impl Controller for Companion {
         let mut plan = Plan::idle();
         if let Some(failure) = context.failure {
             let status = Message { status: json!({"message": failure.to_string()}) };
-            plan.then("a request fails", Step::apply(HOME, pod.as_ref(), &status));
+            plan.then("a request fails", Step::apply(HOME, pod.as_ref(), status));
         }
         if map.is_none() {
             let mut map = ConfigMap::default();

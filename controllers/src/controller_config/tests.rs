@@ -153,7 +153,7 @@ impl Fixture {
                 return Some(format!("create {key}"));
             }
             Step::Apply(apply) if apply.subresource == STATUS => {
-                self.object.status = Some(serde_json::from_value(apply.fragment["status"].clone()).unwrap());
+                self.object.status = Some(serde_json::from_value(apply.fragment()["status"].clone()).unwrap());
                 return Some("status".to_owned());
             }
             Step::Edit { patch, .. } if key == NAME => self.object = patched(&self.object, patch),

@@ -153,7 +153,7 @@ impl Fixture {
                 Step::Apply(apply) if apply.subresource == STATUS => {
                     done.push("status".to_owned());
                     let object = self.objects.iter_mut().find(|it| it.metadata.name.as_deref() == Some(of)).unwrap();
-                    object.status = Some(serde_json::from_value(apply.fragment["status"].clone()).unwrap());
+                    object.status = Some(serde_json::from_value(apply.fragment()["status"].clone()).unwrap());
                 }
                 Step::Edit { patch, .. } if self.configs.iter().any(|it| it.metadata.name.as_ref() == Some(&key)) => {
                     done.push(format!("edit {key}"));

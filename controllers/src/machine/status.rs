@@ -182,7 +182,7 @@ impl<'a> StatusDraft<'a> {
         if status == MachineStatus::default() {
             return None;
         }
-        Step::apply(CONTROL, self.machine, &StatusPart::<Machine> { status })
+        Step::apply(CONTROL, self.machine, StatusPart::<Machine> { status })
     }
 }
 

@@ -218,7 +218,7 @@ fn edited_object<E: std::fmt::Debug>(plan: &Plan<E>, before: &Value) -> Value {
 fn status(plan: &Plan<Validate>) -> Value {
     let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
     let [Step::Apply(apply)] = steps.as_slice() else { panic!("{steps:?}") };
-    apply.fragment["status"].clone()
+    apply.fragment()["status"].clone()
 }
 
 fn condition<'a>(status: &'a Value, kind: &str) -> &'a Value {

@@ -180,7 +180,7 @@ fn restored(snapshot: &Snapshot) -> Option<Step<Render>> {
 
 fn write(target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<Render>> {
     let part = PoolTarget { spec: Spec { configuration: Configuration { name: target.to_owned(), source } } };
-    Step::apply_if_unchanged(TARGET, snapshot.pool.as_ref(), &part)
+    Step::apply_if_unchanged(TARGET, snapshot.pool.as_ref(), part)
 }
 
 /// That the pool waits for machine-config-operator, when that begins. The status is that one's: two writers would write for ever.

@@ -224,14 +224,15 @@ impl Fixture {
                     done.push("status".to_owned());
                     self.status_written = Some(self.now);
                     let mut object = serde_json::to_value(&self.pool).unwrap();
-                    object["status"] = apply.fragment["status"].clone();
+                    object["status"] = apply.fragment()["status"].clone();
                     self.pool = serde_json::from_value(object).unwrap();
                 }
                 Step::Apply(apply) => {
-                    let name = apply.fragment["spec"]["configuration"]["name"].as_str().unwrap();
+                    let fragment = apply.fragment();
+                    let name = fragment["spec"]["configuration"]["name"].as_str().unwrap();
                     done.push(format!("target {name}"));
                     let mut object = serde_json::to_value(&self.pool).unwrap();
-                    object["spec"]["configuration"] = apply.fragment["spec"]["configuration"].clone();
+                    object["spec"]["configuration"] = apply.fragment()["spec"]["configuration"].clone();
                     let generation = object["metadata"]["generation"].as_i64().unwrap();
                     object["metadata"]["generation"] = (generation + 1).into();
                     self.pool = serde_json::from_value(object).unwrap();
@@ -358,7 +359,7 @@ fn a_pool_that_never_settles_says_so() {
     let plan = fixture.plan();
     let told = plan.steps().any(|planned| {
         matches!(&planned.step, Step::Apply(apply)
-        if apply.fragment["status"].to_string().contains("change again and again"))
+        if apply.fragment()["status"].to_string().contains("change again and again"))
     });
     assert!(told, "{plan:?}");
 }

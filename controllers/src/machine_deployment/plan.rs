@@ -123,7 +123,7 @@ fn confirm_generation(scope: &Scope<'_>, newer: i64) -> Plan {
     let size = |view: &SetView| {
         let mut part = SetPart::extract(view.set.as_ref());
         part.sized_for(deployment);
-        let step = Step::apply_if_unchanged(CONTROL, view.set.as_ref(), &part)?;
+        let step = Step::apply_if_unchanged(CONTROL, view.set.as_ref(), part)?;
         Some(Planned { why: "the generation that it was sized for is gone".into(), step })
     };
     plan.stage(snapshot.sets.iter().filter(|view| snapshot.is_sized_for_newer(view)).filter_map(size));
@@ -167,7 +167,7 @@ fn releases(deployment: &MachineDeployment, sets: &[&SetView]) -> Plan {
 fn adoptions(deployment: &MachineDeployment, sets: &[Arc<MachineSet>]) -> Vec<Planned<Never>> {
     let adopt = |set: &Arc<MachineSet>| {
         let part = SetPart::extract(set).adopted_by(deployment);
-        let step = Step::apply_if_unchanged(CONTROL, set.as_ref(), &part)?;
+        let step = Step::apply_if_unchanged(CONTROL, set.as_ref(), part)?;
         Some(Planned { why: "the selector matches a machine set without an owner".into(), step })
     };
     sets.iter().filter_map(adopt).collect()
@@ -301,7 +301,7 @@ fn set_change(scope: &Scope<'_>, target: &Target<'_>) -> Option<Planned<Never>> 
     if target.noted {
         part.resize(target.replicas, scope.goal, scope.deployment);
     }
-    let step = Step::apply_if_unchanged(CONTROL, set, &part)?;
+    let step = Step::apply_if_unchanged(CONTROL, set, part)?;
     let Goal { desired, surge, unavailable } = scope.goal;
     let bounds = format!("desired {desired}, surge {surge}, unavailable {unavailable}");
     let why = match (i64::from(set.spec.replicas), target.replicas) {
@@ -334,7 +334,7 @@ fn add_history(mut plan: Plan, scope: &Scope<'_>, after: &MachineDeploymentStatu
         |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.at.uid() == uid(deployment));
     let current = scope.snapshot.current().filter(|view| view.revision() >= newest);
     if let Some(current) = current.filter(|_| !plan.steps().any(writes_status)) {
-        let step = Step::apply(CONTROL, deployment, &RevisionPart::of(&current.set));
+        let step = Step::apply(CONTROL, deployment, RevisionPart::of(&current.set));
         plan.beside("the revision is that of the present set", step);
     }
     plan

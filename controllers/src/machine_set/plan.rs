@@ -47,7 +47,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         }
         Names::Seed(ledger) => {
             let ledger = SetNotes::of(set, &ledger);
-            plan.then("the names of the machines are fixed", Step::apply_if_unchanged(CONTROL, set, &ledger));
+            plan.then("the names of the machines are fixed", Step::apply_if_unchanged(CONTROL, set, ledger));
             return plan;
         }
         Names::Invalid => plan.append(failure(set, unreadable::LEDGER, invalid_ledger_text(set))),
@@ -215,7 +215,7 @@ fn fill(context: &Context<'_>, members: &Members<'_>, decided: Fill) -> Plan {
         First::Retire(taken) => {
             let ledger = SetNotes::of(set, &members.ledger.retire(taken));
             let mut plan = Plan::idle();
-            plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, &ledger));
+            plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, ledger));
             plan
         }
         First::Create(ordinals) => keep(members, ordinals),
@@ -269,7 +269,7 @@ fn releases(set: &MachineSet, machines: &[&Arc<Machine>]) -> Plan {
 fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan {
     let mut plan = Plan::idle();
     let notes = SetNotes::of(set, &removal.ledger).beginning(removal.round);
-    let retire = Step::apply_if_unchanged(CONTROL, set, &notes);
+    let retire = Step::apply_if_unchanged(CONTROL, set, notes);
     let deletions = removal
         .machines
         .iter()

@@ -102,7 +102,7 @@ pub(super) fn updates(members: &Members<'_>) -> Vec<Planned<Never>> {
     // Usually none of thousands of Machines differs, so they are compared first, and only those that differ are converted.
     let update = |machine: &Arc<Machine>| {
         let part = MachinePart::of(set, members.ordinal(machine)).for_live(machine);
-        let step = Step::apply(CONTROL, machine.as_ref(), &part);
+        let step = Step::apply(CONTROL, machine.as_ref(), part);
         Planned::new("the template changed in what machines take over in place", step)
     };
     if template_size(&set.spec.template).is_some() {
@@ -153,7 +153,7 @@ pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Neve
     let adopt = |machine: &Arc<Machine>| {
         let set = members.snapshot.set.as_ref();
         let part = MachinePart::of(set, members.ordinal(machine)).adopting(set, machine);
-        let step = Step::apply_if_unchanged(CONTROL, machine.as_ref(), &part);
+        let step = Step::apply_if_unchanged(CONTROL, machine.as_ref(), part);
         Planned::new("the set selects the machine, which has no owner", step)
     };
     members.snapshot.orphans.iter().take(count).filter_map(adopt).collect()

@@ -76,8 +76,8 @@ fn planned(snapshot: &Snapshot) -> Plan {
 /// What each stage does to which object, without the status.
 fn steps(plan: &Plan) -> Vec<Vec<String>> {
     let tell = |step: &Step<Never>| match step {
-        Step::Apply(apply) if apply.fragment.get("status").is_some() => None,
-        Step::Apply(apply) => Some(format!("apply {} {}", apply.at.key().name, apply.fragment)),
+        Step::Apply(apply) if apply.fragment().get("status").is_some() => None,
+        Step::Apply(apply) => Some(format!("apply {} {}", apply.at.key().name, apply.fragment())),
         Step::Create { key, .. } => Some(format!("create {}", key.name)),
         Step::Edit { at, .. } => Some(format!("edit {}", at.key().name)),
         Step::Delete(at) => Some(format!("delete {}", at.key().name)),
@@ -91,7 +91,7 @@ fn steps(plan: &Plan) -> Vec<Vec<String>> {
 fn status_of(snapshot: &Snapshot) -> Option<serde_json::Value> {
     let plan = planned(snapshot);
     plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) => apply.fragment.get("status").cloned(),
+        Step::Apply(apply) => apply.fragment().get("status").cloned(),
         _ => None,
     })
 }
@@ -388,11 +388,11 @@ fn machines_without_an_owner_are_adopted_before_any_is_created() {
     assert_eq!(at.uid(), "uid-set", "before anything is taken");
     assert_eq!(steps(&plan).iter().map(Vec::len).collect::<Vec<_>>(), [1, 1]);
     let Step::Apply(adopt) = &plan.stages[1][0].step else { panic!("{:?}", plan.stages) };
-    assert_eq!(adopt.fragment["metadata"]["ownerReferences"][0]["uid"], "uid-set");
-    assert_eq!(adopt.fragment["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
+    assert_eq!(adopt.fragment()["metadata"]["ownerReferences"][0]["uid"], "uid-set");
+    assert_eq!(adopt.fragment()["metadata"]["finalizers"], json!(["machine.sapcloud.io/machine-controller-manager"]));
     assert!(adopt.at.version().is_some(), "refused if anybody else was faster");
     // A step that is refused repeatedly must be reported: the confirmation alone is no write.
-    let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some());
+    let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
     let mut untold = snapshot.clone();
     Arc::make_mut(&mut untold.set).status = None;
     assert!(planned(&untold).steps().any(tells), "the status is told beside an adoption");
@@ -452,7 +452,7 @@ fn what_is_refused_shows_in_the_status_before_it_is_tried_again() {
     let snapshot = snapshot(machine_set("set", 1, Some(LEDGER)), vec![]);
     let plan = with_failure(&snapshot, FailureClass::Forbidden, "x");
     let Step::Apply(status) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-    assert_eq!(status.fragment["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
+    assert_eq!(status.fragment()["status"]["machineSetCondition"][0]["type"], "ReplicaFailure");
     assert!(matches!(plan.stages[1][0].step, Step::Create { .. }));
 }
 
@@ -529,10 +529,10 @@ fn the_template_reaches_living_machines_but_not_their_class_or_what_others_wrote
     set.spec.template.spec.class.name = "other".into();
     let plan = planned(&snapshot(set, vec![one]));
     let Step::Apply(apply) = &plan.stages[0][0].step else { panic!() };
-    assert_eq!(apply.fragment["spec"]["nodeTemplate"]["metadata"]["labels"], json!({"pool": "a"}));
-    assert_eq!(apply.fragment["spec"]["class"]["name"], "class");
-    assert_eq!(apply.fragment["metadata"]["annotations"], json!({"nodewright.dev/index": "0"}));
-    assert_eq!(apply.fragment["spec"].get("providerID"), None);
+    assert_eq!(apply.fragment()["spec"]["nodeTemplate"]["metadata"]["labels"], json!({"pool": "a"}));
+    assert_eq!(apply.fragment()["spec"]["class"]["name"], "class");
+    assert_eq!(apply.fragment()["metadata"]["annotations"], json!({"nodewright.dev/index": "0"}));
+    assert_eq!(apply.fragment()["spec"].get("providerID"), None);
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn counts_alone_wait_and_the_final_state_does_not() {
     known.set = Arc::new(with_generation);
     let has_status = |plan: &Plan| {
         plan.steps()
-            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
+            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some()))
     };
     let paced = plan(&at, &known);
     assert!(!has_status(&paced) && paced.wake.is_some());

@@ -81,17 +81,6 @@ impl Node {
         let is_healthy = |condition: &NodeCondition| {
             condition.status == if condition.type_ == conditions::node::READY { "True" } else { "False" }
         };
-        fn metadata(node: &Node) -> impl PartialEq {
-            let meta = &node.metadata;
-            (
-                &meta.uid,
-                &meta.deletion_timestamp,
-                &meta.labels,
-                &meta.annotations,
-                &meta.finalizers,
-                &meta.owner_references,
-            )
-        }
         new.conditions().iter().all(is_healthy)
             && old.conditions().len() == new.conditions().len()
             && old.conditions().iter().zip(new.conditions()).all(|(old, new)| is_same_but_heartbeat(old, new))
@@ -105,6 +94,12 @@ impl Node {
     pub fn provider_id(&self) -> Option<&str> {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
     }
+}
+
+/// The metadata that controllers read.
+fn metadata(node: &Node) -> impl PartialEq {
+    let meta = &node.metadata;
+    (&meta.uid, &meta.deletion_timestamp, &meta.labels, &meta.annotations, &meta.finalizers, &meta.owner_references)
 }
 
 fn is_same_but_heartbeat(a: &NodeCondition, b: &NodeCondition) -> bool {

@@ -117,6 +117,10 @@ where
     fn extract(live: &K) -> Self {
         Self { status: live.status().cloned().unwrap_or_default() }
     }
+
+    fn is_in(&self, live: &K) -> bool {
+        live.status().map_or_else(|| self.status == K::Status::default(), |status| *status == self.status)
+    }
 }
 
 #[derive(Debug)]
@@ -161,9 +165,11 @@ where
     E: Effect,
     N: Ord + 'static,
 {
-    let part = StatusPart::<K> { status: wanted };
-    let Some(step) = Step::apply(<K::Status as Status>::CLUSTER, live, &part) else { return StatusWrite::Never };
-    let (before, wanted) = (live.status().cloned().unwrap_or_default(), part.status);
+    let none = K::Status::default();
+    let before = live.status().unwrap_or(&none);
+    if *before == wanted {
+        return StatusWrite::Never;
+    }
     let is_new = before.generation() != wanted.generation() || before.headlines() != wanted.headlines();
     let pause = if before.without_messages() == wanted.without_messages() { PAUSE_OF_MESSAGES } else { PAUSE };
     let is_urgent = matches!(urgency, Urgency::Now);
@@ -177,10 +183,11 @@ where
     // Now as well if the clock was set back since the last write.
     let written = context.status_written.filter(|written| *written <= context.now);
     let next = written.and_then(|written| written.checked_add(pause).ok()).filter(|next| *next > context.now);
-    match next.filter(|_| !is_urgent && !is_new) {
-        Some(later) => StatusWrite::Later(later),
-        None => StatusWrite::Now(Box::new(Planned { why: "the status changed".into(), step })),
+    if let Some(later) = next.filter(|_| !is_urgent && !is_new) {
+        return StatusWrite::Later(later);
     }
+    let step = Step::apply(<K::Status as Status>::CLUSTER, live, StatusPart::<K> { status: wanted });
+    Planned::new("the status changed", step).map_or(StatusWrite::Never, |step| StatusWrite::Now(Box::new(step)))
 }
 
 /// How many objects there are, as statuses say it.

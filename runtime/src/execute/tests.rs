@@ -52,11 +52,11 @@ impl ApplyConfiguration for Phase {
 
 /// An apply to an existing Pod.
 fn apply(live: &Pod) -> Step<()> {
-    Step::apply(HOME, live, &labels()).unwrap()
+    Step::apply(HOME, live, labels()).unwrap()
 }
 
 fn apply_if_unchanged(live: &Pod) -> Step<()> {
-    Step::apply_if_unchanged(HOME, live, &labels()).unwrap()
+    Step::apply_if_unchanged(HOME, live, labels()).unwrap()
 }
 
 fn labels() -> Labels {
@@ -64,7 +64,7 @@ fn labels() -> Labels {
 }
 
 fn apply_status(live: &Pod) -> Step<()> {
-    Step::apply(HOME, live, &Phase { status: PhaseStatus { phase: Some("Failed".into()) } }).unwrap()
+    Step::apply(HOME, live, Phase { status: PhaseStatus { phase: Some("Failed".into()) } }).unwrap()
 }
 
 fn edit(live: &Pod) -> Step<()> {

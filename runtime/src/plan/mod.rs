@@ -4,7 +4,7 @@ mod failure;
 mod notes;
 mod text;
 
-use std::{borrow::Cow, collections::BTreeMap, fmt};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use json_patch::Patch;
@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use serde_json::Value;
 
 use crate::{
-    apply_configuration::{ApplyConfiguration, ReadBack, STATUS, read_back},
+    apply_configuration::{ApplyConfiguration, Fields, STATUS},
     effect::{Effect, Never, Outcomes},
     events::Event,
     object::{Cluster, Kind, ObjectRef, ResourceType, Target},
@@ -137,36 +137,41 @@ pub struct Apply {
     pub at: Target,
     /// The subresource to write through; empty for the object itself.
     pub subresource: &'static str,
-    /// The fields to write.
-    pub fragment: Value,
-    pub(crate) read_back: ReadBack,
+    pub(crate) fields: Arc<dyn Fields>,
+}
+
+impl Apply {
+    /// The fields to write, in wire form; `null` if they have none.
+    pub fn fragment(&self) -> Value {
+        self.fields.fragment().unwrap_or_default()
+    }
 }
 
 impl fmt::Debug for Apply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, subresource, fragment, .. } = self;
+        let Self { at, subresource, .. } = self;
         let mut apply = f.debug_struct("Apply");
-        apply.field("at", at).field("subresource", subresource).field("fragment", fragment).finish_non_exhaustive()
+        apply
+            .field("at", at)
+            .field("subresource", subresource)
+            .field("fragment", &self.fragment())
+            .finish_non_exhaustive()
     }
 }
 
 impl<E> Step<E> {
     /// Applies `owned` to `live`; `None` when that would change nothing.
-    pub fn apply<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
+    pub fn apply<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: O) -> Option<Self> {
         Self::apply_to(Target::of(cluster, live), live, owned)
     }
 
     /// As [`Step::apply`]; the API server refuses it if the object has changed since.
-    pub fn apply_if_unchanged<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: &O) -> Option<Self> {
+    pub fn apply_if_unchanged<O: ApplyConfiguration>(cluster: Cluster, live: &O::Of, owned: O) -> Option<Self> {
         Self::apply_to(Target::of(cluster, live).if_unchanged(), live, owned)
     }
 
-    fn apply_to<O: ApplyConfiguration>(at: Target, live: &O::Of, owned: &O) -> Option<Self> {
-        if *owned == owned.extract_like(live) {
-            return None;
-        }
-        let fragment = serde_json::to_value(owned).ok()?;
-        Some(Self::Apply(Apply { at, subresource: O::SUBRESOURCE, fragment, read_back: read_back(owned) }))
+    fn apply_to<O: ApplyConfiguration>(at: Target, live: &O::Of, owned: O) -> Option<Self> {
+        (!owned.is_in(live)).then(|| Self::Apply(Apply { at, subresource: O::SUBRESOURCE, fields: Arc::new(owned) }))
     }
 
     /// Creates `object` in `cluster`, under the name in its metadata.

@@ -57,7 +57,7 @@ impl<E: Effect> Display for Step<E> {
             format!("{at}{}{version}", within(at.key().cluster))
         };
         match self {
-            Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.subresource), place(&apply.at), apply.fragment),
+            Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.subresource), place(&apply.at), apply.fragment()),
             Self::Create { key, resource, body } => {
                 write!(f, "create {} {key}{} {}", resource.kind, within(key.cluster), gist(body))
             }

@@ -74,7 +74,7 @@ impl Controller for Mirror {
     fn plan(_: &Context<'_, Never>, (wanted, cluster, copy): &Self::Snapshot) -> Plan<Never> {
         let mut plan = Plan::idle();
         let step = if let Some(copy) = copy {
-            Step::apply(*cluster, copy.as_ref(), &Content::extract(wanted))
+            Step::apply(*cluster, copy.as_ref(), Content::extract(wanted))
         } else {
             let mut copy = ConfigMap { data: wanted.data.clone(), ..ConfigMap::default() };
             copy.metadata.name.clone_from(&wanted.metadata.name);

@@ -193,7 +193,7 @@ impl Controller for Copies {
             }
         }
         let note = Note { metadata: NoteMeta { annotations } };
-        plan.then("the note is out of date", Step::apply(HOME, source, &note));
+        plan.then("the note is out of date", Step::apply(HOME, source, note));
         plan
     }
 }

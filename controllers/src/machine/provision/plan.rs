@@ -86,7 +86,7 @@ pub(in super::super) fn carry_out(provider: &Provider<'_>, provision: Provision<
 
 pub(in super::super) fn link(scope: &Scope<'_>, instance: &Instance) -> PartialPlan {
     let link = Link::of(scope.machine, instance, scope.settings.has_target);
-    PartialPlan::step("the VM exists", Step::apply_if_unchanged(CONTROL, scope.machine, &link))
+    PartialPlan::step("the VM exists", Step::apply_if_unchanged(CONTROL, scope.machine, link))
 }
 
 fn initialized(scope: &Scope<'_>, instance: Option<&Instance>) -> PartialPlan {

@@ -77,7 +77,7 @@ pub(super) fn name_retired(scope: &Scope<'_>) -> PartialPlan {
         return stage.waking_at(due);
     }
     let ledger = LedgerAnnotation::of(&ledger.retire([ordinal]));
-    stage.beside("no set has retired the name", Step::apply_if_unchanged(CONTROL, set.as_ref(), &ledger))
+    stage.beside("no set has retired the name", Step::apply_if_unchanged(CONTROL, set.as_ref(), ledger))
 }
 
 pub(super) fn finished(scope: &Scope<'_>) -> PartialPlan {

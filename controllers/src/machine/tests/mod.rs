@@ -199,10 +199,10 @@ impl Fixture {
 
 fn tell(step: &Step<Call>) -> String {
     match step {
-        Step::Apply(apply) => match apply.fragment.pointer("/status/currentStatus/phase") {
+        Step::Apply(apply) => match apply.fragment().pointer("/status/currentStatus/phase") {
             Some(phase) => format!("status {}", phase.as_str().unwrap_or_default()),
-            None if apply.fragment.get("status").is_some() => format!("status of {}", apply.at),
-            None => format!("apply {}", apply.fragment),
+            None if apply.fragment().get("status").is_some() => format!("status of {}", apply.at),
+            None => format!("apply {}", apply.fragment()),
         },
         Step::Edit { at, .. } => format!("edit {at}"),
         Step::Confirm(at) | Step::ConfirmUnchanged(at) => format!("confirm {at}"),
@@ -216,7 +216,7 @@ fn tell(step: &Step<Call>) -> String {
 
 fn status_of(plan: &Plan) -> Value {
     let mut found = plan.steps().filter_map(|planned| match &planned.step {
-        Step::Apply(apply) => apply.fragment.get("status").cloned(),
+        Step::Apply(apply) => apply.fragment().get("status").cloned(),
         _ => None,
     });
     found.next().expect("a status is written")

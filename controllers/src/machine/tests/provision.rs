@@ -31,7 +31,7 @@ fn what_the_node_will_get_is_remembered_in_the_write_of_the_link() {
     let linked = |machine: MachineBuilder| {
         let plan = fixture(machine).answered(Verb::Status, 0, vm()).plan();
         let Step::Apply(apply) = &plan.stages[0][0].step else { panic!("{:?}", plan.stages) };
-        apply.fragment["metadata"]["annotations"]["nodewright.dev/applied-node-template"].clone()
+        apply.fragment()["metadata"]["annotations"]["nodewright.dev/applied-node-template"].clone()
     };
     let templated = machine("m").with("/spec/nodeTemplate", template);
     assert_eq!(linked(templated), json!(r#"{"labels":["a"],"taints":["t:NoSchedule"]}"#));

@@ -25,9 +25,9 @@ pub(super) fn is_told_after_a_while(fixture: &Fixture, planned: &Snapshot, plan:
         let Some(step) = plan.steps().map(|planned| &planned.step).find(|step| step.key() == Some(&own)) else { break };
         // What changes anything but the status is no plan that only waits.
         let Step::Apply(apply) = step else { return };
-        let Some(status) = apply.fragment.get("status") else { return };
+        let Some(status) = apply.fragment().get("status").cloned() else { return };
         let mut machine = json!(snapshot.machine);
-        machine["status"] = status.clone();
+        machine["status"] = status;
         snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
     }
     let reasons: Vec<_> = plan.waits.iter().map(|wait| wait.reason).collect();

@@ -261,7 +261,7 @@ impl Cluster {
                 self.api(resource).patch(&key.name, &force, &Patch::Apply(body)).await.map(drop)
             }
             Step::Apply(apply) => {
-                let (at, mut body) = (&apply.at, apply.fragment.clone());
+                let (at, mut body) = (&apply.at, apply.fragment().clone());
                 body["apiVersion"] = at.resource().api_version().into();
                 body["kind"] = (&*at.resource().kind).into();
                 body["metadata"]["name"] = (&*at.key().name).into();

@@ -160,7 +160,7 @@ fn the_ledger_and_the_freeze_are_never_part_of_a_write() {
     cluster.change("/spec/replicas", json!(5));
     let plan = cluster.plan();
     let applied = plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) if apply.subresource.is_empty() => Some(apply.fragment.clone()),
+        Step::Apply(apply) if apply.subresource.is_empty() => Some(apply.fragment().clone()),
         _ => None,
     });
     let applied = applied.unwrap();

@@ -155,7 +155,7 @@ fn a_refused_creation_is_told_before_it_is_tried_again() {
     assert_eq!(kinds(&plan)[0], "apply MachineDeployment/status");
     assert!(kinds(&plan)[1].starts_with("create"));
     let status = plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) => Some(apply.fragment["status"]["conditions"][1].clone()),
+        Step::Apply(apply) => Some(apply.fragment()["status"]["conditions"][1].clone()),
         _ => None,
     });
     let status = status.unwrap();

@@ -57,7 +57,7 @@ fn the_status_comes_between_the_writes_of_a_large_removal() {
     let snapshot = snapshot_at(1, 0, &[member(&set, 0), member(&set, 1)]);
     let is_status = |plan: &Plan| {
         plan.steps()
-            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()))
+            .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some()))
     };
     let first = plan_at(&snapshot, now, &[]);
     assert_eq!((steps(&first).len(), is_status(&first)), (2, false), "the names are retired, and the machines deleted");

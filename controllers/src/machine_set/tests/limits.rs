@@ -29,7 +29,7 @@ fn created(plan: &Plan) -> usize {
 /// Reason and message of the condition `ReplicaFailure`.
 fn said(plan: &Plan) -> Option<(String, String)> {
     let status = plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) => apply.fragment.get("status").cloned(),
+        Step::Apply(apply) => apply.fragment().get("status").cloned(),
         _ => None,
     })?;
     let condition = status["machineSetCondition"].as_array()?.iter().find(|it| it["type"] == "ReplicaFailure")?.clone();

@@ -48,7 +48,7 @@ fn creates(plan: &Plan) -> bool {
 
 fn condition(plan: &Plan, kind: &str) -> Option<Value> {
     let status = plan.steps().find_map(|planned| match &planned.step {
-        Step::Apply(apply) => apply.fragment.get("status").cloned(),
+        Step::Apply(apply) => apply.fragment().get("status").cloned(),
         _ => None,
     })?;
     status["machineSetCondition"].as_array()?.iter().find(|it| it["type"] == kind).cloned()
@@ -183,6 +183,6 @@ fn the_condition_of_a_freeze_goes_with_its_label() {
     let plan = planned(&snapshot(set.clone(), vec![member(&set, 1).build()]));
     let writes_status = plan
         .steps()
-        .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment.get("status").is_some()));
+        .any(|planned| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some()));
     assert!(writes_status && condition(&plan, "Frozen").is_none(), "{:?}", plan.stages);
 }

@@ -138,7 +138,7 @@ fn every_class_of_refusal_is_a_condition_as_soon_as_a_retry_does_not_help() {
     let said = |verb, class, attempt| {
         let plan = plan_after(&snapshot, &failure(verb, class, "a"), attempt);
         let status = plan.steps().find_map(|planned| match &planned.step {
-            Step::Apply(apply) => apply.fragment.get("status").cloned(),
+            Step::Apply(apply) => apply.fragment().get("status").cloned(),
             _ => None,
         });
         let conditions =

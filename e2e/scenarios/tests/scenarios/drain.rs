@@ -75,7 +75,7 @@ async fn requests_are_within_bounds(
     assert_eq!(granted.iter().cloned().collect::<BTreeSet<_>>(), *pods, "{requests}");
     assert_eq!(granted.len(), pods.len(), "{requests}");
     let writes = requests.writes_for_machines();
-    let of_machine = writes.iter().filter(|entry| entry.name == machine);
+    let of_machine = writes.into_iter().filter(|entry| entry.name == machine);
     let (statuses, others): (Vec<_>, Vec<_>) =
         of_machine.partition(|entry| entry.resource == "machines" && entry.subresource == "status");
     assert!(others.len() <= WRITES, "{} writes\n{requests}", others.len());

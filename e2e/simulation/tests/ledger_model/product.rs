@@ -179,7 +179,7 @@ impl Product {
             let before = decision.steps.len();
             for planned in stage {
                 match &planned.step {
-                    Step::Apply(apply) if apply.fragment.get("status").is_some() => {}
+                    Step::Apply(apply) if apply.fragment().get("status").is_some() => {}
                     Step::Apply(apply) => decision.steps.push(self.retirement(apply)),
                     Step::Edit { .. } => decision.steps.push(Request::Release),
                     Step::Create { key, .. } => match self.index(&key.name) {
@@ -202,7 +202,8 @@ impl Product {
 
     fn retirement(&self, apply: &Apply) -> Request {
         let key = annotations::LEDGER.replace('/', "~1");
-        let text = apply.fragment.pointer(&format!("/metadata/annotations/{key}")).and_then(Value::as_str);
+        let fragment = apply.fragment();
+        let text = fragment.pointer(&format!("/metadata/annotations/{key}")).and_then(Value::as_str);
         let ledger: Ledger = text.unwrap_or_else(|| panic!("no ledger: {apply:?}")).parse().unwrap();
         let retired = self.indices.iter().enumerate().filter(|(_, index)| ledger.is_retired(**index));
         let retired = retired.map(|(place, _)| 1 << place).sum();
