@@ -10,6 +10,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::lenient::Text;
+
 /// A duration on the wire, as `metav1.Duration` has it: `20m`, `1h2m3.5s`, `-300ms`.
 ///
 /// [`FromStr`] reads what Go's `time.ParseDuration` reads. [`fmt::Display`] writes what Go's `Duration.String` writes:
@@ -152,7 +154,7 @@ impl Serialize for GoDuration {
 
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = Cow::<'de, str>::deserialize(deserializer)?;
+        let Text(text) = Text::deserialize(deserializer)?;
         match text.parse() {
             Err(ParseGoDurationError::TooLong) if text.starts_with('-') => Ok(Self(i64::MIN)),
             Err(ParseGoDurationError::TooLong) => Ok(Self(i64::MAX)),

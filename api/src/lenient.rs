@@ -17,9 +17,14 @@ use crate::wire::null_as_default;
 /// The first time that an API server accepts: 0001-01-01T00:00:00Z.
 const FIRST: i64 = -62_135_596_800;
 
+/// A text that is read where it stands, unless it has escapes: a [`Cow`] alone is always copied.
+#[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(transparent)]
+pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
+
 /// Reads a time. Go's range ends later than jiff's: a later time is read as jiff's last.
 pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
-    let Some(text) = Option::<Cow<'de, str>>::deserialize(deserializer)? else { return Ok(None) };
+    let Some(Text(text)) = Option::<Text<'de>>::deserialize(deserializer)? else { return Ok(None) };
     if let Ok(time) = text.parse::<Timestamp>() {
         return Ok(Some(Time(time.max(Timestamp::from_second(FIRST).unwrap_or(Timestamp::MIN)))));
     }

@@ -1,9 +1,9 @@
 //! JSON documents that are passed on as they are.
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// A JSON document as text, such as a provider's configuration.
 ///
@@ -11,20 +11,20 @@ use std::fmt;
 ///
 /// * Reading it does not recurse, whatever the depth of the document.
 /// * It is written as it was read, byte for byte.
+/// * A clone shares the text.
 /// * [`fmt::Debug`] shows the length and not the content, which may be confidential.
 ///
 /// # Caveats
 ///
 /// * Values compare by their text: other whitespace makes another value.
 /// * [`serde_json::to_value`] fails on a document deeper than 128 levels. [`serde_json::to_string`] does not.
-#[derive(Clone, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct RawJson(Box<RawValue>);
+#[derive(Clone)]
+pub struct RawJson(Arc<RawValue>);
 
 impl RawJson {
     /// Checks that a text is one JSON value, and takes it.
     pub fn from_text(text: impl Into<String>) -> serde_json::Result<Self> {
-        RawValue::from_string(text.into()).map(Self)
+        Ok(Self(RawValue::from_string(text.into())?.into()))
     }
 
     /// The document as text.
@@ -40,7 +40,19 @@ impl RawJson {
 
 impl Default for RawJson {
     fn default() -> Self {
-        Self(RawValue::NULL.to_owned())
+        Self(RawValue::NULL.to_owned().into())
+    }
+}
+
+impl Serialize for RawJson {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for RawJson {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self(Box::<RawValue>::deserialize(deserializer)?.into()))
     }
 }
 

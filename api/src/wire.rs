@@ -68,8 +68,8 @@ macro_rules! wire_string {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
-                Ok(Self::from(text.as_ref()))
+                let text = crate::lenient::Text::deserialize(deserializer)?;
+                Ok(Self::from(text.0.as_ref()))
             }
         }
 

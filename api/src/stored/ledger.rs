@@ -87,6 +87,15 @@ impl Ledger {
     /// The suffix is a bijection of the ordinal. Among the first 19,683 ordinals neither the first three nor the last
     /// three of its letters repeat: machine-controller-manager derives the id of a bootstrap token from them.
     pub fn name(&self, set: &str, ordinal: Ordinal) -> String {
+        let base = base(set);
+        let mut name = String::with_capacity(base.len() + 1 + SUFFIX);
+        name.push_str(base);
+        name.push('-');
+        name.extend(self.suffix(ordinal).map(char::from));
+        name
+    }
+
+    fn suffix(&self, ordinal: Ordinal) -> [u8; SUFFIX] {
         let word = ((ordinal.0 % WORDS) * SPREAD + self.seed) % WORDS;
         let page = ordinal.0 / WORDS;
         let first = [word / (LETTERS * LETTERS), word / LETTERS % LETTERS, word % LETTERS];
@@ -94,18 +103,19 @@ impl Ledger {
         // letters identify the word, as the first three do.
         let fourth = (first[0] + 5 * first[2] + 11 + page / LETTERS) % LETTERS;
         let fifth = (first[1] + 7 * first[2] + 3 + page) % LETTERS;
-        let base = base(set);
-        let mut name = String::with_capacity(base.len() + 1 + SUFFIX);
-        name.push_str(base);
-        name.push('-');
-        name.extend(first.into_iter().chain([fourth, fifth]).map(|letter| char::from(ALPHABET[letter as usize])));
-        name
+        [first[0], first[1], first[2], fourth, fifth].map(|letter| ALPHABET[letter as usize])
+    }
+
+    /// Whether this is the name of the Machine with an ordinal.
+    fn is_name(&self, set: &str, ordinal: Ordinal, machine: &str) -> bool {
+        let suffix = machine.strip_prefix(base(set)).and_then(|rest| rest.strip_prefix('-'));
+        suffix.is_some_and(|suffix| suffix.as_bytes() == self.suffix(ordinal))
     }
 
     /// The ordinal in a Machine's annotation, if it matches the Machine's name.
     pub fn ordinal(&self, set: &str, machine: &str, noted: Option<&str>) -> Option<Ordinal> {
         let ordinal = noted?.parse().ok()?;
-        (self.name(set, ordinal) == machine).then_some(ordinal)
+        self.is_name(set, ordinal, machine).then_some(ordinal)
     }
 
     /// Whether a Machine's name is that of an ordinal that is used up: a set wanted this Machine to go, or saw its deletion.
@@ -125,7 +135,7 @@ impl Ledger {
         let place = (word + WORDS - self.seed) % WORDS * GATHER % WORDS;
         // The fifth letter depends on the whole page, and its multiples of 27 are nothing there.
         let ordinal = Ordinal((high * LETTERS + low) * WORDS + place);
-        (self.name(set, ordinal) == machine).then_some(ordinal)
+        self.is_name(set, ordinal, machine).then_some(ordinal)
     }
 
     /// Whether an ordinal is used up.

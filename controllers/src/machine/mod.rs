@@ -161,8 +161,7 @@ impl Controller for MachineController {
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
-        let settings = &snapshot.settings;
-        plan::plan(&Scope { machine: &snapshot.machine, snapshot, context, settings, driver: snapshot.driver })
+        plan::plan(&Scope::of(snapshot, context))
     }
 }
 

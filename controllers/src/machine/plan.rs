@@ -26,7 +26,7 @@ use super::{
     scope::{Scope, WORTH_REPORTING},
     snapshot::Owner,
     terminate::{self, LISTING_NODES, NODES_UNLISTED},
-    trace, waiting,
+    waiting,
 };
 use crate::shared::{CONTROL, class_secrets, preservation::preserve_expiry};
 
@@ -36,7 +36,7 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan {
     } else {
         let is_deleting = is_deleting(scope.machine);
         let part = run(scope, if is_deleting { &TERMINATION[..] } else { &MAINTENANCE });
-        Plan { traceparent: Some(trace::current(scope.machine)), ..part.plan }
+        Plan { traceparent: Some(scope.trace), ..part.plan }
     };
     plan.scoped_watches.extend(scope.snapshot.scoped_watches.iter().cloned());
     waiting::report(scope, plan)

@@ -18,7 +18,6 @@ use super::{
     scope::{Scope, WORTH_REPORTING},
     settings::Settings,
     snapshot::{Owner, Snapshot},
-    trace,
 };
 use crate::shared::ownership::{adopted_uid, vm_id};
 
@@ -94,7 +93,7 @@ impl<'a> Provider<'a> {
             deadline: scope.driver.deadline,
             pool: scope.snapshot.pool().into(),
             limits: scope.settings.limits,
-            traceparent: trace::current(machine),
+            traceparent: scope.trace,
         };
         Self { scope: *scope, request: Arc::new(request) }
     }

@@ -2,12 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp, TimestampArithmetic};
 use nodewright_api::Machine;
+use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     events::Event,
     plan::{Failure, reference},
 };
 
-use super::{memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft};
+use super::{memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft, trace};
 
 /// How long a wait lasts before the status reports it: most creations and deletions wait for less, and cost no write more.
 pub(super) const WORTH_REPORTING: SignedDuration = SignedDuration::from_secs(30);
@@ -25,9 +26,15 @@ pub(super) struct Scope<'a> {
     pub(super) context: &'a Context<'a>,
     pub(super) settings: &'a Settings,
     pub(super) driver: crate::shared::driver::DriverProperties,
+    pub(super) trace: TraceContext,
 }
 
 impl<'a> Scope<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot, context: &'a Context<'a>) -> Self {
+        let (machine, settings) = (snapshot.machine.as_ref(), snapshot.settings.as_ref());
+        Self { machine, snapshot, context, settings, driver: snapshot.driver, trace: trace::current(machine) }
+    }
+
     pub(super) fn now(&self) -> Timestamp {
         self.context.now
     }

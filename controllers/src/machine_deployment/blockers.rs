@@ -1,7 +1,11 @@
 //! What a deployment that does not get on waits for: the first Machine, its Node, and the cause.
 
-use jiff::Timestamp;
-use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
+use std::cmp::Ordering;
+
+use k8s_openapi::{
+    api::core::v1::NodeCondition,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+};
 use nodewright_api::{
     LastOperation, Machine, OperationState, OperationType,
     conditions::{self, machine_set},
@@ -30,21 +34,22 @@ pub(super) fn blocker(snapshot: &Snapshot) -> Option<String> {
         return Some(clip_to(2 * LONGEST_CAUSE, text));
     }
     let leaving = snapshot.machines().filter(|machine| is_deleting(machine.as_ref()));
-    let leaving = leaving.min_by_key(|machine| age(machine, machine.metadata.deletion_timestamp.as_ref()));
+    let leaving = leaving.min_by(|a, b| by_time(a, b, |meta| meta.deletion_timestamp.as_ref()));
     let current = snapshot.current();
     let coming = current.into_iter().flat_map(|view| {
         view.machines
             .iter()
             .filter(|machine| !is_deleting(machine.as_ref()) && !view.availability.is_available(machine))
     });
-    let coming = coming.min_by_key(|machine| age(machine, machine.metadata.creation_timestamp.as_ref()));
+    let coming = coming.min_by(|a, b| by_time(a, b, |meta| meta.creation_timestamp.as_ref()));
     let machine = leaving.or(coming)?;
     Some(format!("{}: {}", subject(machine), cause(machine)))
 }
 
-/// The sort key of Machines. Names break ties.
-fn age(machine: &Machine, since: Option<&Time>) -> (Option<Timestamp>, String) {
-    (since.map(|time| time.0), name(machine).to_owned())
+/// The earlier Machine first. Names break ties.
+fn by_time(a: &Machine, b: &Machine, time: fn(&ObjectMeta) -> Option<&Time>) -> Ordering {
+    let key = |machine: &Machine| time(&machine.metadata).map(|time| time.0);
+    key(a).cmp(&key(b)).then_with(|| name(a).cmp(name(b)))
 }
 
 fn subject(machine: &Machine) -> String {

@@ -141,20 +141,21 @@ fn sets_of(stores: &Stores, machine: &Machine) -> Vec<Arc<MachineSet>> {
 /// Whether a change of a machine concerns its deployment. Most changes are heartbeats in its node's conditions.
 fn matters(change: &Change<Machine>) -> bool {
     let (Some(old), Some(new)) = (&change.old, &change.new) else { return true };
-    let gist = |machine: &Machine| {
-        let status = machine.status.as_ref();
-        let expiry = status.and_then(|status| status.current_status.preserve_expiry_time.clone());
-        let operation = status.map(|status| status.last_operation.clone());
-        let failed = operation.filter(|operation| operation.state == nodewright_api::OperationState::Failed);
-        let owner = controller_uid(machine).map(str::to_owned);
-        let marked = annotation(machine, nodewright_api::annotations::MARKED_FOR_DELETION_TIME).map(str::to_owned);
-        let has_vm = noted_id(machine).is_some();
-        // Without the messages, which change often: what the deployment says of them is as new as its last look.
-        let blocked_by = blockers::blocked_by(machine).map(|stage| (stage.type_.clone(), stage.reason.clone()));
-        let missing = stalls::missing_reason(machine).map(|(reason, since, _)| (reason, since));
-        (is_deleting(machine), has_vm, machine.phase().clone(), expiry, failed, owner, (marked, blocked_by, missing))
-    };
     gist(old) != gist(new)
+}
+
+/// What of a machine its deployment goes by. Of texts, which change often, what the deployment says is as new as its last look.
+fn gist(machine: &Machine) -> impl PartialEq {
+    let status = machine.status.as_ref();
+    let expiry = status.and_then(|status| status.current_status.preserve_expiry_time.as_ref());
+    let operation = status.map(|status| &status.last_operation);
+    let failed = operation.filter(|operation| operation.state == nodewright_api::OperationState::Failed);
+    let marked = annotation(machine, nodewright_api::annotations::MARKED_FOR_DELETION_TIME);
+    let has_vm = noted_id(machine).is_some();
+    let blocked_by = blockers::blocked_by(machine).map(|stage| (&stage.type_, &stage.reason));
+    let missing = stalls::missing_reason(machine).map(|(reason, since, _)| (reason, since));
+    let of_spec = (is_deleting(machine), controller_uid(machine), marked);
+    (of_spec, has_vm, machine.phase(), expiry, failed, blocked_by, missing)
 }
 
 #[cfg(test)]

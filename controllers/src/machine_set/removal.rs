@@ -58,15 +58,18 @@ pub(super) fn deletion_candidates<'a>(
     backoff: &CreationBackoff<'_>,
 ) -> Vec<&'a Arc<Machine>> {
     let (set, settings) = (members.snapshot.set.as_ref(), &members.snapshot.settings.fleet);
-    let mut staying = members.staying.clone();
-    sort(&mut staying, annotation(set, annotations::DELETION_ORDER), settings);
+    let order = annotation(set, annotations::DELETION_ORDER);
     let is_preserved =
         |machine: &Machine| kept_until(machine, settings.preserve_timeout).is_some_and(|until| until > context.now);
     let is_kept = |machine: &Machine| is_preserved(machine) || backoff.kept_until(machine).is_some();
     let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_kept(machine));
-    let (mut candidates, others): (Vec<_>, Vec<_>) = staying.into_iter().partition(|machine| goes(machine));
+    let (mut candidates, mut others): (Vec<_>, Vec<_>) = members.staying.iter().partition(|machine| goes(machine));
+    sort(&mut candidates, order, settings);
     let surplus = others.len().saturating_sub(replicas);
-    candidates.extend(others.into_iter().take(surplus));
+    if surplus > 0 {
+        sort(&mut others, order, settings);
+        candidates.extend(others.into_iter().take(surplus));
+    }
     candidates.truncate(BATCH);
     candidates
 }
@@ -101,22 +104,17 @@ pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, backoff: &Creat
 /// 5. age, the older one first unless the annotation of the set says otherwise; then name.
 pub(super) fn sort(machines: &mut [impl AsRef<Machine>], order: Option<&str>, settings: &FleetSettings) {
     let newest_first = order == Some(annotations::DELETION_ORDER_NEWEST);
+    machines.sort_unstable_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
     machines.sort_by_cached_key(|machine| rank(machine.as_ref(), newest_first, settings));
 }
 
-type Rank = (Preservation, i64, (bool, Option<Timestamp>), u8, (i128, String));
+type Rank = (Preservation, i64, (bool, Option<Timestamp>), u8, i128);
 
 fn rank(machine: &Machine, newest_first: bool, settings: &FleetSettings) -> Rank {
     let mark = marked(machine);
     let created = machine.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_nanosecond());
     let created = if newest_first { -created } else { created };
-    (
-        preservation(machine, settings),
-        machine.priority(),
-        (mark.is_none(), mark),
-        usefulness(machine.phase()),
-        (created, name(machine).to_owned()),
-    )
+    (preservation(machine, settings), machine.priority(), (mark.is_none(), mark), usefulness(machine.phase()), created)
 }
 
 type Preservation = (bool, bool, Option<Timestamp>);

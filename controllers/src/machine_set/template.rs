@@ -160,6 +160,9 @@ pub(super) fn adoptions(members: &Members<'_>, count: usize) -> Vec<Planned<Neve
 }
 
 pub(super) fn taken(context: &Context<'_>, members: &Members<'_>, next: &[Ordinal]) -> Vec<Ordinal> {
+    if next.is_empty() {
+        return vec![];
+    }
     let snapshot = members.snapshot;
     let unnumbered = snapshot.machines.iter().filter(|machine| members.ordinal(machine).is_none());
     let held = snapshot.namesakes.iter().chain(unnumbered).chain(&snapshot.orphans);

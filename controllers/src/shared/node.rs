@@ -1,13 +1,16 @@
 //! The fields of a Node that the controllers read.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use k8s_openapi::{
     api::core::v1::NodeCondition,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::Resource;
-use nodewright_api::{Taint, conditions, lenient};
+use nodewright_api::{
+    Taint, conditions,
+    lenient::{self, Text},
+};
 use nodewright_runtime::cache::Change;
 use serde::{Deserialize, Deserializer};
 
@@ -45,11 +48,11 @@ pub struct NodeStatus {
 }
 
 fn extended_resources<'de, D: Deserializer<'de>>(decoder: D) -> Result<Option<BTreeMap<String, String>>, D::Error> {
-    let all = Option::<BTreeMap<Cow<'de, str>, Quantity>>::deserialize(decoder)?;
-    let own = |all: BTreeMap<Cow<'de, str>, Quantity>| {
+    let all = Option::<BTreeMap<Text<'de>, Quantity>>::deserialize(decoder)?;
+    let own = |all: BTreeMap<Text<'de>, Quantity>| {
         all.into_iter()
-            .filter(|(name, _)| name.contains('/'))
-            .map(|(name, value)| (name.into_owned(), value.0))
+            .filter(|(Text(name), _)| name.contains('/'))
+            .map(|(Text(name), value)| (name.into_owned(), value.0))
             .collect()
     };
     Ok(all.map(own))

@@ -139,16 +139,8 @@ impl Fixture {
     }
 
     fn call(&self, verb: Verb) -> Call {
-        let (settings, context) = (Settings::default(), self.moment());
-        let snapshot = &self.snapshot;
-        let scope = Scope {
-            machine: &snapshot.machine,
-            snapshot,
-            context: &context,
-            settings: &settings,
-            driver: snapshot.driver,
-        };
-        Provider::of(&scope, snapshot.class.as_ref().unwrap()).call(verb)
+        let (snapshot, context) = (&self.snapshot, self.moment());
+        Provider::of(&Scope::of(snapshot, &context), snapshot.class.as_ref().unwrap()).call(verb)
     }
 
     /// A call has ended so many seconds ago.
