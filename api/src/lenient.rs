@@ -37,7 +37,12 @@ pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, 
 /// Reads the conditions of a Node, with times as [`time`] reads them.
 pub fn node_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<NodeCondition>>, D::Error> {
     let all = Option::<Vec<Condition>>::deserialize(deserializer)?;
-    Ok(all.map(|all| all.into_iter().map(NodeCondition::from).collect()))
+    Ok(all.map(|all| {
+        let mut all: Vec<_> = all.into_iter().map(NodeCondition::from).collect();
+        // The caches have thousands of these lists.
+        all.shrink_to_fit();
+        all
+    }))
 }
 
 /// Reads the conditions of a Machine. An absent list is empty.

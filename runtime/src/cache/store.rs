@@ -8,6 +8,7 @@ use std::{
 };
 
 use hashbrown::HashTable;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::{Mutex, RwLock};
 use slab::Slab;
 use tokio::{
@@ -59,7 +60,7 @@ impl<K> Change<K> {
 /// * It has seen every change up to its version. A list is sorted by name, so only its end advances the version.
 /// * An object that was deleted while the watch was broken is reported as gone, with its last value.
 /// * A re-list keeps the allocation of an unchanged object and notifies no controller.
-/// * Stored objects have no spare capacity, and may share equal parts ([`crate::controller::Watched::sharing`]).
+/// * The lists in the metadata of stored objects have no spare capacity. Objects may share equal parts ([`crate::controller::Watched::sharing`]).
 /// * Every look-up by name, owner or index costs as much as it returns.
 ///
 /// # Assumptions
@@ -365,7 +366,7 @@ impl<K: Kind> Objects<K> {
         }
     }
 
-    fn apply(&mut self, object: K, version: u64) -> Option<Change<K>> {
+    fn apply(&mut self, mut object: K, version: u64) -> Option<Change<K>> {
         self.reach(version);
         let epoch = self.epoch;
         let known = self.find(namespace(&object), name(&object));
@@ -377,11 +378,9 @@ impl<K: Kind> Objects<K> {
                 return None;
             }
         }
-        // Clone to drop spare capacity: decoding leaves some.
-        let mut new = object.clone();
-        drop(object);
-        self.share(&mut new, known);
-        let new = Arc::new(new);
+        drop_spare_capacity(object.meta_mut());
+        self.share(&mut object, known);
+        let new = Arc::new(object);
         let old = known.and_then(|slot| self.replace(slot, new.clone()));
         if known.is_none() {
             self.put(&new, epoch);
@@ -438,6 +437,12 @@ impl<K: Kind> Objects<K> {
         self.indexes.iter_mut().for_each(|index| index.remove(&object, slot));
         Some(object)
     }
+}
+
+/// Decoding a list leaves room for up to as many elements again.
+fn drop_spare_capacity(meta: &mut ObjectMeta) {
+    meta.owner_references.iter_mut().for_each(Vec::shrink_to_fit);
+    meta.finalizers.iter_mut().for_each(Vec::shrink_to_fit);
 }
 
 fn order<K: Kind>(slots: &Slab<Slot<K>>, slot: u32, other: &K) -> Ordering {
