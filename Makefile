@@ -16,7 +16,7 @@ release := $(or $(CARGO_TARGET_DIR),target)/release
 # The end-to-end tests mostly wait: run more of them at once than there are cores.
 export RUST_TEST_THREADS ?= 4
 
-# Additional flags for the manager of run, up, manager, writes, steady, soak, bench-drain and bench-fleet: make up MANAGER_FLAGS=--log-level=debug
+# Additional flags for the manager of run, up, manager, writes, steady, soak, bench-drain, bench-fleet and bench-floor: make up MANAGER_FLAGS=--log-level=debug
 MANAGER_FLAGS ?=
 # What runs in the VMs of run and up: stand-ins, or real kubelets that run pods (as root): make run NODES=real
 NODES ?= stand-ins
@@ -27,7 +27,7 @@ PROVIDER ?= simulated
 # Size and length of writes, steady, bench-drain and soak.
 MACHINES ?=
 MINUTES ?= 11
-# How many machines bench-fleet creates and deletes; a peer that does the same before, and its requests per second.
+# How many machines bench-fleet and bench-floor create and delete; a peer that does the same before, and its requests per second.
 N ?= 1000
 PEER ?=
 PEER_QPS ?= 1000
@@ -111,6 +111,14 @@ else
 		--package nodewright-e2e-bench
 	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
 endif
+
+.PHONY: bench-floor
+bench-floor: control-plane ## Replay the requests of N=1000 machines without the manager: the time that none can beat (5 minutes)
+#  Fails when the manager takes more than 1.3 times as long up, or 1.5 times down. Prints the API server's CPU for each kind of
+#  request. The release build takes 6 minutes at first.
+	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
+		--package nodewright-e2e-bench
+	@$(release)/nodewright-bench floor --machines=$(N) -- $(MANAGER_FLAGS)
 
 ##@ Break it
 

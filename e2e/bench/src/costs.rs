@@ -139,6 +139,7 @@ mod tests {
             uri: String::new(),
             received: jiff::Timestamp::UNIX_EPOCH,
             answered: jiff::Timestamp::UNIX_EPOCH,
+            body: serde_json::Value::Null,
         }
     }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
+//! | [`floor`] | the same requests without a manager: the time that none can beat, and what each costs the API server |
 //! | [`pools`] | renderings and writes of pools at rest |
 //! | [`drain`] | all nodes of a pool drained at once |
 //! | [`soak`] | deadlines and counts over a long time |
@@ -15,6 +16,7 @@ mod costs;
 mod drain;
 mod error;
 mod fleet;
+mod floor;
 mod hostile;
 mod measure;
 mod pools;
@@ -45,6 +47,7 @@ enum Command {
     Pools(pools::PoolsArguments),
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
+    Floor(floor::FloorArguments),
     Drain(drain::DrainArguments),
     Hostile(hostile::HostileArguments),
 }
@@ -59,6 +62,7 @@ async fn main() -> ExitCode {
         Command::Pools(arguments) => pools::run(arguments).await,
         Command::Soak(arguments) => soak::run(arguments).await,
         Command::Fleet(arguments) => fleet::run(arguments).await,
+        Command::Floor(arguments) => floor::run(arguments).await,
         Command::Drain(arguments) => drain::run(arguments).await,
         Command::Hostile(arguments) => hostile::run(arguments).await,
     })

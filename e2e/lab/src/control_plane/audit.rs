@@ -53,6 +53,8 @@ pub struct Entry {
     pub received: jiff::Timestamp,
     /// When it answered; of a watch, when it began to.
     pub answered: jiff::Timestamp,
+    /// The body of a write, if the level of the log is [`AuditLevel::Request`](super::AuditLevel::Request). Else null.
+    pub body: serde_json::Value,
 }
 
 /// The highest number of requests that were waiting for their answers at one moment.
@@ -91,6 +93,8 @@ struct Line {
     object_ref: ObjectReference,
     #[serde(default)]
     response_status: ResponseStatus,
+    #[serde(default)]
+    request_object: serde_json::Value,
     request_received_timestamp: jiff::Timestamp,
     stage_timestamp: jiff::Timestamp,
 }
@@ -143,6 +147,7 @@ impl Line {
             uri: self.uri,
             received: self.request_received_timestamp,
             answered: self.stage_timestamp,
+            body: self.request_object,
         }
     }
 }

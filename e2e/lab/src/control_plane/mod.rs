@@ -46,6 +46,6 @@ pub use self::{
     components::Component,
     error::ControlPlaneError,
     etcd_copy::EtcdCopy,
-    options::ControlPlaneOptions,
+    options::{AuditLevel, ControlPlaneOptions},
     plane::ControlPlane,
 };

@@ -2,6 +2,16 @@
 
 use std::{path::PathBuf, time::Duration};
 
+/// What the audit log holds of each request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AuditLevel {
+    /// User, verb, object and response code.
+    #[default]
+    Metadata,
+    /// For writes, the body as well. A log of a fleet becomes several times as large.
+    Request,
+}
+
 /// How a control plane is started. The default is a complete one in a temporary directory.
 #[derive(Clone, Debug)]
 pub struct ControlPlaneOptions {
@@ -28,6 +38,8 @@ pub struct ControlPlaneOptions {
     pub controller_manager_flags: Vec<String>,
     /// More flags for kube-scheduler.
     pub scheduler_flags: Vec<String>,
+    /// What the audit log holds of each request.
+    pub audit_level: AuditLevel,
     /// How long each process may take to be ready.
     pub start_timeout: Duration,
 }
@@ -46,6 +58,7 @@ impl Default for ControlPlaneOptions {
             api_server_flags: Vec::new(),
             controller_manager_flags: Vec::new(),
             scheduler_flags: Vec::new(),
+            audit_level: AuditLevel::default(),
             // It takes three seconds, and many times that on a computer that also compiles.
             start_timeout: Duration::from_mins(2),
         }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     control_plane::{
-        Component, ControlPlane, ControlPlaneError, ControlPlaneOptions,
+        AuditLevel, Component, ControlPlane, ControlPlaneError, ControlPlaneOptions,
         binaries::{binaries, kubelet_binaries},
         certificates::Certificates,
         client::{USER_AGENT, client},
@@ -32,6 +32,18 @@ kind: Policy
 omitStages: [RequestReceived]
 omitManagedFields: true
 rules:
+- level: Metadata
+";
+
+/// Logs the bodies of writes as well.
+const AUDIT_POLICY_WITH_BODIES: &str = "\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+omitManagedFields: true
+rules:
+- level: Request
+  verbs: [create, update, patch, delete, deletecollection]
 - level: Metadata
 ";
 
@@ -111,7 +123,11 @@ fn wanted(options: &ControlPlaneOptions) -> impl Iterator<Item = Component> {
 
 fn write_files(lines: &CommandLines<'_>, options: &ControlPlaneOptions) -> Result<(), ControlPlaneError> {
     let layout = lines.layout;
-    write_private(&layout.audit_policy(), AUDIT_POLICY)?;
+    let policy = match options.audit_level {
+        AuditLevel::Metadata => AUDIT_POLICY,
+        AuditLevel::Request => AUDIT_POLICY_WITH_BODIES,
+    };
+    write_private(&layout.audit_policy(), policy)?;
     if options.node_network {
         write_private(&layout.egress(), &egress(&egress_socket(&layout.nodes())?))?;
     }

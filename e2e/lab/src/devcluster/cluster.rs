@@ -12,7 +12,7 @@ use nodewright_e2e_cloud::CloudClient;
 use serde_json::json;
 
 use crate::{
-    control_plane::{Component, ControlPlane, ControlPlaneError, ControlPlaneOptions, parse_manifest},
+    control_plane::{AuditLevel, Component, ControlPlane, ControlPlaneError, ControlPlaneOptions, parse_manifest},
     devcluster::{
         DevclusterError,
         cloud::{Cloud, Provider},
@@ -40,6 +40,8 @@ pub struct DevclusterOptions {
     pub cloud_flags: Vec<String>,
     /// Start no controller manager and no scheduler.
     pub bare: bool,
+    /// What the audit log holds of each request.
+    pub audit_level: AuditLevel,
     /// Whose VMs it has.
     pub provider: Provider,
     /// Whether VMs are real, with kubelets that run pods. Needs root and some packages.
@@ -65,6 +67,7 @@ impl<C: Controllers> Devcluster<C> {
             controller_manager: !options.bare,
             scheduler: !options.bare,
             node_network: options.real_nodes,
+            audit_level: options.audit_level,
             ..ControlPlaneOptions::default()
         };
         let plane = ControlPlane::start(plane_options).await?;

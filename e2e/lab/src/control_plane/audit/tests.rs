@@ -69,6 +69,15 @@ fn each_request_counts_once() {
 }
 
 #[test]
+fn the_body_of_a_write_is_read_if_the_log_has_one() {
+    let mut logged: serde_json::Value =
+        serde_json::from_str(&line("a", "patch", "ResponseComplete", "status", 200)).unwrap();
+    assert!(parse_all(&[logged.to_string()])[0].body.is_null());
+    logged["requestObject"] = serde_json::json!([{"op": "test", "path": "/metadata/uid", "value": "1"}]);
+    assert_eq!(parse_all(&[logged.to_string()])[0].body, logged["requestObject"]);
+}
+
+#[test]
 fn requests_at_once_are_those_without_an_answer_yet() {
     let at = |second| jiff::Timestamp::from_second(second).unwrap();
     let template = parse_all(&[line("a", "create", "ResponseComplete", "eviction", 201)]).remove(0);
