@@ -6,6 +6,7 @@
 //! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
 //! | [`floor`] | the same requests without a manager: the time that none can beat, and what each costs the API server |
+//! | [`instructions`] | the instructions of a manager in a simulated cluster, by crate and controller |
 //! | [`pools`] | renderings and writes of pools at rest |
 //! | [`drain`] | all nodes of a pool drained at once |
 //! | [`soak`] | deadlines and counts over a long time |
@@ -18,6 +19,7 @@ mod error;
 mod fleet;
 mod floor;
 mod hostile;
+mod instructions;
 mod measure;
 mod pools;
 mod soak;
@@ -48,6 +50,7 @@ enum Command {
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
     Floor(floor::FloorArguments),
+    Instructions(instructions::InstructionsArguments),
     Drain(drain::DrainArguments),
     Hostile(hostile::HostileArguments),
 }
@@ -63,6 +66,7 @@ async fn main() -> ExitCode {
         Command::Soak(arguments) => soak::run(arguments).await,
         Command::Fleet(arguments) => fleet::run(arguments).await,
         Command::Floor(arguments) => floor::run(arguments).await,
+        Command::Instructions(arguments) => instructions::run(arguments).await,
         Command::Drain(arguments) => drain::run(arguments).await,
         Command::Hostile(arguments) => hostile::run(arguments).await,
     })

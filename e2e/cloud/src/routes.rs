@@ -308,11 +308,12 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let _active = stand_in::enter();
-        let (caller, answer) = oneshot::channel();
-        tokio::spawn(stand_in::polled(self.clone().serve(request.map(Body::new), caller)));
-        // There is no answer only when the runtime ends.
-        async move { answer.await.unwrap_or_else(|_| Err(io::ErrorKind::ConnectionReset.into())) }.boxed()
+        stand_in::within(|| {
+            let (caller, answer) = oneshot::channel();
+            tokio::spawn(stand_in::polled(self.clone().serve(request.map(Body::new), caller)));
+            // There is no answer only when the runtime ends.
+            async move { answer.await.unwrap_or_else(|_| Err(io::ErrorKind::ConnectionReset.into())) }.boxed()
+        })
     }
 }
 

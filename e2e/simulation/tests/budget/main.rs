@@ -69,7 +69,14 @@ fn nothing_costs_more_than_before() {
     assert!(differences.is_empty(), "{} lines differ:\n{}", differences.len(), differences.join("\n"));
 }
 
-/// `cargo test --workspace --test budget -- --ignored --nocapture`
+/// `make bench-instructions` runs this alone, built for release, and counts its instructions.
+#[test]
+#[ignore = "is what `make bench-instructions` runs"]
+fn instructions_of_100_machines() {
+    drop(manager::simulated(machines::run(100)));
+}
+
+/// `cargo test --workspace --test budget -- --ignored --nocapture what_400`
 #[test]
 #[ignore = "takes minutes in a debug build, and prints counts"]
 fn what_400_machines_cost() {

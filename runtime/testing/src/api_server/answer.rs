@@ -28,10 +28,7 @@ pub(super) fn text(body: &'static str) -> Response<AnswerBody> {
 
 pub(super) fn stream(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<AnswerBody> {
     let mut frames = lines.map(|line| Ok(Frame::data(line))).boxed();
-    let frames = stream::poll_fn(move |context| {
-        let _active = stand_in::enter();
-        frames.poll_next_unpin(context)
-    });
+    let frames = stream::poll_fn(move |context| stand_in::within(|| frames.poll_next_unpin(context)));
     with_body(200, StreamBody::new(frames).boxed_unsync())
 }
 

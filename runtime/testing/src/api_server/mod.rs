@@ -451,15 +451,17 @@ impl tower::Service<Request<Body>> for ApiServer {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (shared, _active) = (self.shared.clone(), stand_in::enter());
-        // A separate task: a request that was sent takes effect even if the client drops it.
-        let exchange = tokio::spawn(stand_in::polled(async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await?.to_bytes();
-            let request = Incoming { method: parts.method, uri: parts.uri, headers: parts.headers, body };
-            exchange(&shared, request).await
-        }));
-        async move { exchange.await? }.boxed()
+        let shared = self.shared.clone();
+        stand_in::within(|| {
+            // A separate task: a request that was sent takes effect even if the client drops it.
+            let exchange = tokio::spawn(stand_in::polled(async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let request = Incoming { method: parts.method, uri: parts.uri, headers: parts.headers, body };
+                exchange(&shared, request).await
+            }));
+            async move { exchange.await? }.boxed()
+        })
     }
 }
 
