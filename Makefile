@@ -117,7 +117,7 @@ bench-floor: control-plane ## Replay the requests of N=1000 machines without the
 #  Fails when the manager takes more than 1.3 times as long up, or 1.5 times down. Prints the API server's CPU for each kind of
 #  request. The release build takes 6 minutes at first.
 	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
-		--package nodewright-e2e-bench
+		--package nodewright-e2e-bench --bin nodewright --bin nodewright-driver-simulated --bin nodewright-cloud --bin nodewright-bench
 	@$(release)/nodewright-bench floor --machines=$(N) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-instructions
