@@ -176,7 +176,7 @@ mod tests {
     fn a_layer_has_one_kind_and_keeps_the_order_of_each_object() {
         let chains = chains(&[&["create", "label", "status"], &["create", "status"], &["label", "create", "status"]]);
         let layers: Vec<_> = layers(&chains).iter().map(|layer| (layer[0].kind.clone(), layer.len())).collect();
-        let expected = [("create", 2), ("label", 2), ("create", 1), ("status", 3)];
+        let expected = [("create", 2), ("label", 2), ("status", 2), ("create", 1), ("status", 1)];
         assert_eq!(layers, expected.map(|(kind, count)| (kind.to_owned(), count)));
     }
 

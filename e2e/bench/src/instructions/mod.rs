@@ -57,6 +57,7 @@ async fn measure(arguments: InstructionsArguments) -> Result<(), BenchError> {
     let temporary = tempfile::tempdir().map_err(ProcessError::file("create", "a temporary directory"))?;
     let directory = arguments.directory.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(directory).map_err(ProcessError::file("create", directory))?;
+    eprintln!("building the test for release: some minutes at first");
     let program = build().await?;
     eprintln!("running {} under callgrind, twice at once", program.display());
     let (manager, stand_ins) = tokio::try_join!(
@@ -73,13 +74,12 @@ async fn build() -> Result<PathBuf, BenchError> {
         .current_dir(repository())
         .args(["test", "--locked", "--release", "--no-run", "--message-format=json"])
         .args(["--package", "nodewright-e2e-simulation", "--test", "budget"])
-        .stderr(Stdio::inherit())
         .kill_on_drop(true)
         .output()
         .await
         .map_err(|source| ProcessError::Spawn { program: cargo.into(), source })?;
-    let built = String::from_utf8_lossy(&output.stdout);
-    executable(&built).ok_or_else(|| BenchError::Failed("cargo built no test of that name: see its errors".to_owned()))
+    let [built, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    executable(&built).ok_or_else(|| BenchError::Failed(format!("cargo built no test of that name:\n{errors}")))
 }
 
 /// The test's executable, from the messages of cargo.
