@@ -43,8 +43,8 @@ help: ## Print this help
 	@echo "Usage: make TARGET"
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@/ {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z0-9-]+:.*## / {printf "  %-16s%s\n", $$1, $$2} \
-		/^#  +/ && described {sub(/^#  +/, ""); printf "  %-16s%s\n", "", $$0; next} \
+		/^[a-z0-9-]+:.*## / {printf "  %-20s%s\n", $$1, $$2} \
+		/^#  +/ && described {sub(/^#  +/, ""); printf "  %-20s%s\n", "", $$0; next} \
 		{described = /## /}' $(MAKEFILE_LIST)
 	@echo
 	@echo "Times are for two cores. The first of run, up, test, e2e, writes, steady and control-plane builds a Kubernetes"
@@ -121,8 +121,8 @@ bench-floor: control-plane ## Replay the requests of N=1000 machines without the
 	@$(release)/nodewright-bench floor --machines=$(N) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-instructions
-bench-instructions: ## Count the instructions of a manager at work by crate and controller, with valgrind (10 minutes)
-#  The work of `make budget` for 100 machines, in a release build. Two runs differ by less than 0.5 %, on any load of the computer.
+bench-instructions: ## Count the instructions of a manager at work by crate and controller, with valgrind
+#  The work of `make budget` for 100 machines, in a release build, which takes 10 minutes and more at first.
 	@command -v valgrind >/dev/null || { echo "bench-instructions needs valgrind; install valgrind, for example by: apt-get install valgrind"; exit 1; }
 	@cargo build --locked --release --package nodewright-e2e-bench
 	@$(release)/nodewright-bench instructions

@@ -12,7 +12,7 @@
 //! * An instruction belongs to the crate in whose source it stands: code that is inlined counts for the crate that it comes from.
 //!   So the rows of controllers hold their own code, not the decoding or the allocations that it causes.
 //! * A plan has a number of its own only where the compiler left it a function; then it includes all that the function calls.
-//! * The order of hash maps changes from run to run; so do some hundredths of a percent of the instructions.
+//! * The order of hash maps changes from run to run, and some instructions with it.
 //! * Not counted: TLS, HTTP, logs and the process of a driver, as in the budget. Counted: the counting of allocations.
 
 mod callgrind;
