@@ -18,6 +18,7 @@ use crate::{
     apply_configuration::{Applied, STATUS, correction},
     cache::Until,
     fair::Flow,
+    json,
     object::{Cluster, ObjectRef, ResourceType, Target, parse_version, standing},
     patch,
     plan::{Apply, Failure, FailureClass, Planned, Step, StepVerb},
@@ -445,7 +446,7 @@ fn is_unsure(class: FailureClass) -> bool {
 }
 
 fn difference(answer: &Response<Bytes>, at: &Target, must_be_unchanged: bool) -> Option<&'static str> {
-    let Ok(Versioned { metadata }) = serde_json::from_slice(answer.body()) else { return Some("it cannot be read") };
+    let Ok(Versioned { metadata }) = json::from_slice(answer.body()) else { return Some("it cannot be read") };
     let version = metadata.resource_version.as_deref().and_then(parse_version);
     if metadata.uid.as_deref() != Some(at.uid()) {
         Some("another object has its name")
@@ -473,7 +474,7 @@ struct VersionedMeta {
 
 /// The version of the object in an answer; `None` if the answer is a Status, or the object is gone with this write.
 fn version_of(answer: &Response<Bytes>) -> Option<u64> {
-    let Versioned { metadata } = serde_json::from_slice(answer.body()).ok()?;
+    let Versioned { metadata } = json::from_slice(answer.body()).ok()?;
     standing(metadata.resource_version.as_deref(), metadata.deletion_timestamp.is_some(), &metadata.finalizers)
 }
 

@@ -52,6 +52,7 @@ mod execute;
 mod fair;
 mod fair_groups;
 pub mod finalizers;
+pub mod json;
 pub mod leadership;
 pub mod manager;
 pub mod object;

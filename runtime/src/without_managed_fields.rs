@@ -9,6 +9,8 @@ use serde::{
     forward_to_deserialize_any,
 };
 
+use crate::json;
+
 /// Decodes an object without its managedFields.
 pub fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
     let mut json = serde_json::Deserializer::from_str(text);
@@ -17,9 +19,9 @@ pub fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_jso
     Ok(object)
 }
 
-/// As [`from_str`], which has the same decoder: one for bytes would be as much code again.
-pub(crate) fn from_slice<'de, K: Deserialize<'de>>(text: &'de [u8]) -> Result<K, serde_json::Error> {
-    from_str(std::str::from_utf8(text).map_err(serde_json::Error::custom)?)
+/// The same from bytes.
+pub fn from_slice<'de, K: Deserialize<'de>>(bytes: &'de [u8]) -> Result<K, serde_json::Error> {
+    from_str(json::text(bytes)?)
 }
 
 /// For an object that is part of another value.

@@ -4,6 +4,7 @@ use http::Method;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::{ByteString, Resource};
 use nodewright_api::machine_config::{DISCOVERY_PATH, missing_kinds};
+use nodewright_runtime::json;
 use nodewright_runtime::request::{Call, Connection};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -90,7 +91,7 @@ impl Registrar {
             Err(source) => Err(RoundError::Request { action: action(), source }),
             Ok(answer) => {
                 let unreadable = |source| RoundError::Response { action: action(), source };
-                let discovery: Value = serde_json::from_slice(answer.body()).map_err(unreadable)?;
+                let discovery: Value = json::from_slice(answer.body()).map_err(unreadable)?;
                 Ok(missing_kinds(&discovery).is_empty())
             }
         }
@@ -119,7 +120,7 @@ impl Registrar {
             answer => answer.map_err(|source| RoundError::Request { action: action::<K>("read", name), source })?,
         };
         let unreadable = |source| RoundError::Response { action: action::<K>("read", name), source };
-        serde_json::from_slice(answer.body()).map(Some).map_err(unreadable)
+        json::from_slice(answer.body()).map(Some).map_err(unreadable)
     }
 
     async fn apply<K: Resource>(&self, name: &str, body: &Value) -> Result<(), RoundError> {

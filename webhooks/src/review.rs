@@ -5,6 +5,7 @@
 
 use k8s_openapi::ByteString;
 use kube::core::Status;
+use nodewright_runtime::json;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -78,7 +79,7 @@ pub(crate) enum InvalidReview {
 }
 
 pub(crate) fn parse(body: &[u8]) -> Result<Request<'_>, InvalidReview> {
-    let review: RequestReview<'_> = serde_json::from_slice(body).map_err(|error| {
+    let review: RequestReview<'_> = json::from_slice(body).map_err(|error| {
         // The text of the error may quote the body.
         let category = match error.classify() {
             serde_json::error::Category::Data => "it lacks a field, or has one of another type",

@@ -11,6 +11,7 @@ use nodewright_api::{
     served::{OPENAPI_PATH, Served},
 };
 use nodewright_controllers::shared::schema::Schemas;
+use nodewright_runtime::json;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -124,7 +125,7 @@ pub(crate) async fn missing_machine_config_kinds(
     agent: &HeaderValue,
 ) -> Result<Vec<&'static str>, PreflightError> {
     let discovery = match get(target, agent, "target", DISCOVERY_PATH).await {
-        Ok(body) => serde_json::from_slice(&body).unwrap_or_default(),
+        Ok(body) => json::from_slice(&body).unwrap_or_default(),
         Err(PreflightError::Status { code: StatusCode::NOT_FOUND, .. }) => Value::Null,
         Err(error) => return Err(error),
     };
@@ -145,7 +146,7 @@ pub(crate) async fn log_machine_config(target: Client, agent: HeaderValue) {
 
 async fn check_control(client: &Client, agent: &HeaderValue) -> Result<Served, PreflightError> {
     let document = match get(client, agent, "control", OPENAPI_PATH).await {
-        Ok(body) => serde_json::from_slice(&body).unwrap_or_default(),
+        Ok(body) => json::from_slice(&body).unwrap_or_default(),
         Err(PreflightError::Status { code: StatusCode::NOT_FOUND, .. }) => Value::Null,
         Err(error) => return Err(error),
     };

@@ -4,7 +4,7 @@ use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use nodewright_api::labels::{IN_USE, IN_USE_PREFIX, IN_USE_VALUE, PART_OF, PART_OF_VALUE};
 use nodewright_runtime::{
-    annotations,
+    annotations, json,
     request::{Call, Connection, RequestError},
 };
 use serde::{Deserialize, de::IgnoredAny};
@@ -57,7 +57,7 @@ impl Caller {
         let connection = if cluster == CONTROL { Some(&self.control) } else { self.target.as_ref() };
         let Some(connection) = connection else { return Ok(Outcome::NotOurs) };
         let answer = connection.send(accepting(METADATA, Call::get(&url))).await?;
-        let Ok(Object { metadata }) = serde_json::from_slice(answer.body()) else {
+        let Ok(Object { metadata }) = json::from_slice(answer.body()) else {
             return Ok(Outcome::Failed(format!("the API server's answer to GET {url} is no object")));
         };
         let label = |key: &str| metadata.labels.as_ref().and_then(|labels| labels.get(key)).map(String::as_str);

@@ -18,6 +18,7 @@ use nodewright_runtime::{
     leadership::Clock,
     object::{ObjectRef, ResourceType},
     request::{Call as ApiCall, Connection},
+    without_managed_fields,
 };
 use parking_lot::Mutex;
 
@@ -161,7 +162,7 @@ impl Caller {
 async fn get(control: Connection, key: ObjectRef) -> Reading {
     let path = ResourceType::of::<MachineSet>().object(&key);
     match control.send(ApiCall::get(path)).await {
-        Ok(answer) => match serde_json::from_slice::<MachineSet>(answer.body()) {
+        Ok(answer) => match without_managed_fields::from_slice::<MachineSet>(answer.body()) {
             Ok(set) => Ok(Some(Arc::new(set))),
             Err(_) => Err(format!("MachineSet {key} cannot be decoded")),
         },

@@ -7,7 +7,10 @@ use jiff::Timestamp;
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::operations;
 use nodewright_driver::Class;
-use nodewright_runtime::request::{Call, Connection, RequestError};
+use nodewright_runtime::{
+    request::{Call, Connection, RequestError},
+    without_managed_fields,
+};
 use serde_json::json;
 
 use super::calls::Request;
@@ -130,7 +133,7 @@ impl Existing {
 
 async fn read(target: &Connection, name: &str) -> Result<Existing, String> {
     let answer = target.send(Call::get(format!("{TOKENS}/{name}"))).await.map_err(|error| failed("read", &error))?;
-    let found = serde_json::from_slice(answer.body());
+    let found = without_managed_fields::from_slice(answer.body());
     found.map(Existing).map_err(|_| "the bootstrap token cannot be decoded".to_owned())
 }
 

@@ -7,8 +7,9 @@ use nodewright_driver::{Driver, OrphanRequest};
 use nodewright_runtime::{
     object::{is_deleting, namespace},
     request::{Call as ApiCall, Connection, FailureClass, RequestError},
+    without_managed_fields,
 };
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{
     OrphanMetrics,
@@ -88,7 +89,7 @@ impl Caller {
     /// The Machines of a name, in all namespaces; `None` for one that cannot be decoded.
     async fn machines(&self, name: &str) -> Result<Vec<Option<Machine>>, RequestError> {
         let answer = self.control.send(ApiCall::get(machines_named(name))).await?;
-        let Ok(Some(machines)) = items::<Value>(answer.body()) else { return Ok(vec![None]) };
-        Ok(machines.into_iter().map(|item| serde_json::from_value(item).ok()).collect())
+        let Ok(Some(machines)) = items::<Box<RawValue>>(answer.body()) else { return Ok(vec![None]) };
+        Ok(machines.into_iter().map(|item| without_managed_fields::from_str(item.get()).ok()).collect())
     }
 }

@@ -1,7 +1,7 @@
 //! Lists that are read from an API server and not from a cache.
 
 use nodewright_api::Machine;
-use nodewright_runtime::object::ResourceType;
+use nodewright_runtime::{json, object::ResourceType};
 use serde::{Deserialize, de::DeserializeOwned};
 
 /// The path of the Machines of a name, in all namespaces.
@@ -16,5 +16,5 @@ struct List<T> {
 
 /// The items of a list, which may lack them.
 pub(crate) fn items<T: DeserializeOwned>(list: &[u8]) -> serde_json::Result<Option<Vec<T>>> {
-    Ok(serde_json::from_slice::<List<T>>(list)?.items)
+    Ok(json::from_slice::<List<T>>(list)?.items)
 }

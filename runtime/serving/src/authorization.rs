@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use nodewright_runtime::json;
 use nodewright_runtime::request::{Call, Connection, RequestError};
 
 const DECISION_LIFETIME: Duration = Duration::from_secs(10);
@@ -146,7 +147,7 @@ async fn ask(connection: &Connection, question: &Question) -> Result<Access, Req
 /// Creates a review and returns its status. An answer without a status grants nothing.
 async fn post(connection: &Connection, path: &str, review: &Value) -> Result<Value, RequestError> {
     let answer = connection.send(Call::with(Method::POST, path, "application/json", review)).await?;
-    let review: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+    let review: Value = json::from_slice(answer.body()).unwrap_or_default();
     Ok(review["status"].clone())
 }
 

@@ -16,6 +16,7 @@ use super::{
     correlate::{Correlator, EventName},
 };
 use crate::{
+    json,
     leadership::Clock,
     request::{Call, Connection, FailureClass, RequestError},
 };
@@ -108,7 +109,7 @@ impl Sender {
         let address = format!("{}/{}", collection(name), name.name);
         let answer =
             self.send(queued, &Call::with(Method::PATCH, address, "application/merge-patch+json", &patch)).await?;
-        Ok(serde_json::from_slice(answer.body()).unwrap_or_default())
+        Ok(json::from_slice(answer.body()).unwrap_or_default())
     }
 
     /// Sends a request up to three times, during leadership. A repeat is harmless: the name is fixed, and so is the count.

@@ -12,7 +12,7 @@ use kube::{
     },
 };
 
-use crate::clip::clip_to;
+use crate::{clip::clip_to, json};
 
 /// Limit of an API server's message, in bytes: it goes into logs and is stored for each object.
 pub(super) const MAX_MESSAGE: usize = 2_048;
@@ -133,7 +133,7 @@ pub(super) async fn read_refusal(response: http::Response<Body>) -> RequestError
     let seconds = response.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     let body = Limited::new(response.into_body(), 1 << 20).collect().await;
     let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-    let status: Status = serde_json::from_slice(&body).unwrap_or_default();
+    let status: Status = json::from_slice(&body).unwrap_or_default();
     let message =
         if status.message.is_empty() { format!("the API server answered {code}") } else { explained(&status) };
     RequestError {

@@ -18,6 +18,7 @@ use serde_json::value::RawValue;
 use super::undecodable::Undecodable;
 use crate::{
     cache::Unreadable,
+    json,
     object::{Kind, parse_version},
     without_managed_fields::{self, WithoutManagedFields},
 };
@@ -75,7 +76,7 @@ struct IdentityMeta {
 }
 
 pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
-    let envelope: ListEnvelope<'_> = serde_json::from_slice(body)?;
+    let envelope: ListEnvelope<'_> = json::from_slice(body)?;
     let metadata = envelope.metadata.unwrap_or_default();
     Ok(Page {
         version: metadata.resource_version.as_deref().and_then(parse_version),

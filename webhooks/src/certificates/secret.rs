@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use nodewright_runtime::json;
 use nodewright_runtime::request::{Call, Connection};
 use rustls::crypto::CryptoProvider;
 use std::collections::BTreeMap;
@@ -115,7 +116,7 @@ impl SharedSecret {
             .send(call)
             .await
             .map_err(|source| RoundError::Request { action: self.action(action), source })?;
-        serde_json::from_slice(answer.body()).map_err(|source| self.unreadable(action, source))
+        json::from_slice(answer.body()).map_err(|source| self.unreadable(action, source))
     }
 
     fn unreadable(&self, action: &str, source: serde_json::Error) -> RoundError {
