@@ -13,7 +13,7 @@
 //! * Names: [`annotations`], [`labels`], [`taints`], [`finalizers`], [`conditions`], [`reasons`], [`operations`], [`codes`].
 //! * Values: [`GoDuration`], [`HealthTimeouts`], [`RawJson`], [`int_or_percent`], [`selector`], [`ClassIdentity`].
 //! * Facts that controllers store in objects and read again: [`stored`].
-//! * Rules: [`defaults`], and [`validation`] with its [`field`] errors.
+//! * Rules: [`defaults`], and [`validation`] with its [`field`] errors. [`failed_field`] names the field of an error of `serde_json`.
 //! * Definitions: [`crd`], and [`served`], which lists what an API server has of them.
 //!
 //! The crate does no I/O and reads no clock.
@@ -34,6 +34,7 @@ pub mod conditions;
 pub mod crd;
 pub mod defaults;
 pub mod extended_resource;
+mod failed_field;
 pub mod field;
 pub mod finalizers;
 mod go_duration;
@@ -62,6 +63,7 @@ pub use common::{
     ClassRef, ConditionStatus, LastOperation, MachineSummary, NodeTemplate, NodeTemplateSpec, OperationState,
     OperationType, Taint,
 };
+pub use failed_field::failed_field;
 pub use go_duration::{GoDuration, ParseGoDurationError};
 pub use health_timeouts::{HealthTimeouts, ParseHealthTimeoutsError};
 pub use machine::{CurrentStatus, Machine, MachinePhase, MachineSpec, MachineStatus, MachineTemplate};

@@ -1,5 +1,6 @@
 //! Decodes objects. The error names the field and does not quote the content, which may be confidential.
 
+use nodewright_api::failed_field;
 use nodewright_runtime::clip::clip;
 use nodewright_runtime::without_managed_fields;
 use serde::de::DeserializeOwned;
@@ -24,24 +25,20 @@ pub(super) enum DecodeErrorKind {
 }
 
 pub(super) fn decode<T: DeserializeOwned>(text: &str) -> Result<T, DecodeError> {
-    without_managed_fields::from_str(text).map_err(|error| explain::<T>(text, &error))
+    let read = without_managed_fields::from_str::<T>;
+    read(text).map_err(|error| {
+        let spec_is_missing = || read("{}").is_err() && has_field(text, SPEC).is_ok_and(|has_field| !has_field);
+        explain(text, &error, &spec_is_missing)
+    })
 }
 
-/// Decodes an object again, slower, to find the field.
-fn explain<T: DeserializeOwned>(text: &str, first: &serde_json::Error) -> DecodeError {
-    let mut deserializer = serde_json::Deserializer::from_str(text);
-    let Err(error) = serde_path_to_error::deserialize::<_, T>(&mut deserializer) else {
-        return DecodeError { field: String::new(), kind: DecodeErrorKind::Invalid(describe(first)) };
-    };
-    let (path, error) = (error.path(), error.inner());
-    if path.iter().len() > 0 {
-        return DecodeError { field: clip(path.to_string()), kind: DecodeErrorKind::Invalid(describe(error)) };
-    }
-    let is_required = serde_json::from_str::<T>("{}").is_err();
-    if is_required && error.is_data() && has_field(text, SPEC).is_ok_and(|has_field| !has_field) {
+/// `spec_is_missing` says whether the kind requires a spec, and the object has none.
+fn explain(text: &str, error: &serde_json::Error, spec_is_missing: &dyn Fn() -> bool) -> DecodeError {
+    let field = failed_field(text, error);
+    if field.is_empty() && error.is_data() && spec_is_missing() {
         return DecodeError { field: SPEC.to_owned(), kind: DecodeErrorKind::Missing };
     }
-    DecodeError { field: String::new(), kind: DecodeErrorKind::Invalid(describe(error)) }
+    DecodeError { field: clip(field), kind: DecodeErrorKind::Invalid(describe(error)) }
 }
 
 /// The text of an error without the position and without the values that it quotes.

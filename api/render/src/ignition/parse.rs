@@ -2,6 +2,7 @@
 
 use super::{Config, TAKEN, VERSION, prune, validate};
 use ignition_config::{v3_0, v3_1, v3_2, v3_3, v3_4, v3_5};
+use nodewright_api::failed_field;
 use nodewright_api::field::{FieldError, FieldPath};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
@@ -178,20 +179,24 @@ fn list_for_object(document: &Value, typed: &Value, at: &FieldPath) -> Option<Fi
 }
 
 /// Reads a type, notes fields that it does not have, and names the field of an error.
-fn deserialize<T: DeserializeOwned>(document: &Value, at: &FieldPath) -> Result<(T, Vec<FieldPath>), Box<FieldError>> {
+pub(super) fn deserialize<T: DeserializeOwned>(
+    document: &Value,
+    at: &FieldPath,
+) -> Result<(T, Vec<FieldPath>), Box<FieldError>> {
     let mut unused = Vec::new();
-    let mut track = serde_path_to_error::Track::new();
-    let tracked = serde_path_to_error::Deserializer::new(document, &mut track);
-    let result = serde_ignored::deserialize(tracked, |path| unused.push(path_below(at, &path)));
-    match result {
-        Ok(value) => Ok((value, unused)),
-        Err(error) => {
-            let path = track.path().to_string();
-            let path = if path == "." { at.clone() } else { at.child(&path) };
-            // Neither the value nor the text of the error, which has the value in it: it may be the content of a file.
-            Err(Box::new(FieldError::confidential(path, &Value::Null, wrong_type(&error.to_string()))))
-        }
-    }
+    // From text, as an error then has a position.
+    let text = document.to_string();
+    let mut json = serde_json::Deserializer::from_str(&text);
+    let result = serde_ignored::deserialize(&mut json, |path| unused.push(path_below(at, &path)));
+    let value = result.map_err(|error| {
+        let field = failed_field(&text, &error);
+        let path = if field.is_empty() { at.clone() } else { at.child(&field) };
+        // Neither the value nor the text of the error, which has the value in it: it may be the content of a file.
+        let error = error.to_string();
+        let error = error.rsplit_once(" at line ").map_or(error.as_str(), |(error, _)| error);
+        Box::new(FieldError::confidential(path, &Value::Null, wrong_type(error)))
+    })?;
+    Ok((value, unused))
 }
 
 fn path_below(at: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {

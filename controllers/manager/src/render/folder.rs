@@ -9,6 +9,7 @@ use std::{
 
 use kube::Resource;
 use nodewright_api::{
+    failed_field,
     field::FieldError,
     machine_config::{
         API_VERSION, CONTROLLER_CONFIG, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool,
@@ -16,7 +17,7 @@ use nodewright_api::{
     selector,
     validation::Validate,
 };
-use nodewright_runtime::object::controller;
+use nodewright_runtime::{object::controller, without_managed_fields};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -167,8 +168,11 @@ fn insert<T: Resource<DynamicType = ()> + DeserializeOwned>(
     }
     // From text, as a config is kept as it is.
     let text = object.to_string();
-    let object = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text))
-        .map_err(|error| format!("{file}: {kind} {name}: {}: {}", error.path(), without_position(error.inner())))?;
+    let object = without_managed_fields::from_str(&text).map_err(|error| {
+        let field = failed_field(&text, &error);
+        let field = if field.is_empty() { String::new() } else { format!("{field}: ") };
+        format!("{file}: {kind} {name}: {field}{}", without_position(&error))
+    })?;
     let loaded = Loaded { file: file.to_owned(), name: name.to_owned(), object };
     objects.insert(name.to_owned(), loaded);
     Ok(())

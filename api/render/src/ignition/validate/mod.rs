@@ -11,6 +11,7 @@ mod systemd;
 
 use super::Config;
 use super::lists::{Key, List, Space, key_of, list};
+use super::parse::deserialize;
 use ignition_config::v3_5;
 use nodewright_api::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
@@ -20,10 +21,10 @@ use std::collections::BTreeSet;
 pub(super) fn validate(config: &Config, minor: usize, at: &FieldPath) -> Vec<FieldError> {
     let mut check = Check { minor, errors: Vec::new() };
     check.duplicates(config.fields(), at);
-    match serde_json::from_value::<v3_5::Config>(Value::Object(config.fields().clone())) {
-        Ok(config) => check.config(&config, at),
+    match deserialize::<v3_5::Config>(&Value::Object(config.fields().clone()), at) {
+        Ok((config, _)) => check.config(&config, at),
         // A config is made from this type, so that it reads back.
-        Err(error) => check.errors.push(FieldError::invalid(at.clone(), Value::Null, error.to_string())),
+        Err(error) => check.errors.push(*error),
     }
     check.errors
 }
