@@ -37,7 +37,10 @@ async fn main() -> ExitCode {
         Command::Mc(flags) => manager::run(*flags, Role::Machines).await,
         Command::MachineConfig(flags) => manager::run(*flags, Role::MachineConfig).await,
         Command::Webhook(flags) => webhooks::run(*flags).await,
-        Command::Crds => crds(),
+        Command::Crds => {
+            CRDS.iter().for_each(|crd| print!("---\n{crd}"));
+            Ok(())
+        }
         Command::Render(flags) => return render::run(&flags),
     };
     match result {
@@ -51,9 +54,10 @@ async fn main() -> ExitCode {
     }
 }
 
-fn crds() -> Outcome<()> {
-    for crd in nodewright_api::crd::all() {
-        println!("---\n{}", serde_json::to_string_pretty(&crd)?);
-    }
-    Ok(())
-}
+/// The definitions as `make crds` has written them: to make them anew takes the generators of all their schemas.
+const CRDS: [&str; 4] = [
+    include_str!("../../../config/crd/bases/machine.sapcloud.io_machineclasses.yaml"),
+    include_str!("../../../config/crd/bases/machine.sapcloud.io_machinedeployments.yaml"),
+    include_str!("../../../config/crd/bases/machine.sapcloud.io_machines.yaml"),
+    include_str!("../../../config/crd/bases/machine.sapcloud.io_machinesets.yaml"),
+];
