@@ -1,10 +1,9 @@
 //! Reading a config of any version that is taken, and raising it to 3.5.0.
 
 use super::{Config, TAKEN, VERSION, prune, validate};
-use ignition_config::{v3_0, v3_1, v3_2, v3_3, v3_4, v3_5};
+use ignition_config::v3_5;
 use nodewright_api::failed_field;
 use nodewright_api::field::{FieldError, FieldPath};
-use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 /// The minor version of [`VERSION`].
@@ -34,7 +33,7 @@ pub fn parse(text: &str, at: &FieldPath) -> Result<Parsed, Vec<FieldError>> {
     }
     let minor = version(&document, at).map_err(|error| vec![*error])?;
     fill(&mut document, minor);
-    let (typed, unused) = read(&document, minor, at).map_err(|error| vec![*error])?;
+    let (typed, unused) = read(document, minor, at).map_err(|error| vec![*error])?;
     let mut config = canonical(typed);
     let errors = validate::validate(&config, minor, at);
     if minor == 4 {
@@ -122,32 +121,63 @@ fn fill_in(object: &mut Map<String, Value>, field: &str, zero: &Value) {
     }
 }
 
-/// Reads a document by the types of its version, and writes it by those of [`VERSION`].
-fn read(document: &Value, minor: usize, at: &FieldPath) -> Result<(v3_5::Config, Vec<FieldPath>), Box<FieldError>> {
-    match minor {
-        0 => read_as::<v3_0::Config>(document, at),
-        1 => read_as::<v3_1::Config>(document, at),
-        2 => read_as::<v3_2::Config>(document, at),
-        3 => read_as::<v3_3::Config>(document, at),
-        4 => read_as::<v3_4::Config>(document, at),
-        _ => read_as::<v3_5::Config>(document, at),
+/// The fields that came after 3.0, and the minor version in which. All elements of a list have the same fields.
+const ADDED: [(&str, usize); 19] = [
+    ("ignition.config.merge.compression", 1),
+    ("ignition.config.merge.httpHeaders", 1),
+    ("ignition.config.replace.compression", 1),
+    ("ignition.config.replace.httpHeaders", 1),
+    ("ignition.proxy", 1),
+    ("ignition.security.tls.certificateAuthorities.compression", 1),
+    ("ignition.security.tls.certificateAuthorities.httpHeaders", 1),
+    ("kernelArguments", 3),
+    ("passwd.groups.shouldExist", 2),
+    ("passwd.users.shouldExist", 2),
+    ("storage.disks.partitions.resize", 2),
+    ("storage.files.append.httpHeaders", 1),
+    ("storage.files.contents.httpHeaders", 1),
+    ("storage.filesystems.mountOptions", 1),
+    ("storage.luks", 2),
+    ("storage.luks.cex", 5),
+    ("storage.luks.clevis.tang.advertisement", 4),
+    ("storage.luks.discard", 4),
+    ("storage.luks.openOptions", 4),
+];
+
+/// Removes the fields that the version of the document does not have, and notes them.
+fn remove_later(value: &mut Value, minor: usize, name: &str, at: &FieldPath, removed: &mut Vec<FieldPath>) {
+    match value {
+        Value::Object(object) => object.retain(|field, value| {
+            let (at, name) = (at.child(field), if name.is_empty() { field.clone() } else { format!("{name}.{field}") });
+            let is_later = ADDED.iter().any(|(added, since)| *added == name && minor < *since);
+            if is_later {
+                removed.push(at);
+            } else {
+                remove_later(value, minor, &name, &at, removed);
+            }
+            !is_later
+        }),
+        Value::Array(list) => {
+            for (index, element) in list.iter_mut().enumerate() {
+                remove_later(element, minor, name, &at.key(index), removed);
+            }
+        }
+        _ => {}
     }
 }
 
-/// Each version only adds optional fields, or makes fields optional, so that a document of one is a document of the next.
-fn read_as<T: DeserializeOwned + Serialize>(
-    document: &Value,
-    at: &FieldPath,
-) -> Result<(v3_5::Config, Vec<FieldPath>), Box<FieldError>> {
-    let (typed, unused) = deserialize::<T>(document, at)?;
-    let mut raised = serde_json::to_value(&typed).unwrap_or_default();
-    if let Some(path) = list_for_object(document, &raised, at) {
+/// Reads a document of any version by the types of [`VERSION`]. Each version only adds optional fields, or makes fields
+/// optional, so that a document of one is a document of the next. Types of each version would be six times the code.
+fn read(mut document: Value, minor: usize, at: &FieldPath) -> Result<(v3_5::Config, Vec<FieldPath>), Box<FieldError>> {
+    let mut unused = Vec::new();
+    remove_later(&mut document, minor, "", at, &mut unused);
+    let (mut config, unknown) = typed(&document, at)?;
+    let written = serde_json::to_value(&config).unwrap_or_default();
+    if let Some(path) = list_for_object(&document, &written, at) {
         return Err(Box::new(FieldError::confidential(path, &Value::Null, "must be an object")));
     }
-    if let Some(version) = raised.pointer_mut("/ignition/version") {
-        *version = VERSION.into();
-    }
-    let (config, _) = deserialize(&raised, at)?;
+    VERSION.clone_into(&mut config.ignition.version);
+    unused.extend(unknown);
     Ok((config, unused))
 }
 
@@ -178,11 +208,8 @@ fn list_for_object(document: &Value, typed: &Value, at: &FieldPath) -> Option<Fi
     }
 }
 
-/// Reads a type, notes fields that it does not have, and names the field of an error.
-pub(super) fn deserialize<T: DeserializeOwned>(
-    document: &Value,
-    at: &FieldPath,
-) -> Result<(T, Vec<FieldPath>), Box<FieldError>> {
+/// Reads a document of [`VERSION`], notes fields that it does not have, and names the field of an error.
+pub(super) fn typed(document: &Value, at: &FieldPath) -> Result<(v3_5::Config, Vec<FieldPath>), Box<FieldError>> {
     let mut unused = Vec::new();
     // From text, as an error then has a position.
     let text = document.to_string();
@@ -242,6 +269,87 @@ fn each_element(object: &mut Map<String, Value>, name: &str, change: &dyn Fn(&mu
                 change(element);
             }
             each_element(element, name, change);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ignition_config::{v3_0, v3_1, v3_2, v3_3, v3_4};
+    use serde::de::DeserializeOwned;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A config with all fields of [`VERSION`].
+    fn everything() -> Value {
+        let resource = json!({"compression": "gzip", "httpHeaders": [{"name": "a", "value": "b"}], "source": "data:,",
+            "verification": {"hash": "sha256-0"}});
+        let owner = json!({"id": 0, "name": "root"});
+        let node = json!({"group": owner, "overwrite": true, "path": "/a", "user": owner});
+        let with = |extra: Value| {
+            let both = [node.clone(), extra].map(|part| part.as_object().cloned().unwrap_or_default());
+            Value::Object(both.into_iter().flatten().collect())
+        };
+        json!({
+            "ignition": {
+                "config": {"merge": [resource], "replace": resource},
+                "proxy": {"httpProxy": "a", "httpsProxy": "a", "noProxy": ["a"]},
+                "security": {"tls": {"certificateAuthorities": [resource]}},
+                "timeouts": {"httpResponseHeaders": 1, "httpTotal": 1},
+                "version": VERSION,
+            },
+            "kernelArguments": {"shouldExist": ["a"], "shouldNotExist": ["b"]},
+            "passwd": {
+                "groups": [{"gid": 1, "name": "a", "passwordHash": "a", "shouldExist": true, "system": true}],
+                "users": [{"gecos": "a", "groups": ["a"], "homeDir": "/a", "name": "a", "noCreateHome": true, "noLogInit": true,
+                    "noUserGroup": true, "passwordHash": "a", "primaryGroup": "a", "shell": "a", "shouldExist": true,
+                    "sshAuthorizedKeys": ["a"], "system": true, "uid": 1}],
+            },
+            "storage": {
+                "directories": [with(json!({"mode": 1}))],
+                "disks": [{"device": "/a", "partitions": [{"guid": "a", "label": "a", "number": 1, "resize": true,
+                    "shouldExist": true, "sizeMiB": 1, "startMiB": 1, "typeGuid": "a", "wipePartitionEntry": true}],
+                    "wipeTable": true}],
+                "files": [with(json!({"append": [resource], "contents": resource, "mode": 1}))],
+                "filesystems": [{"device": "/a", "format": "a", "label": "a", "mountOptions": ["a"], "options": ["a"],
+                    "path": "/a", "uuid": "a", "wipeFilesystem": true}],
+                "links": [with(json!({"hard": true, "target": "/b"}))],
+                "luks": [{"cex": {"enabled": true}, "clevis": {
+                    "custom": {"config": "a", "needsNetwork": true, "pin": "a"},
+                    "tang": [{"advertisement": "a", "thumbprint": "a", "url": "a"}], "threshold": 1, "tpm2": true},
+                    "device": "/a", "discard": true, "keyFile": resource, "label": "a", "name": "a", "openOptions": ["a"],
+                    "options": ["a"], "uuid": "a", "wipeVolume": true}],
+                "raid": [{"devices": ["a"], "level": "a", "name": "a", "options": ["a"], "spares": 1}],
+            },
+            "systemd": {"units": [{"contents": "a", "dropins": [{"contents": "a", "name": "a"}], "enabled": true,
+                "mask": true, "name": "a"}]},
+        })
+    }
+
+    fn unknown_to<T: DeserializeOwned>(document: &Value, at: &FieldPath) -> Vec<FieldPath> {
+        let mut unknown = Vec::new();
+        serde_ignored::deserialize::<_, _, T>(document, |path| unknown.push(path_below(at, &path))).expect("readable");
+        unknown
+    }
+
+    #[test]
+    fn what_is_removed_is_what_the_types_of_the_version_do_not_have() {
+        let (everything, at) = (everything(), FieldPath::new("config"));
+        let (config, unknown) = typed(&everything, &at).unwrap();
+        assert_eq!((serde_json::to_value(config).unwrap(), unknown), (everything.clone(), vec![]));
+        let versions = [
+            unknown_to::<v3_0::Config>,
+            unknown_to::<v3_1::Config>,
+            unknown_to::<v3_2::Config>,
+            unknown_to::<v3_3::Config>,
+            unknown_to::<v3_4::Config>,
+            unknown_to::<v3_5::Config>,
+        ];
+        for (minor, unknown_to) in versions.into_iter().enumerate() {
+            let (mut document, mut removed) = (everything.clone(), Vec::new());
+            remove_later(&mut document, minor, "", &at, &mut removed);
+            assert_eq!(removed, unknown_to(&everything, &at), "3.{minor}");
         }
     }
 }
