@@ -38,7 +38,9 @@ async fn main() -> ExitCode {
         Command::MachineConfig(flags) => manager::run(*flags, Role::MachineConfig).await,
         Command::Webhook(flags) => webhooks::run(*flags).await,
         Command::Crds => {
-            CRDS.iter().for_each(|crd| print!("---\n{crd}"));
+            for crd in CRDS {
+                print!("---\n{crd}");
+            }
             Ok(())
         }
         Command::Render(flags) => return render::run(&flags),
