@@ -90,6 +90,6 @@ impl Caller {
     async fn machines(&self, name: &str) -> Result<Vec<Option<Machine>>, RequestError> {
         let answer = self.control.send(ApiCall::get(machines_named(name))).await?;
         let Ok(Some(machines)) = items::<Box<RawValue>>(answer.body()) else { return Ok(vec![None]) };
-        Ok(machines.into_iter().map(|item| without_managed_fields::from_str(item.get()).ok()).collect())
+        Ok(machines.into_iter().map(|item| without_managed_fields::from_slice(item.get().as_bytes()).ok()).collect())
     }
 }

@@ -12,6 +12,7 @@ mod lists;
 mod merge;
 mod parse;
 mod path;
+mod typed;
 mod unit;
 mod url;
 mod validate;

@@ -1,8 +1,8 @@
 //! Reading a config of any version that is taken, and raising it to 3.5.0.
 
+use super::typed::typed;
 use super::{Config, TAKEN, VERSION, prune, validate};
 use ignition_config::v3_5;
-use nodewright_api::failed_field;
 use nodewright_api::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
 
@@ -181,18 +181,6 @@ fn read(mut document: Value, minor: usize, at: &FieldPath) -> Result<(v3_5::Conf
     Ok((config, unused))
 }
 
-/// The message of serde about a type, without the value and in words of JSON.
-fn wrong_type(error: &str) -> String {
-    let expected = error.rsplit_once(", expected ").map_or("", |(_, expected)| expected);
-    match expected {
-        "i64" => "must be an integer".to_owned(),
-        "a sequence" => "must be a list".to_owned(),
-        expected if expected.starts_with("struct ") => "must be an object".to_owned(),
-        "" => "must have the fields of an Ignition config".to_owned(),
-        expected => format!("must be {expected}"),
-    }
-}
-
 /// Where a document has a list, of which serde has made an object: it reads the elements as the values of the fields.
 fn list_for_object(document: &Value, typed: &Value, at: &FieldPath) -> Option<FieldPath> {
     match (document, typed) {
@@ -205,34 +193,6 @@ fn list_for_object(document: &Value, typed: &Value, at: &FieldPath) -> Option<Fi
             typed.iter().find_map(|(field, typed)| list_for_object(document.get(field)?, typed, &at.child(field)))
         }
         _ => None,
-    }
-}
-
-/// Reads a document of [`VERSION`], notes fields that it does not have, and names the field of an error.
-pub(super) fn typed(document: &Value, at: &FieldPath) -> Result<(v3_5::Config, Vec<FieldPath>), Box<FieldError>> {
-    let mut unused = Vec::new();
-    // From text, as an error then has a position.
-    let text = document.to_string();
-    let mut json = serde_json::Deserializer::from_str(&text);
-    let result = serde_ignored::deserialize(&mut json, |path| unused.push(path_below(at, &path)));
-    let value = result.map_err(|error| {
-        let field = failed_field(&text, &error);
-        let path = if field.is_empty() { at.clone() } else { at.child(&field) };
-        // Neither the value nor the text of the error, which has the value in it: it may be the content of a file.
-        let error = error.to_string();
-        let error = error.rsplit_once(" at line ").map_or(error.as_str(), |(error, _)| error);
-        Box::new(FieldError::confidential(path, &Value::Null, wrong_type(error)))
-    })?;
-    Ok((value, unused))
-}
-
-fn path_below(at: &FieldPath, path: &serde_ignored::Path<'_>) -> FieldPath {
-    use serde_ignored::Path::{Map, NewtypeStruct, NewtypeVariant, Root, Seq, Some};
-    match path {
-        Root => at.clone(),
-        Seq { parent, index } => path_below(at, parent).key(index),
-        Map { parent, key } => path_below(at, parent).child(key),
-        Some { parent } | NewtypeStruct { parent } | NewtypeVariant { parent } => path_below(at, parent),
     }
 }
 
@@ -279,6 +239,7 @@ mod tests {
     use serde::de::DeserializeOwned;
     use serde_json::json;
 
+    use super::super::typed::path_below;
     use super::*;
 
     /// A config with all fields of [`VERSION`].

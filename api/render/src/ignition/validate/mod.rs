@@ -11,7 +11,7 @@ mod systemd;
 
 use super::Config;
 use super::lists::{Key, List, Space, key_of, list};
-use super::parse;
+use super::typed::typed;
 use ignition_config::v3_5;
 use nodewright_api::field::{FieldError, FieldPath};
 use serde_json::{Map, Value};
@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 pub(super) fn validate(config: &Config, minor: usize, at: &FieldPath) -> Vec<FieldError> {
     let mut check = Check { minor, errors: Vec::new() };
     check.duplicates(config.fields(), at);
-    match parse::typed(&Value::Object(config.fields().clone()), at) {
+    match typed(&Value::Object(config.fields().clone()), at) {
         Ok((config, _)) => check.config(&config, at),
         // A config is made from this type, so that it reads back.
         Err(error) => check.errors.push(*error),
