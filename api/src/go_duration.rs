@@ -10,7 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::lenient::Text;
+use crate::text::Text;
 
 /// A duration on the wire, as `metav1.Duration` has it: `20m`, `1h2m3.5s`, `-300ms`.
 ///

@@ -2,7 +2,7 @@
 //!
 //! An object that cannot be decoded is not reconciled at all. So a value out of range is read as the nearest one in range.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::{
@@ -12,15 +12,10 @@ use k8s_openapi::{
 use serde::{Deserialize, Deserializer, de::Error};
 use serde_json::Number;
 
-use crate::wire::null_as_default;
+use crate::{text::Text, wire::null_as_default};
 
 /// The first time that an API server accepts: 0001-01-01T00:00:00Z.
 const FIRST: i64 = -62_135_596_800;
-
-/// A text that is read where it stands, unless it has escapes: a [`Cow`] alone is always copied.
-#[derive(Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-#[serde(transparent)]
-pub struct Text<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
 /// Reads a time. Go's range ends later than jiff's: a later time is read as jiff's last.
 pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {

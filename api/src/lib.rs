@@ -55,6 +55,7 @@ pub mod selector;
 pub mod served;
 pub mod stored;
 pub mod taints;
+pub mod text;
 pub mod validation;
 mod wire;
 

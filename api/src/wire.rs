@@ -68,7 +68,7 @@ macro_rules! wire_string {
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let text = crate::lenient::Text::deserialize(deserializer)?;
+                let text = crate::text::Text::deserialize(deserializer)?;
                 Ok(Self::from(text.0.as_ref()))
             }
         }

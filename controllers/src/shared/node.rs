@@ -7,10 +7,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::Resource;
-use nodewright_api::{
-    Taint, conditions,
-    lenient::{self, Text},
-};
+use nodewright_api::{Taint, conditions, lenient, text::Text};
 use nodewright_runtime::cache::Change;
 use serde::{Deserialize, Deserializer};
 
