@@ -1,7 +1,7 @@
 //! The contract of a controller, and what it watches.
 
 use std::{
-    any::{Any, TypeId},
+    any::{Any, TypeId, type_name},
     collections::BTreeMap,
     fmt::Debug,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -110,7 +110,7 @@ impl Watches<'_> {
     /// # Panics
     /// If a controller of the same manager watches the kind in another namespace of the cluster: all share one cache per kind.
     pub fn kind<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
-        let place = (cluster, TypeId::of::<K>());
+        let place = (cluster, type_name::<K>(), TypeId::of::<K>());
         let stores = self.stores;
         let source = self.sources.0.entry(place).or_insert_with(|| {
             let store = Arc::new(Store::<K>::new(cluster, namespace));
@@ -215,13 +215,13 @@ struct Source<K> {
     listeners: Vec<Listener<K>>,
 }
 
-/// All watched kinds, once each, in a deterministic order.
+/// All watched kinds, once each, in the order of their names: that of `TypeId` is another one in each build.
 #[derive(Default)]
-pub(crate) struct Sources(BTreeMap<(Cluster, TypeId), Box<dyn AnySource>>);
+pub(crate) struct Sources(BTreeMap<(Cluster, &'static str, TypeId), Box<dyn AnySource>>);
 
 impl Sources {
     pub(crate) fn start(self, connections: &BTreeMap<Cluster, Connection>, stores: &Stores, watching: &Watching) {
-        for ((cluster, _), source) in self.0 {
+        for ((cluster, ..), source) in self.0 {
             match connections.get(&cluster) {
                 Some(connection) => source.start(connection.clone(), stores.clone(), watching),
                 None => {
