@@ -5,8 +5,9 @@ use std::fmt::Write;
 
 /// The path of the field at which decoding `text` failed, such as `spec.taints[1].key`. Empty for the document as a whole.
 ///
-/// What is wrong with an object as a whole, such as a missing field, names the object. So does what `deserialize_with`
-/// refuses in the last field of an object: `serde_json` reports both behind the end of the object.
+/// What is wrong with an object as a whole, such as a missing field, names the object. So does what a type
+/// refuses after it has read the last field of an object: `serde_json` reports both behind the end of the object. A type
+/// whose visitor refuses it names the field.
 pub fn failed_field(text: &str, error: &serde_json::Error) -> String {
     let end = offset(text, error.line(), error.column());
     let mut open = open_at(text, end);

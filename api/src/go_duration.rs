@@ -4,13 +4,13 @@
 //! store; it reads `""` and `--5s`, which Go refuses; and it writes `7200s` where Go writes `2h0m0s`.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::text::Text;
+use crate::text;
 
 /// A duration on the wire, as `metav1.Duration` has it: `20m`, `1h2m3.5s`, `-300ms`.
 ///
@@ -154,13 +154,12 @@ impl Serialize for GoDuration {
 
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Text(text) = Text::deserialize(deserializer)?;
-        match text.parse() {
+        text::parse(deserializer, |text| match text.parse() {
             Err(ParseGoDurationError::TooLong) if text.starts_with('-') => Ok(Self(i64::MIN)),
             Err(ParseGoDurationError::TooLong) => Ok(Self(i64::MAX)),
-            Err(error) => Err(de::Error::custom(format_args!("invalid duration {text:?}: {error}"))),
+            Err(error) => Err(format!("invalid duration {text:?}: {error}")),
             Ok(duration) => Ok(duration),
-        }
+        })
     }
 }
 

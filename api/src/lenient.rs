@@ -9,24 +9,33 @@ use k8s_openapi::{
     api::core::v1::NodeCondition,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::Time},
 };
-use serde::{Deserialize, Deserializer, de::Error};
+use serde::{Deserialize, Deserializer};
 use serde_json::Number;
 
-use crate::{text::Text, wire::null_as_default};
+use crate::{text, wire::null_as_default};
 
 /// The first time that an API server accepts: 0001-01-01T00:00:00Z.
 const FIRST: i64 = -62_135_596_800;
 
 /// Reads a time. Go's range ends later than jiff's: a later time is read as jiff's last.
 pub fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Time>, D::Error> {
-    let Some(Text(text)) = Option::<Text<'de>>::deserialize(deserializer)? else { return Ok(None) };
-    if let Ok(time) = text.parse::<Timestamp>() {
-        return Ok(Some(Time(time.max(Timestamp::from_second(FIRST).unwrap_or(Timestamp::MIN)))));
+    Ok(Option::<AnyTime>::deserialize(deserializer)?.map(|AnyTime(time)| Time(time)))
+}
+
+struct AnyTime(Timestamp);
+
+impl<'de> Deserialize<'de> for AnyTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        text::parse(deserializer, |text| {
+            if let Ok(time) = text.parse::<Timestamp>() {
+                return Ok(Self(time.max(Timestamp::from_second(FIRST).unwrap_or(Timestamp::MIN))));
+            }
+            // Go writes the year 10000 for a time of 9999 with an offset.
+            let (year, rest) = text.split_once('-').unwrap_or_default();
+            let is_late = year.parse::<u32>().is_ok_and(|year| year >= 9999) && rest.contains(['T', 't']);
+            if is_late { Ok(Self(Timestamp::MAX)) } else { Err("must be a time as in RFC 3339") }
+        })
     }
-    // Go writes the year 10000 for a time of 9999 with an offset.
-    let (year, rest) = text.split_once('-').unwrap_or_default();
-    let is_late = year.parse::<u32>().is_ok_and(|year| year >= 9999) && rest.contains(['T', 't']);
-    if is_late { Ok(Some(Time(Timestamp::MAX))) } else { Err(D::Error::custom("must be a time as in RFC 3339")) }
 }
 
 /// Reads the conditions of a Node, with times as [`time`] reads them.
