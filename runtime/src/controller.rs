@@ -19,7 +19,7 @@ use crate::{
     plan::{Context, Plan},
     queue::{Priority, Queue},
     request::Connection,
-    watch::{Notice, Projection, Watch, Watching},
+    watch::{Notice, TypedSink, Watch, Watching},
 };
 
 /// A pure function from a snapshot to a plan. The runtime takes the snapshot and executes the plan.
@@ -115,7 +115,7 @@ impl Watches<'_> {
         let source = self.sources.0.entry(place).or_insert_with(|| {
             let store = Arc::new(Store::<K>::new(cluster, namespace));
             stores.add(store.clone());
-            Box::new(Source { store, fields: "", projection: Projection::default(), listeners: vec![] })
+            Box::new(Source { store, fields: "", is_metadata: false, keeps: |_| true, listeners: vec![] })
         });
         let source: &mut dyn Any = source.as_mut();
         let source: &mut Source<K> =
@@ -158,13 +158,13 @@ impl<K: Kind> Watched<'_, K> {
 
     /// Watches only metadata: the API server sends nothing else. `K` must be a type that decodes from it.
     pub fn metadata_only(self) -> Self {
-        self.source.projection.is_metadata = true;
+        self.source.is_metadata = true;
         self
     }
 
     /// Filters the objects in the cache. For all controllers, an object that no longer passes is gone.
     pub fn keeping(self, keeps: fn(&K) -> bool) -> Self {
-        self.source.projection.keeps = keeps;
+        self.source.keeps = keeps;
         self
     }
 
@@ -211,7 +211,9 @@ struct Source<K> {
     store: Arc<Store<K>>,
     /// Field selector; empty for everything.
     fields: &'static str,
-    projection: Projection<K>,
+    /// Whether to request only metadata from the API server.
+    is_metadata: bool,
+    keeps: fn(&K) -> bool,
     listeners: Vec<Listener<K>>,
 }
 
@@ -238,7 +240,7 @@ pub(crate) trait AnySource: Any + Send {
 
 impl<K: Kind> AnySource for Source<K> {
     fn start(self: Box<Self>, connection: Connection, stores: Stores, watching: &Watching) {
-        let Self { store, fields, projection, listeners } = *self;
+        let Self { store, fields, is_metadata, keeps, listeners } = *self;
         let resource = ResourceType::of::<K>();
         tracing::debug!(%resource, cluster = %store.cluster(), "watching");
         // Call each mapper separately: a panic in one must not hide the change from the others.
@@ -250,14 +252,13 @@ impl<K: Kind> AnySource for Source<K> {
         });
         let watch = Watch {
             connection,
-            store,
             resource,
             selector: fields.into(),
-            deliver,
+            is_metadata,
+            sink: Box::new(TypedSink { store, keeps, deliver }),
             watching: watching.clone(),
             delay: Duration::ZERO,
             permits: None,
-            projection,
         };
         watching.tasks.spawn(watch.run(watching.stop.clone()));
     }

@@ -17,7 +17,7 @@ use crate::{
     object::{Cluster, Kind, ObjectRef, ResourceType},
     queue::{Queue, RequeueHandle},
     request::Connection,
-    watch::{Projection, Watch, Watching},
+    watch::{Notice, TypedSink, Watch, Watching},
 };
 
 /// How long a scoped watch for several objects relies on its list before it opens a connection. Often the list is enough.
@@ -175,19 +175,19 @@ fn open<K: Kind>(all: &Arc<ScopedWatches>, wanted: &ScopedWatch, stop: Cancellat
         }
     };
     let wake_on_change = wake.clone();
+    let deliver = Box::new(move |_: &Notice<'_, K>, _| {
+        wake_on_change();
+        true
+    });
     let watch = Watch {
         connection: connection.clone(),
-        store: store.clone(),
         resource: ResourceType::of::<K>(),
         selector: wanted.selector.clone(),
-        deliver: Box::new(move |_, _| {
-            wake_on_change();
-            true
-        }),
+        is_metadata: false,
+        sink: Box::new(TypedSink { store: store.clone(), keeps: |_| true, deliver }),
         watching: all.watching.clone(),
         delay,
         permits,
-        projection: Projection::default(),
     };
     all.watching.tasks.spawn(watch.run(stop.clone()));
     // Wake the objects even if the first list is empty or fails: both are answers, although nothing changes.

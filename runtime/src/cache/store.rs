@@ -474,7 +474,11 @@ pub(crate) enum FirstList {
 pub(crate) trait AnyStore: Any + Send + Sync {
     fn resource(&self) -> ResourceType;
     fn cluster(&self) -> Cluster;
-    fn covers(&self, namespace: &str) -> bool;
+    /// The watched namespace; empty for all.
+    fn namespace(&self) -> &str;
+    fn covers(&self, namespace: &str) -> bool {
+        self.namespace().is_empty() || self.namespace() == namespace
+    }
     fn version(&self) -> u64;
     fn len(&self) -> usize;
     fn glimpse(&self) -> Glimpse;
@@ -489,8 +493,14 @@ pub(crate) trait AnyStore: Any + Send + Sync {
     /// Whether the condition holds. If not, the store wakes the waiter once it does.
     fn wait(&self, until: &Until, who: &RequeueHandle) -> bool;
     fn oldest_wait(&self) -> Option<Instant>;
+    fn begin_list(&self);
+    fn rewind(&self);
+    fn advance(&self, version: u64);
+    fn fail(&self, why: &str);
     /// Asks the watch for a consistent list.
     fn relist(&self);
+    /// Notified when another list is wanted.
+    fn relist_wanted(&self) -> &Notify;
     fn next_list(&self) -> futures::future::BoxFuture<'_, ()>;
 }
 
@@ -510,8 +520,20 @@ impl<K: Kind> AnyStore for Store<K> {
     fn glimpse(&self) -> Glimpse {
         (self.version(), self.first_list())
     }
-    fn covers(&self, namespace: &str) -> bool {
-        self.namespace.is_empty() || *self.namespace == *namespace
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+    fn begin_list(&self) {
+        Self::begin_list(self);
+    }
+    fn rewind(&self) {
+        Self::rewind(self);
+    }
+    fn advance(&self, version: u64) {
+        Self::advance(self, version);
+    }
+    fn fail(&self, why: &str) {
+        Self::fail(self, why);
     }
     fn listed(&self) -> Option<Instant> {
         self.objects.read().listed
@@ -531,6 +553,9 @@ impl<K: Kind> AnyStore for Store<K> {
     fn relist(&self) {
         self.relist.notify_one();
     }
+    fn relist_wanted(&self) -> &Notify {
+        &self.relist
+    }
     fn next_list(&self) -> futures::future::BoxFuture<'_, ()> {
         let mut lists = self.first_list.subscribe();
         Box::pin(async move { drop(lists.changed().await) })
@@ -545,10 +570,6 @@ impl<K> Store<K> {
     /// Resolves once the first list is complete or has failed several times.
     pub(crate) async fn answered(&self) {
         let _ = self.first_list.subscribe().wait_for(|list| *list != FirstList::Pending).await;
-    }
-
-    pub(crate) async fn relist_wanted(&self) {
-        self.relist.notified().await;
     }
 }
 

@@ -24,17 +24,15 @@ use crate::{
 };
 
 #[derive(Debug)]
-pub(super) struct Page<K> {
+pub(super) struct Page<'a> {
     pub(super) version: Option<u64>,
     pub(super) next: Option<String>,
-    pub(super) items: Vec<Item<K>>,
+    pub(super) items: Vec<&'a RawValue>,
 }
 
-pub(super) type Item<K> = Result<Box<K>, Box<Undecodable>>;
-
 #[derive(Debug)]
-pub(super) enum Line<K> {
-    Present(Item<K>),
+pub(super) enum Line<'a> {
+    Present(&'a RawValue),
     Gone { namespace: String, name: String, version: Option<u64> },
     Bookmark(Option<u64>),
     Error { code: u16, message: String },
@@ -75,23 +73,20 @@ struct IdentityMeta {
     resource_version: String,
 }
 
-pub(super) fn page<K: Kind>(body: &[u8]) -> Result<Page<K>, serde_json::Error> {
+pub(super) fn page(body: &[u8]) -> Result<Page<'_>, serde_json::Error> {
     let envelope: ListEnvelope<'_> = json::from_slice(body)?;
     let metadata = envelope.metadata.unwrap_or_default();
     Ok(Page {
         version: metadata.resource_version.as_deref().and_then(parse_version),
         next: metadata.continue_.filter(|token| !token.is_empty()),
-        items: envelope.items.unwrap_or_default().into_iter().map(item).collect(),
+        items: envelope.items.unwrap_or_default(),
     })
 }
 
-pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
-    if let Ok(Ok(Present(object))) = catch_unwind(|| serde_json::from_str(text)) {
-        return Ok(Line::Present(Ok(object)));
-    }
+pub(super) fn line(text: &str) -> Result<Line<'_>, serde_json::Error> {
     let envelope: EventEnvelope<'_> = serde_json::from_str(text)?;
     Ok(match envelope.kind.as_str() {
-        "ADDED" | "MODIFIED" => Line::Present(item(envelope.object)),
+        "ADDED" | "MODIFIED" => Line::Present(envelope.object),
         "DELETED" => {
             let Identity { metadata } = identity(envelope.object);
             let version = parse_version(&metadata.resource_version);
@@ -105,7 +100,12 @@ pub(super) fn line<K: Kind>(text: &str) -> Result<Line<K>, serde_json::Error> {
     })
 }
 
-/// The fast path for most lines: an object that exists, decoded in one pass.
+/// The object of most lines: one that exists, decoded in one pass. `None` for another line, which [`line`] reads.
+pub(super) fn present<K: Kind>(text: &str) -> Option<Box<K>> {
+    let Ok(Ok(Present(object))) = catch_unwind(|| serde_json::from_str(text)) else { return None };
+    Some(object)
+}
+
 struct Present<K>(Box<K>);
 
 impl<'de, K: Kind> Deserialize<'de> for Present<K> {
@@ -136,20 +136,24 @@ impl<'de, K: Kind> Visitor<'de> for PresentVisitor<K> {
     }
 }
 
-fn item<K: Kind>(raw: &RawValue) -> Item<K> {
+/// The object of a list or of a line.
+pub(super) fn object<K: Kind>(raw: &RawValue) -> Result<Box<K>, Box<Undecodable>> {
     // The type's own decoder may panic.
     let decoded = catch_unwind(AssertUnwindSafe(|| without_managed_fields::from_str::<K>(raw.get())));
-    let why = match decoded {
-        Ok(Ok(object)) => return Ok(Box::new(object)),
-        Ok(Err(error)) => describe(&error),
-        Err(_) => "its decoder panicked".to_owned(),
-    };
+    match decoded {
+        Ok(Ok(object)) => Ok(Box::new(object)),
+        Ok(Err(error)) => Err(undecodable(raw, describe(&error))),
+        Err(_) => Err(undecodable(raw, "its decoder panicked".to_owned())),
+    }
+}
+
+fn undecodable(raw: &RawValue, why: String) -> Box<Undecodable> {
     let Identity { metadata } = identity(raw);
     let object = match whole_metadata(raw) {
         Some(metadata) => Unreadable::new(metadata),
         None => Unreadable::named(&metadata.namespace, &metadata.name, &metadata.uid),
     };
-    Err(Box::new(Undecodable { version: parse_version(&metadata.resource_version), object, why }))
+    Box::new(Undecodable { version: parse_version(&metadata.resource_version), object, why })
 }
 
 /// The metadata of an undecodable object: the error is usually elsewhere.
@@ -180,16 +184,22 @@ mod tests {
 
     use super::*;
 
+    fn undecodable_in(text: &str) -> Box<Undecodable> {
+        assert!(present::<ConfigMap>(text).is_none());
+        let Line::Present(raw) = line(text).unwrap() else { panic!("{text}") };
+        object::<ConfigMap>(raw).unwrap_err()
+    }
+
     #[test]
     fn one_bad_object_does_not_hide_the_others() {
         let body = r#"{"metadata":{"resourceVersion":"9","continue":""},"items":[
             {"metadata":{"name":"good","resourceVersion":"3","managedFields":[{"manager":"x"}]}},
             {"metadata":{"name":"bad","namespace":"n","resourceVersion":"4","labels":{"set":"a"}},"data":{"k":{"secret":"hush"}}}]}"#;
-        let page: Page<ConfigMap> = page(body.as_bytes()).unwrap();
+        let page = page(body.as_bytes()).unwrap();
         assert_eq!((page.version, page.next, page.items.len()), (Some(9), None, 2));
-        let Ok(good) = &page.items[0] else { panic!("{:?}", page.items[0]) };
-        assert_eq!(good.metadata.managed_fields, None);
-        let Err(bad) = &page.items[1] else { panic!("{:?}", page.items[1]) };
+        let [good, bad] = [0, 1].map(|at| object::<ConfigMap>(page.items[at]));
+        assert_eq!(good.unwrap().metadata.managed_fields, None);
+        let bad = bad.unwrap_err();
         assert_eq!((bad.object.name(), bad.object.namespace(), bad.version), ("bad", "n", Some(4)));
         assert_eq!(bad.object.label("set"), Some("a"), "its metadata can be decoded");
         assert!(!bad.why.contains("hush"), "{}", bad.why);
@@ -201,7 +211,7 @@ mod tests {
         let text = format!(
             r#"{{"type":"MODIFIED","object":{{"metadata":{{"name":"deep","resourceVersion":"5"}},"data":{deep}}}}}"#
         );
-        let Line::Present(Err(bad)) = line::<ConfigMap>(&text).unwrap() else { panic!("decoded") };
+        let bad = undecodable_in(&text);
         assert_eq!((bad.object.name(), bad.version), ("deep", Some(5)));
         assert!(bad.object.metadata().is_some(), "the depth is elsewhere");
     }
@@ -210,17 +220,17 @@ mod tests {
     fn where_the_metadata_is_at_fault_the_name_is_known() {
         let text =
             r#"{"type":"ADDED","object":{"metadata":{"name":"a","uid":"u","resourceVersion":"5","labels":["x"]}}}"#;
-        let Line::Present(Err(bad)) = line::<ConfigMap>(text).unwrap() else { panic!("decoded") };
+        let bad = undecodable_in(text);
         assert_eq!((bad.object.name(), bad.object.uid(), bad.object.metadata()), ("a", "u", None));
     }
 
     #[test]
     fn bookmarks_ends_and_errors() {
         let gone = r#"{"type":"DELETED","object":{"metadata":{"name":"a","namespace":"n","resourceVersion":"7"}}}"#;
-        assert!(matches!(line::<ConfigMap>(gone).unwrap(), Line::Gone { version: Some(7), .. }));
+        assert!(matches!(line(gone).unwrap(), Line::Gone { version: Some(7), .. }));
         let mark = r#"{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8"}}}"#;
-        assert!(matches!(line::<ConfigMap>(mark).unwrap(), Line::Bookmark(Some(8))));
+        assert!(matches!(line(mark).unwrap(), Line::Bookmark(Some(8))));
         let error = r#"{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}"#;
-        assert!(matches!(line::<ConfigMap>(error).unwrap(), Line::Error { code: 410, .. }));
+        assert!(matches!(line(error).unwrap(), Line::Error { code: 410, .. }));
     }
 }

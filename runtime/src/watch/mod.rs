@@ -15,6 +15,8 @@
 //! Versions of one resource type are comparable (KEP-5504, true for Kubernetes 1.33 and later).
 
 mod decode;
+mod reports;
+mod sink;
 mod undecodable;
 
 use std::{sync::Arc, time::Duration};
@@ -36,16 +38,19 @@ use tokio_util::{
     task::TaskTracker,
 };
 
-pub(crate) use self::undecodable::DecodeFailures;
 use self::{
-    decode::{Item, Line, Page},
-    undecodable::Undecodable,
+    decode::{Line, Page},
+    reports::Reports,
+    sink::Sink,
+};
+pub(crate) use self::{
+    sink::{Notice, TypedSink},
+    undecodable::DecodeFailures,
 };
 use crate::{
-    cache::{Change, Store, Unreadable},
-    object::{Kind, ResourceType, name, namespace, resource_version},
+    cache::AnyStore,
+    object::ResourceType,
     offload::{LARGE, off_worker},
-    queue::Priority,
     request::{ANSWER_WITHIN, Call, Connection, RequestError},
 };
 use nodewright_observability::metrics::Metrics;
@@ -68,42 +73,7 @@ const RELIST: Duration = Duration::from_mins(1);
 /// After this many failures in a row, the waiters for the first list see the failure.
 const REPORTED_FAILURES: u32 = 3;
 
-pub(crate) enum Notice<'a, K> {
-    Change(&'a Change<K>),
-    /// An object has become unreadable, has become readable again, or is gone.
-    Unreadable(&'a Unreadable),
-}
-
 const QUERY_VALUE: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
-
-/// Returns false if a mapper has panicked.
-pub(crate) type Deliver<K> = Box<dyn Fn(&Notice<'_, K>, Priority) -> bool + Send + Sync>;
-
-pub(crate) struct Projection<K> {
-    /// Whether to request only metadata from the API server.
-    pub(crate) is_metadata: bool,
-    pub(crate) keeps: fn(&K) -> bool,
-}
-
-impl<K> Default for Projection<K> {
-    fn default() -> Self {
-        Self { is_metadata: false, keeps: |_| true }
-    }
-}
-
-impl<K> Projection<K> {
-    /// For a list and for a watch.
-    fn accepts(&self) -> [&'static str; 2] {
-        if self.is_metadata {
-            [
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-            ]
-        } else {
-            ["application/json"; 2]
-        }
-    }
-}
 
 #[derive(Clone)]
 pub(crate) struct Watching {
@@ -113,19 +83,20 @@ pub(crate) struct Watching {
     pub(crate) stop: CancellationToken,
 }
 
-pub(crate) struct Watch<K> {
+/// One for all kinds: only what decodes and stores their objects, the sink, is compiled for each.
+pub(crate) struct Watch {
     pub(crate) connection: Connection,
-    pub(crate) store: Arc<Store<K>>,
     pub(crate) resource: ResourceType,
     /// Field selector; empty for everything.
     pub(crate) selector: Arc<str>,
-    pub(crate) deliver: Deliver<K>,
+    /// Whether to request only metadata from the API server.
+    pub(crate) is_metadata: bool,
+    pub(crate) sink: Box<dyn Sink>,
     pub(crate) watching: Watching,
     /// How long to wait between the first list and the watch, for an object that may need only the list.
     pub(crate) delay: Duration,
     /// For watches that need a permit. Such a watch lists each minute until it has one.
     pub(crate) permits: Option<Arc<Semaphore>>,
-    pub(crate) projection: Projection<K>,
 }
 
 /// Why a watch must start again.
@@ -191,25 +162,34 @@ struct WatchState {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl<K: Kind> Watch<K> {
+impl Watch {
     pub(crate) async fn run(self, stop: CancellationToken) {
         stop.run_until_cancelled(self.run_forever()).await;
-        self.store.unreadable().iter().for_each(|object| self.forget_undecodable(object));
+        self.sink.end(&self.reports());
+    }
+
+    fn store(&self) -> &dyn AnyStore {
+        self.sink.store()
+    }
+
+    fn reports(&self) -> Reports<'_> {
+        let Self { resource, selector, watching, .. } = self;
+        Reports { cluster: self.store().cluster(), resource, selector, watching }
     }
 
     async fn run_forever(&self) {
         let mut at = WatchState { next: Next::List, failures: 0, permit: None };
         loop {
             if let Err(error) = self.go_on(&mut at).await {
-                self.watching.metrics.watch_restarted(self.store.cluster(), &self.resource);
-                self.watching.metrics.watch_healthy(self.store.cluster(), &self.resource, false);
-                tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(), %error, "watch failed, relisting");
+                self.watching.metrics.watch_restarted(self.store().cluster(), &self.resource);
+                self.watching.metrics.watch_healthy(self.store().cluster(), &self.resource, false);
+                tracing::warn!(resource = %self.resource, cluster = %self.store().cluster(), %error, "watch failed, relisting");
                 if error.needs_list() {
                     at.next = Next::List;
                 }
                 at.failures = at.failures.saturating_add(1);
-                if at.failures >= REPORTED_FAILURES && !self.store.is_synced() {
-                    self.store.fail(&error.message());
+                if at.failures >= REPORTED_FAILURES && !self.store().is_synced() {
+                    self.store().fail(&error.message());
                 }
                 sleep(backoff(at.failures).max(error.retry_after())).await;
             }
@@ -223,7 +203,7 @@ impl<K: Kind> Watch<K> {
         match at.next {
             // Restart an interrupted list from the beginning: its first pages are of another time than the rest would be.
             Next::List => {
-                let is_first = !self.store.is_synced();
+                let is_first = !self.store().is_synced();
                 // Boxed, as the future below: a waiting watch then holds no memory for its other states.
                 Box::pin(self.list()).await?;
                 at.failures = 0;
@@ -231,7 +211,7 @@ impl<K: Kind> Watch<K> {
                     sleep(self.delay).await;
                 }
                 if !self.has_permit(at) {
-                    let _ = timeout(RELIST, self.store.relist_wanted()).await;
+                    let _ = timeout(RELIST, self.store().relist_wanted().notified()).await;
                     return Ok(());
                 }
             }
@@ -256,63 +236,63 @@ impl<K: Kind> Watch<K> {
     /// is complete, because no controller can use it before.
     async fn list(&self) -> Result<(), Broken> {
         let started = Instant::now();
-        let is_first = !self.store.is_synced();
+        let is_first = !self.store().is_synced();
         let mut token: Option<String> = None;
         let is_of_former_history = self.is_of_former_history();
-        self.store.begin_list();
+        self.store().begin_list();
         if is_of_former_history {
-            self.store.rewind();
+            self.store().rewind();
         }
         loop {
             let answer = self.connection.send(self.page_call(PAGE, token.as_deref())).await?;
-            let Page { version, next, items } =
-                decoded(answer.body().len(), || decode::page::<K>(answer.body())).map_err(Broken::NoList)?;
-            let version = version.ok_or(Broken::NoVersion)?;
-            if token.is_none() && version < self.store.version() {
-                self.rewind(version, started);
-            }
-            for item in items {
-                let change = self.take(item);
-                if let Some(change) = change.filter(|_| !is_first) {
-                    self.deliver(&Notice::Change(&change), Priority::Live);
-                }
-            }
-            token = next;
-            if token.is_none() {
-                for change in self.store.end_list(version, started) {
-                    self.deliver(&Notice::Change(&change), Priority::Live);
-                }
-                self.store.end_unreadable().iter().for_each(|object| self.end_unreadable(object));
-                let listed = if is_first { self.store.all() } else { vec![] };
-                for object in listed {
-                    self.deliver(&Notice::Change(&Change { old: None, new: Some(object) }), Priority::Initial);
-                }
+            let body = answer.body();
+            let (version, next) = decoded(body.len(), || self.take_page(body, token.is_none(), is_first, started))?;
+            if next.is_none() {
+                self.sink.end_list(version, started, is_first, &self.reports());
                 return Ok(());
             }
+            token = next;
         }
+    }
+
+    /// Returns the version of the list, and the token of the next page.
+    fn take_page(
+        &self,
+        body: &[u8],
+        begins: bool,
+        is_first: bool,
+        started: Instant,
+    ) -> Result<(u64, Option<String>), Broken> {
+        let Page { version, next, items } = decode::page(body).map_err(Broken::NoList)?;
+        let version = version.ok_or(Broken::NoVersion)?;
+        if begins && version < self.store().version() {
+            self.rewind(version, started);
+        }
+        items.into_iter().for_each(|item| self.sink.take(item, !is_first, &self.reports()));
+        Ok((version, next))
     }
 
     fn page_call(&self, limit: u32, token: Option<&str>) -> Call {
         let from =
             token.map(|token| format!("&continue={}", utf8_percent_encode(token, QUERY_VALUE))).unwrap_or_default();
-        let collection = self.resource.collection(self.store.namespace());
-        let [accept, _] = self.projection.accepts();
+        let collection = self.resource.collection(self.store().namespace());
+        let [accept, _] = self.accepts();
         Call { accept, ..Call::get(format!("{collection}?limit={limit}{}{from}", self.selector())) }
     }
 
     fn version(answer: &Response<Bytes>) -> Result<u64, Broken> {
-        decode::page::<K>(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
+        decode::page(answer.body()).map_err(Broken::NoList)?.version.ok_or(Broken::NoVersion)
     }
 
     /// Whether the server was set back since the last list. Its versions do not have to show it: they may have caught up.
     fn is_of_former_history(&self) -> bool {
-        let listed = self.store.listed();
+        let listed = self.store().listed();
         listed.is_some_and(|listed| self.connection.contact.set_back().is_some_and(|at| at > listed))
     }
 
     /// Resolves once [`Watch::is_of_former_history`].
     async fn set_back(&self) {
-        match self.store.listed() {
+        match self.store().listed() {
             Some(listed) => self.connection.contact.set_back_after(listed).await,
             None => std::future::pending().await,
         }
@@ -321,10 +301,10 @@ impl<K: Kind> Watch<K> {
     /// The quorum never goes back by itself: the known state was undone, and its versions will be assigned again. A list that
     /// began at `started` has shown that.
     fn rewind(&self, version: u64, started: Instant) {
-        tracing::error!(resource = %self.resource, cluster = %self.store.cluster(), %version, known = %self.store.version(),
+        tracing::error!(resource = %self.resource, cluster = %self.store().cluster(), %version, known = %self.store().version(),
             "the API server lists an older version than was seen; it must have been restored from a backup, so all that is known is replaced");
-        self.watching.metrics.watch_rewound(self.store.cluster(), &self.resource);
-        self.store.rewind();
+        self.watching.metrics.watch_rewound(self.store().cluster(), &self.resource);
+        self.store().rewind();
         // Another watch may have noticed the same. Lists since then count.
         if !self.is_of_former_history() {
             self.connection.contact.was_set_back(started);
@@ -334,24 +314,24 @@ impl<K: Kind> Watch<K> {
     /// Whether the server was restored from a backup: it would send nothing to a watch from the version of the store.
     async fn is_ahead(&self) -> Result<bool, Broken> {
         let answer = self.connection.send(self.page_call(1, None)).await?;
-        Ok(Self::version(&answer)? < self.store.version())
+        Ok(Self::version(&answer)? < self.store().version())
     }
 
     /// Probes the server whenever it is silent, past the limit of concurrent requests. Ends when the server was set back.
     async fn ask_when_silent(&self) {
         loop {
             self.connection.contact.silence().await;
-            let known = self.store.version();
+            let known = self.store().version();
             let asked = async { Self::version(&self.connection.ask(self.page_call(1, None)).await?) };
             match timeout(ANSWER_WITHIN, asked).await {
                 Ok(Ok(version)) if version < known => return,
                 Ok(Ok(_)) => {}
                 Ok(Err(error)) => {
-                    tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(), %error,
+                    tracing::warn!(resource = %self.resource, cluster = %self.store().cluster(), %error,
                         "failed to probe a silent API server");
                 }
                 Err(_) => {
-                    tracing::warn!(resource = %self.resource, cluster = %self.store.cluster(),
+                    tracing::warn!(resource = %self.resource, cluster = %self.store().cluster(),
                         "a silent API server did not answer a probe within {ANSWER_WITHIN:?}");
                 }
             }
@@ -361,21 +341,21 @@ impl<K: Kind> Watch<K> {
     async fn follow(&self, at: &mut WatchState) -> Result<Next, Broken> {
         let path = format!(
             "{}?watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}{}",
-            self.resource.collection(self.store.namespace()),
-            self.store.version(),
+            self.resource.collection(self.store().namespace()),
+            self.store().version(),
             self.selector()
         );
         let (begun, mut heard) = (Instant::now(), None);
-        let [_, accept] = self.projection.accepts();
+        let [_, accept] = self.accepts();
         let response = self.connection.open(Call { accept, ..Call::get(path) }).await?;
-        self.watching.metrics.watch_healthy(self.store.cluster(), &self.resource, true);
+        self.watching.metrics.watch_healthy(self.store().cluster(), &self.resource, true);
         let mut lines = lines(response.into_body());
         let mut asking = Box::pin(self.ask_when_silent());
         let mut set_back = Box::pin(self.set_back());
         loop {
             let next = tokio::select! {
                 biased;
-                () = self.store.relist_wanted() => return Ok(Next::List),
+                () = self.store().relist_wanted().notified() => return Ok(Next::List),
                 () = &mut set_back => return Ok(Next::List),
                 next = timeout_at(begun + LONGEST, lines.next()) => next,
                 () = &mut asking => return Ok(Next::List),
@@ -390,7 +370,7 @@ impl<K: Kind> Watch<K> {
                     return Ok(Next::Check);
                 }
                 Ok(Some(Err(error))) => return Err(Broken::Connection(error.to_string())),
-                Ok(Some(Ok(text))) => self.hear(&text)?,
+                Ok(Some(Ok(text))) => decoded(text.len(), || self.hear(&text))?,
             }
             // Reset the failures only here. Opening alone proves little: the watch may break at once each time.
             (heard, at.failures) = (Some(Instant::now()), 0);
@@ -398,83 +378,35 @@ impl<K: Kind> Watch<K> {
     }
 
     fn hear(&self, text: &str) -> Result<(), Broken> {
-        let line = decoded(text.len(), || decode::line::<K>(text))
-            .map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
+        if self.sink.take_line(text, &self.reports()) {
+            self.connection.contact.heard();
+            return Ok(());
+        }
+        let line = decode::line(text).map_err(|error| Broken::Connection(format!("no watch event: {error}")))?;
         if matches!(line, Line::Present(_) | Line::Gone { .. }) {
             // A bookmark does not count: a server continues to send them while its etcd is away.
             self.connection.contact.heard();
         }
         match line {
-            Line::Present(item) => {
-                if let Some(change) = self.take(item) {
-                    self.deliver(&Notice::Change(&change), Priority::Live);
-                }
-            }
+            Line::Present(object) => self.sink.take(object, true, &self.reports()),
             Line::Gone { namespace, name, version } => {
-                let version = version.ok_or(Broken::NoVersion)?;
-                if let Some(change) = self.store.remove(&namespace, &name, version) {
-                    self.deliver(&Notice::Change(&change), Priority::Live);
-                }
-                if let Some(object) = self.store.remove_unreadable(&namespace, &name) {
-                    self.end_unreadable(&object);
-                }
+                self.sink.remove(&namespace, &name, version.ok_or(Broken::NoVersion)?, &self.reports());
             }
-            Line::Bookmark(version) => version.into_iter().for_each(|version| self.store.advance(version)),
+            Line::Bookmark(version) => version.into_iter().for_each(|version| self.store().advance(version)),
             Line::Error { code, message } => return Err(Broken::Ended { code, message }),
         }
         Ok(())
     }
 
-    fn take(&self, item: Item<K>) -> Option<Change<K>> {
-        let object = match item {
-            Ok(object) => object,
-            Err(undecodable) => {
-                self.leave_out(*undecodable);
-                return None;
-            }
-        };
-        let (place, called) = (namespace(object.as_ref()), name(object.as_ref()));
-        let known = self.store.is_unreadable(place, called).then(|| (place.to_owned(), called.to_owned()));
-        let change = if (self.projection.keeps)(&object) {
-            self.store.apply(*object)
+    /// For a list and for a watch.
+    fn accepts(&self) -> [&'static str; 2] {
+        if self.is_metadata {
+            [
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+            ]
         } else {
-            self.store.remove(place, called, resource_version(object.as_ref()))
-        };
-        // Keep this order, so that the object is always in one of the two places.
-        if let Some(object) = known.and_then(|(place, called)| self.store.remove_unreadable(&place, &called)) {
-            self.end_unreadable(&object);
-        }
-        change
-    }
-
-    fn leave_out(&self, Undecodable { object, version, why }: Undecodable) {
-        tracing::error!(resource = %self.resource, cluster = %self.store.cluster(), namespace = object.namespace(),
-            name = object.name(), why, "an object cannot be decoded; what depends on it waits until it is corrected or gone");
-        self.watching.undecodable.add(self.store.cluster(), &self.resource, &self.selector, &object, &why);
-        let is_new = self.store.add_unreadable(object.clone());
-        if let Some(version) = version {
-            self.store.advance(version);
-        }
-        // Nothing is planned before the end of the first list, and after it all objects are.
-        if is_new && self.store.is_synced() {
-            self.deliver(&Notice::Unreadable(&object), Priority::Live);
-        }
-    }
-
-    fn end_unreadable(&self, object: &Unreadable) {
-        self.forget_undecodable(object);
-        self.deliver(&Notice::Unreadable(object), Priority::Live);
-    }
-
-    fn forget_undecodable(&self, object: &Unreadable) {
-        self.watching.undecodable.remove(self.store.cluster(), &self.resource, &self.selector, object);
-    }
-
-    fn deliver(&self, notice: &Notice<'_, K>, priority: Priority) {
-        if !(self.deliver)(notice, priority) {
-            tracing::error!(resource = %self.resource, cluster = %self.store.cluster(),
-                "the handler of a change panicked; the objects that it would have woken are planned with their next changes");
-            self.watching.metrics.watch_panicked(self.store.cluster(), &self.resource);
+            ["application/json"; 2]
         }
     }
 

@@ -11,8 +11,14 @@ use serde_json::{Value, json};
 use tokio_util::sync::DropGuard;
 
 use super::*;
-use crate::testing::HOME;
-use crate::{leadership::Leadership, request::Contact};
+use crate::{
+    cache::Store,
+    leadership::Leadership,
+    object::{Kind, name},
+    queue::Priority,
+    request::Contact,
+    testing::HOME,
+};
 use nodewright_testing::api_server::{ApiServer, Bookmarks, Fault, Match};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -27,10 +33,10 @@ struct Watching<K> {
 }
 
 fn watch<K: Kind>(client: kube::Client) -> Watching<K> {
-    watch_projected(client, Projection::default())
+    watch_projected(client, false, |_| true)
 }
 
-fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> Watching<K> {
+fn watch_projected<K: Kind>(client: kube::Client, is_metadata: bool, keeps: fn(&K) -> bool) -> Watching<K> {
     let (metrics, stop) = (Arc::new(Metrics::new()), CancellationToken::new());
     let agent = HeaderValue::from_static("test/1");
     let connection = Connection::new(client, agent, Leadership::unlimited(), 8, metrics.clone());
@@ -56,14 +62,13 @@ fn watch_projected<K: Kind>(client: kube::Client, projection: Projection<K>) -> 
     };
     let one = Watch {
         connection,
-        store: store.clone(),
         resource: ResourceType::of::<K>(),
         selector: "".into(),
-        deliver,
+        is_metadata,
+        sink: Box::new(TypedSink { store: store.clone(), keeps, deliver }),
         watching,
         delay: Duration::ZERO,
         permits: None,
-        projection,
     };
     tokio::spawn(one.run(stop.clone()));
     Watching { store, record, metrics, contact, _stop: stop.drop_guard() }
@@ -342,7 +347,7 @@ async fn of_metadata_alone_only_what_is_to_be_kept_is_kept() {
     hold("a", Some("yes"));
     hold("b", None);
     let keeps = |map: &MapMetadata| map.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key("held"));
-    let watching = watch_projected(server.client(), Projection { is_metadata: true, keeps });
+    let watching = watch_projected(server.client(), true, keeps);
     assert_eq!(watching.tells().await, [one("a", Priority::Initial)]);
     assert_eq!(watching.store.by_name("default", "a").unwrap().data, None, "values are not even sent");
     hold("b", Some("yes"));
