@@ -42,7 +42,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta};
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations, stored::LEDGER};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
@@ -127,6 +127,9 @@ impl Controller for MachineController {
         on.kind::<MachineClass>(CONTROL, &self.namespace)
             .wakes_unreadable(|class, stores, wake| machines_of_class(stores, class.namespace(), class.name(), wake))
             .wakes(|change, stores, wake| {
+                if !change.differs_in(without_status) {
+                    return;
+                }
                 let is_of_nodes = virtual_capacity(change.old.as_deref()) != virtual_capacity(change.new.as_deref());
                 for class in change.sides() {
                     let (namespace, name) = (namespace(class.as_ref()), name(class.as_ref()));
@@ -224,6 +227,12 @@ fn machines_of_class(stores: &Stores, namespace: &str, class: &str, wake: &mut d
 
 fn all_of_class(stores: &Stores, namespace: &str, class: &str) -> Vec<Arc<Machine>> {
     stores.of::<Machine>(CONTROL).by(MACHINES_BY_CLASS, &object_key(namespace, class))
+}
+
+/// What Machines go by. The status changes with their number, and would wake all of them each time.
+fn without_status(class: &MachineClass) -> MachineClass {
+    let metadata = ObjectMeta { resource_version: None, ..class.metadata.clone() };
+    MachineClass { metadata, status: None, ..class.clone() }
 }
 
 fn virtual_capacity(class: Option<&MachineClass>) -> Option<&BTreeMap<String, Quantity>> {
