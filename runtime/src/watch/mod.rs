@@ -268,7 +268,10 @@ impl Watch {
         if begins && version < self.store().version() {
             self.rewind(version, started);
         }
-        items.into_iter().for_each(|item| self.sink.take(item, !is_first, &self.reports()));
+        let reports = self.reports();
+        for item in items {
+            self.sink.take(item, !is_first, &reports);
+        }
         Ok((version, next))
     }
 
