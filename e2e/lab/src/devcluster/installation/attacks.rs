@@ -215,6 +215,15 @@ pub async fn token_secrets() -> Measured {
         std::fs::write(&path, body).map_err(|error| error.to_string())?;
         let path = path.display().to_string();
         let create = [kubeconfig.as_str(), "create", "--validate=false", "-n", DEFAULT_INSTALLATION, "-f", &path];
+        if place == 0 {
+            // An API server enforces a policy some time after it was created.
+            let attempt = [create.as_slice(), &["--dry-run=server"]].concat();
+            let is_refused = async || {
+                let answer = site.plane().kubectl(&attempt).await;
+                Ok(answer.is_err_and(|error| error.to_string().contains("orbidden")))
+            };
+            wait("the enforcement of the policies", is_refused).await?;
+        }
         note(site.plane().kubectl(create).await, body, &mut refused, &mut succeeded)?;
     }
     let patches = [
