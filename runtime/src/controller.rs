@@ -66,7 +66,7 @@ pub trait Controller: Send + Sync + Sized + 'static {
     fn is_outdated(&self, _stores: &Stores, _snapshot: &Self::Snapshot) -> bool {
         false
     }
-    /// How many objects a plan iterates over. The runtime plans an object with very many less often.
+    /// How many objects a plan iterates over. The runtime pauses after each plan in proportion to it, for at most a second.
     fn children(&self, _snapshot: &Self::Snapshot) -> usize {
         0
     }
