@@ -16,20 +16,21 @@ pub const LAST_REPLICA_CHANGE_BY_SCALER_TIME: &str =
 pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
 /// On a MachineDeployment, its MachineSets and Machines: a Go duration that overrides `spec.creationTimeout`.
 pub const EFFECTIVE_CREATION_TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
-/// On a Machine: whether the machine is preserved, one of [`PRESERVE_VALUES`]. machine-controller-manager reads it on the Node, too,
-/// where it takes precedence. Nodewright does not read it there yet.
+/// On a Machine or its Node: whether the machine is preserved, one of [`PRESERVE_VALUES`]. That of the Node takes precedence. See
+/// [`Preserve`](crate::Preserve).
 pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
-/// Value of [`PRESERVE`]: in every phase. Nodewright preserves only failed machines so far.
+/// Value of [`PRESERVE`]: in every phase.
 pub const PRESERVE_NOW: &str = "now";
-/// Value of [`PRESERVE`]: once the machine has failed.
+/// Value of [`PRESERVE`]: once the machine has failed, until it is healthy again.
 pub const PRESERVE_WHEN_FAILED: &str = "when-failed";
-/// Value of [`PRESERVE`] that machine-controller-manager writes for a failed machine.
+/// Value of [`PRESERVE`] that a MachineSet writes for a failed machine. It ends when the machine is healthy again.
 pub const PRESERVE_AUTO: &str = "auto-preserved";
-/// Value of [`PRESERVE`]: never. In machine-controller-manager it ends a preservation as well; Nodewright keeps a failed machine
-/// with an expiry time in its status until then, whatever the annotation has.
+/// Value of [`PRESERVE`]: never. It ends a preservation, too.
 pub const PRESERVE_FALSE: &str = "false";
 /// The values of [`PRESERVE`].
 pub const PRESERVE_VALUES: [&str; 4] = [PRESERVE_NOW, PRESERVE_WHEN_FAILED, PRESERVE_AUTO, PRESERVE_FALSE];
+/// On a Machine: the value of [`PRESERVE`] that its Node had last. If the Node has none any more, a user has removed it there.
+pub const LAST_APPLIED_NODE_PRESERVE_VALUE: &str = "node.machine.sapcloud.io/last-applied-node-preserve-value";
 /// On a Node: the annotations, labels and taints that were last copied from the Machine, as JSON. The base of MCM's
 /// three-way merge. Nodewright writes it for MCM, and reads [`APPLIED_NODE_TEMPLATE`].
 pub const LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS: &str = "node.machine.sapcloud.io/last-applied-anno-labels-taints";

@@ -86,6 +86,8 @@ pub mod machine_class {
 pub mod node {
     /// Written before the drain.
     pub const TERMINATING: &str = "Terminating";
+    /// Written while the machine is preserved, and once that has ended.
+    pub const PRESERVED: &str = "Preserved";
     /// Written by the kubelet, and read.
     pub const READY: &str = "Ready";
     /// Written by the node-problem-detector, and read: nothing can be written to the file system of the Node.

@@ -12,6 +12,11 @@ pub const FREEZE: &str = "freeze";
 pub const FREEZE_VALUE: &str = "True";
 /// On a Machine: delete its VM without a drain, if [`parse_bool`] reads the value as true.
 pub const FORCE_DELETION: &str = "force-deletion";
+/// On a Machine, value [`FORCE_DRAIN_VALUE`]: the Pods of its Node are deleted without grace when the Node is drained and its VM
+/// stays: because the failed machine is preserved.
+pub const FORCE_DRAIN: &str = "force-drain";
+/// The value of [`FORCE_DRAIN`].
+pub const FORCE_DRAIN_VALUE: &str = "True";
 /// On a Node: the name of its Machine.
 pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
 /// On an old MachineSet, value [`SCALE_UP_DISABLED_VALUE`]: create no machine during an update in place.

@@ -78,6 +78,12 @@ pub mod node {
     pub const UNHEALTHY: &str = "Unhealthy";
     /// The machine was healthy.
     pub const SCALE_DOWN: &str = "ScaleDown";
+    /// `Preserved`, as MCM writes it: its set preserves the machine, because it has failed.
+    pub const PRESERVED_BY_MCM: &str = "Preserved by MCM.";
+    /// `Preserved`, as MCM writes it: a user has asked for it.
+    pub const PRESERVED_BY_USER: &str = "Preserved by user.";
+    /// `Preserved` is False: it has ended.
+    pub const PRESERVATION_STOPPED: &str = "Preservation stopped.";
 }
 
 /// Reasons of the events of MachineSets and MachineDeployments.
@@ -136,8 +142,12 @@ pub mod machine {
     pub const UNHEALTHY: &str = "Unhealthy";
     /// The machine has failed and will be replaced.
     pub const FAILED: &str = "Failed";
-    /// The machine has failed and is kept for diagnosis. Also the reason of `Waiting`.
+    /// The machine is preserved. Also the reason of `Waiting` while it has failed and is kept for diagnosis.
     pub const PRESERVED: &str = "Preserved";
+    /// The preservation of the machine has ended.
+    pub const PRESERVATION_ENDED: &str = "PreservationEnded";
+    /// The annotation by which its Node would have the machine preserved has a value that is none.
+    pub const INVALID_PRESERVE_VALUE: &str = "InvalidPreserveValue";
     /// A Pod cannot be evicted yet.
     pub const EVICTION_REFUSED: &str = "EvictionRefused";
     /// Pods that did not leave in time are deleted without grace; or the Node is not drained at all.

@@ -8,3 +8,5 @@ pub const PREFER_NO_SCHEDULE_VALUE: &str = "True";
 pub const CRITICAL_COMPONENTS_NOT_READY: &str = "node.gardener.cloud/critical-components-not-ready";
 /// Kubernetes sets this taint on a cordoned Node.
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Effect `NoSchedule`: the machine of the Node has failed and is preserved.
+pub const PRESERVED: &str = "node.machine.sapcloud.io/preserved";

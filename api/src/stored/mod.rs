@@ -17,6 +17,7 @@ mod creation_round;
 mod ledger;
 mod node_template;
 mod orphans;
+mod preservation;
 mod registry;
 mod removal;
 mod sized_for;
@@ -36,6 +37,7 @@ pub use self::{
     ledger::{ALPHABET, InvalidLedger, Ledger, Ordinal, SUFFIX, base, fnv1a, set_of},
     node_template::{AppliedKeys, LastApplied, VirtualCapacity},
     orphans::{SweptVms, UnexplainedVms},
+    preservation::{Preserve, PreservedNode},
     registry::{FACTS, Fact},
     removal::{Removal, is_operator_finalizer, removals},
     sized_for::SizedFor,
@@ -127,6 +129,10 @@ pub const MACHINE_PRIORITY: Annotation<i64> = Annotation::new(annotations::MACHI
 pub const MARKED_FOR_DELETION: Annotation<Timestamp> = Annotation::new(annotations::MARKED_FOR_DELETION_TIME);
 /// See [`annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME`].
 pub const SCALER_CHANGE: Annotation<Timestamp> = Annotation::new(annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME);
+/// See [`annotations::PRESERVE`]. On a Machine.
+pub const PRESERVE: Annotation<Preserve> = Annotation::new(annotations::PRESERVE);
+/// See [`annotations::LAST_APPLIED_NODE_PRESERVE_VALUE`].
+pub const NODE_PRESERVE: Annotation<Preserve> = Annotation::new(annotations::LAST_APPLIED_NODE_PRESERVE_VALUE);
 /// See [`annotations::REVISION`].
 pub const REVISION: Annotation<i64> = Annotation::new(annotations::REVISION);
 /// See [`annotations::DESIRED_REPLICAS`].

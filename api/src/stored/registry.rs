@@ -2,7 +2,7 @@
 
 use crate::{
     annotations,
-    conditions::{machine, machine_config_pool},
+    conditions::{machine, machine_config_pool, node},
     labels,
 };
 
@@ -38,7 +38,7 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 30] = [
+pub const FACTS: [Fact; 34] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
@@ -55,6 +55,8 @@ pub const FACTS: [Fact; 30] = [
     Fact::annotation("scaler-change", "MachineDeployment", annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME),
     Fact::annotation("marked-for-deletion", "Machine", annotations::MARKED_FOR_DELETION_TIME),
     Fact::annotation("machine-priority", "Machine", annotations::MACHINE_PRIORITY),
+    Fact::annotation("preserve", "Machine", annotations::PRESERVE),
+    Fact::annotation("node-preserve", "Machine", annotations::LAST_APPLIED_NODE_PRESERVE_VALUE),
     Fact::annotation("applied-node-template", "Machine", annotations::APPLIED_NODE_TEMPLATE),
     Fact::condition("proven-vm", "Machine", machine::INSTANCE_PROVISIONED),
     Fact::condition("adopted-vm", "Machine", machine::VM_ADOPTED),
@@ -64,6 +66,8 @@ pub const FACTS: [Fact; 30] = [
     Fact::annotation("last-applied", "Node", annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS),
     Fact::annotation("virtual-capacity", "Node", annotations::LAST_APPLIED_VIRTUAL_CAPACITY),
     Fact::annotation("scale-down-disabled", "Node", annotations::SCALE_DOWN_DISABLED_BY_MCM),
+    Fact::annotation("preserve-node", "Node", annotations::PRESERVE),
+    Fact::condition("preserved-node", "Node", node::PRESERVED),
     Fact::condition("pool-target", "MachineConfigPool", machine_config_pool::RENDERED),
     Fact::annotation("render-inputs", "MachineConfig", annotations::RENDER_INPUTS),
     Fact::annotation("generated-content", "MachineConfig", annotations::GENERATED_CONTENT),

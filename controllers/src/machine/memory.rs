@@ -15,8 +15,8 @@ pub enum Note {
     Unhealthy,
     /// The provider knows no VM of a Machine that has been Unknown since then. The time distinguishes one episode from a later one.
     NoVm(Timestamp),
-    /// An event has said that the failed Machine is kept.
-    Preserved,
+    /// An event has said that the annotation `preserve` of the Node has this value, which is none.
+    InvalidPreserveValue(String),
     /// An event has said why an eviction is refused: this text.
     EvictionRefused(String),
     /// The Node is deleted, which the cache showed: it need not be looked for afterwards.

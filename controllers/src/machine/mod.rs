@@ -13,6 +13,7 @@ mod caller;
 mod calls;
 mod claim;
 mod decision;
+mod drain;
 mod health;
 mod memory;
 mod namesakes;
@@ -21,6 +22,7 @@ mod others;
 mod ownership;
 mod partial_plan;
 mod plan;
+mod preserve;
 mod proof;
 mod provider;
 mod provision;
@@ -42,7 +44,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use nodewright_api::{Machine, MachineClass, MachineSet, annotations, stored::LEDGER};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
@@ -231,8 +233,10 @@ fn all_of_class(stores: &Stores, namespace: &str, class: &str) -> Vec<Arc<Machin
 
 /// What Machines go by. The status changes with their number, and would wake all of them each time.
 fn without_status(class: &MachineClass) -> MachineClass {
-    let metadata = ObjectMeta { resource_version: None, ..class.metadata.clone() };
-    MachineClass { metadata, status: None, ..class.clone() }
+    let mut class = class.clone();
+    class.metadata.resource_version = None;
+    class.status = None;
+    class
 }
 
 fn virtual_capacity(class: Option<&MachineClass>) -> Option<&BTreeMap<String, Quantity>> {

@@ -19,7 +19,11 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use crate::shared::{node::Node, ownership::noted_node, patch};
+use crate::shared::{
+    node::{self, Node},
+    ownership::noted_node,
+    patch,
+};
 
 /// The most bytes of a label's value.
 pub(super) const LONGEST_LABEL: usize = 63;
@@ -95,7 +99,6 @@ fn merge(field: &str, live: Option<&Map>, before: &BTreeSet<String>, wanted: &Ma
     operations
 }
 
-/// Taints are one list with several writers. It is replaced as a whole, under a test of what was read.
 fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint]) -> Vec<PatchOperation> {
     let live = node.taints().to_vec();
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
@@ -107,33 +110,12 @@ fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint]) -> Vec<PatchOpera
             None => merged.push(taint.clone()),
         }
     }
-    if merged == live {
-        return vec![];
-    }
-    // For an API server, a missing list is null.
-    let seen = if live.is_empty() { Value::Null } else { json!(live) };
-    let path = ["spec", "taints"];
-    vec![patch::test(&path, seen), patch::set(&path, json!(merged))]
+    node::set_taints(node, &merged)
 }
 
-/// The patch that says in its status that a Node is terminating. An apply would carry the version, which kubelets change.
+/// The patch that says in its status that a Node is terminating.
 pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patch> {
-    let all = node.status.conditions.as_deref();
-    let known = all.unwrap_or_default().iter().position(|known| known.type_ == condition.type_);
-    if known.is_some_and(|at| all.unwrap_or_default()[at].status == "True") {
-        return None;
-    }
-    let value = serde_json::to_value(condition).ok()?;
-    let path = ["status", "conditions"];
-    Some(Patch(match (known, all) {
-        (Some(at), _) => {
-            let (at, kind) = (at.to_string(), condition.type_.as_str().into());
-            let path = ["status", "conditions", &at];
-            vec![patch::test(&["status", "conditions", &at, "type"], kind), patch::replace(&path, value)]
-        }
-        (None, Some(_)) => vec![patch::set(&["status", "conditions", "-"], value)],
-        (None, None) => vec![patch::test(&path, Value::Null), patch::set(&path, json!([value]))],
-    }))
+    (!node.is_terminating()).then(|| Patch(node::set_condition(node, condition)))
 }
 
 /// The patch that keeps new Pods off a Node, and marks that it was this controller that did so: a Node that a user had cordoned

@@ -3,12 +3,12 @@
 //! ```text
 //! caches ── snapshot ─► Scope ─┬─ proof ─────► whose VM is it?            ─┐
 //!                              ├─ provision ─► what does its VM lack?      ├─ parts ─► Plan
+//!                              ├─ preserve ──► is it kept, and until when? │
 //!                              ├─ health ────► does it fail, and when?     │
 //!                              └─ terminate ─► what is left to delete?    ─┘
 //! ```
 
-use jiff::Timestamp;
-use nodewright_api::{annotations, conditions, finalizers, reasons};
+use nodewright_api::{conditions, finalizers};
 use nodewright_runtime::{
     finalizers as finalizer,
     object::{has_finalizer, is_deleting},
@@ -19,16 +19,16 @@ use super::{
     claim,
     decision::{self, Decision},
     health,
-    memory::{Note, Plan},
+    memory::Plan,
     partial_plan::PartialPlan,
+    preserve,
     proof::{vm_proven, vm_settled},
     provision,
     scope::{Scope, WORTH_REPORTING},
-    snapshot::Owner,
     terminate::{self, LISTING_NODES, NODES_UNLISTED},
     waiting,
 };
-use crate::shared::{CONTROL, class_secrets, preservation::preserve_expiry};
+use crate::shared::{CONTROL, class_secrets};
 
 pub(super) fn plan(scope: &Scope<'_>) -> Plan {
     let mut plan = if let Some(message) = scope.snapshot.secret_pending() {
@@ -45,7 +45,8 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan {
 /// What one question adds to the plan, and whether the next one follows.
 type Question = fn(&Scope<'_>) -> PartialPlan;
 
-const MAINTENANCE: [Question; 5] = [nodes_listed, finalizer_added, claim_reported, vm_proven, maintained];
+const MAINTENANCE: [Question; 6] =
+    [nodes_listed, finalizer_added, claim_reported, vm_proven, preserve::recorded, maintained];
 
 const TERMINATION: [Question; 14] = [
     terminate::has_finalizer,
@@ -113,8 +114,8 @@ fn claim_reported(scope: &Scope<'_>) -> PartialPlan {
 }
 
 fn maintained(scope: &Scope<'_>) -> PartialPlan {
-    match decision::decide(scope) {
-        Decision::Preserve(until) => preserved(scope, until),
+    let part = match decision::decide(scope) {
+        Decision::Preserve(until) => preserve::kept(scope, until),
         Decision::AwaitReplacement => {
             PartialPlan::waiting("Failed", "the machine set deletes and replaces a machine in phase Failed")
         }
@@ -126,23 +127,6 @@ fn maintained(scope: &Scope<'_>) -> PartialPlan {
         Decision::InitializeVm => provision::initialize(scope),
         Decision::CheckHealth => health::checked(scope),
         Decision::Nothing => PartialPlan::over(),
-    }
-}
-
-/// The wait of a failed Machine that is kept for diagnosis, with one event: meanwhile its set neither deletes nor replaces it.
-fn preserved(scope: &Scope<'_>, until: Timestamp) -> PartialPlan {
-    let source = match preserve_expiry(scope.machine) {
-        Some(_) => "status.currentStatus.preserveExpiryTime".to_owned(),
-        None => format!("annotation {}", annotations::PRESERVE),
     };
-    let reason = reasons::machine::PRESERVED;
-    let end = match scope.snapshot.owner {
-        Owner::None => "; it has no set, so that it stays until somebody deletes it",
-        _ => ", and replaced then",
-    };
-    let text = format!("the failed machine is kept for diagnosis until {until:.0} ({source}){end}");
-    let shown = scope.machine.condition(conditions::machine::WAITING).and_then(|shown| shown.reason.as_deref());
-    let is_reported = shown == Some(reason) || scope.context.noted_since(&Note::Preserved).is_some();
-    let part = PartialPlan::waiting_until(until, reason, text.as_str()).noting(Note::Preserved);
-    if is_reported { part } else { part.event(scope.normal(reason, text)) }
+    preserve::marked(scope, part)
 }

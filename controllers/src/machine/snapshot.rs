@@ -16,6 +16,7 @@ use nodewright_runtime::{
 use super::{
     budget::pool::{Pool, may_be_replaced},
     claim::{self, Claim, Found, Vm},
+    preserve,
     settings::Settings,
 };
 use crate::shared::{
@@ -54,7 +55,7 @@ pub struct Snapshot {
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
     pub pool: Pool,
-    /// What the drain of its Node sees, once it is being deleted.
+    /// What the drain of its Node sees, once it is being deleted, or while it has failed and is preserved.
     pub(crate) drain: View,
     pub settings: Arc<Settings>,
     pub driver: DriverProperties,
@@ -88,7 +89,8 @@ impl Snapshot {
         } else {
             Lookup::Pending
         };
-        let drained = node.as_deref().filter(|_| is_deleting(machine.as_ref()));
+        let is_drained = |node: &&Node| is_deleting(machine.as_ref()) || preserve::needs_drain(&machine, node);
+        let drained = node.as_deref().filter(is_drained);
         let drain = drained.map_or(View::empty(TARGET), |node| View::take(stores, TARGET, node));
         let unreadable_node =
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));

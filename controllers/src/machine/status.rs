@@ -55,6 +55,12 @@ impl<'a> StatusDraft<'a> {
         if active { self } else { self.without(conditions::machine::HEALTH_TIMEOUT) }
     }
 
+    pub(super) fn preserved_until(mut self, until: Timestamp) -> Self {
+        self.status.to_mut().current_status.preserve_expiry_time =
+            Some(Time(Timestamp::from_second(until.as_second()).unwrap_or(until)));
+        self
+    }
+
     pub(super) fn not_preserved(mut self) -> Self {
         if self.status.current_status.preserve_expiry_time.is_some() {
             self.status.to_mut().current_status.preserve_expiry_time = None;

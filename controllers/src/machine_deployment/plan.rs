@@ -298,6 +298,7 @@ fn set_change(scope: &Scope<'_>, target: &Target<'_>) -> Option<Planned<Never>> 
     if snapshot.current().is_some_and(|current| uid(current.set.as_ref()) == uid(set)) {
         part.follow(scope.deployment, next_revision(snapshot.old()));
     }
+    part.spec.auto_preserve_failed_machine_max = snapshot.auto_preserve_share(set);
     if target.noted {
         part.resize(target.replicas, scope.goal, scope.deployment);
     }

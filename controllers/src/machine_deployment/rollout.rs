@@ -71,6 +71,8 @@ pub(super) struct Size {
     pub(super) available: i64,
     /// Its machines that are not in deletion and have no VM yet.
     pub(super) without_vm: i64,
+    /// Its machines that have failed and are preserved: its set deletes them last.
+    pub(super) preserved: i64,
     /// Whether the set's controller has seen the present spec. Before that it may still create machines, up to former replicas.
     pub(super) observed: bool,
 }
@@ -88,7 +90,7 @@ impl Size {
 
     /// The same set, whose machines cannot be deleted, as if it had none.
     pub(super) fn without_machines(self) -> Self {
-        Self { live: 0, deleting: 0, available: 0, without_vm: 0, observed: true, ..self }
+        Self { live: 0, deleting: 0, available: 0, without_vm: 0, preserved: 0, observed: true, ..self }
     }
 
     /// The machines that remain available, whichever machines the set has yet to delete.
@@ -99,7 +101,7 @@ impl Size {
     /// The replicas without a VM, whose removal affects no workload: machines without one, and those that do not exist yet.
     fn idle(self) -> i64 {
         let with_vm = self.live - self.without_vm;
-        (self.replicas - with_vm.max(self.surely_available())).max(0)
+        (self.replicas - with_vm.max(self.surely_available() + self.preserved)).max(0)
     }
 }
 
@@ -120,21 +122,23 @@ pub(super) fn grow(goal: Goal, set: Size, others: &[Size]) -> i64 {
 }
 
 /// The replicas of the old sets, oldest first. Machines without a VM are always removed; of the others the unavailable ones
-/// first, which costs no availability; then available ones, as many as exceed the floor.
+/// first, which costs no availability; then available ones, as many as exceed the floor. One that has failed and is preserved is no
+/// unavailable one that could go first: its set would delete another. It lowers the floor instead, as in MCM, and goes last.
 pub(super) fn shrink(goal: Goal, current: Size, old: &[Size]) -> Vec<i64> {
     let mut targets: Vec<i64> = old.iter().map(|set| set.replicas - set.idle()).collect();
     let total: i64 = current.replicas + targets.iter().sum::<i64>();
     let still_missing = current.replicas - current.surely_available();
-    let mut budget = total - goal.floor() - still_missing;
+    let floor = goal.floor() - current.preserved - old.iter().map(|set| set.preserved).sum::<i64>();
+    let mut budget = total - floor - still_missing;
     if budget <= 0 {
         return targets;
     }
     for (target, set) in targets.iter_mut().zip(old) {
-        let useless = *target - set.surely_available();
+        let useless = *target - set.surely_available() - set.preserved;
         budget -= take(target, useless.min(budget));
     }
     let available: i64 = old.iter().map(|set| set.surely_available()).sum::<i64>() + current.surely_available();
-    let mut spare = available - goal.floor();
+    let mut spare = available - floor;
     for target in &mut targets {
         spare -= take(target, spare);
     }
@@ -158,11 +162,11 @@ mod tests {
 
     /// An idle set: all machines exist and are available.
     fn rest(replicas: i64) -> Size {
-        Size { replicas, live: replicas, deleting: 0, available: replicas, without_vm: 0, observed: true }
+        Size { replicas, live: replicas, deleting: 0, available: replicas, without_vm: 0, preserved: 0, observed: true }
     }
 
     fn size(replicas: i64, live: i64, deleting: i64, available: i64) -> Size {
-        Size { replicas, live, deleting, available, without_vm: 0, observed: true }
+        Size { replicas, live, deleting, available, without_vm: 0, preserved: 0, observed: true }
     }
 
     #[test]
@@ -227,6 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn a_preserved_machine_goes_last_and_lowers_the_floor() {
+        let preserved = |preserved, size| Size { preserved, ..size };
+        let cases = [
+            // Surge and unavailable; the new set; the old one of three with a preserved one; its expected replicas.
+            (1, 0, rest(0), preserved(1, size(3, 3, 0, 2)), 3),
+            (1, 0, rest(1), preserved(1, size(3, 3, 0, 2)), 2),
+            (0, 1, rest(0), preserved(1, size(3, 3, 0, 2)), 2),
+            (1, 0, rest(2), preserved(1, size(2, 2, 0, 1)), 1),
+            (1, 0, rest(3), preserved(1, size(1, 1, 0, 0)), 0),
+            (0, 1, rest(2), preserved(1, size(1, 1, 0, 0)), 0),
+            (1, 0, rest(2), preserved(1, size(1, 1, 0, 0)), 1),
+            (1, 0, preserved(1, size(3, 3, 0, 2)), rest(1), 0),
+            (1, 0, rest(0), preserved(3, size(3, 3, 0, 0)), 3),
+        ];
+        for (surge, unavailable, new, old, expected) in cases {
+            assert_eq!(shrink(goal(3, surge, unavailable), new, &[old]), [expected], "{new:?} beside {old:?}");
+        }
+    }
+
+    #[test]
     fn old_machines_without_a_vm_go_whatever_else_is_unavailable() {
         let without_vm = |without_vm, size| Size { without_vm, ..size };
         let cases = [
@@ -275,7 +299,15 @@ mod model {
             let (live, deleting, available) = self.seen;
             let observed = self.heard == self.replicas;
             // The worst case: all machines that are not ready count as without a VM, so that the most are removed.
-            Size { replicas: self.replicas, live, deleting, available, without_vm: live - available, observed }
+            Size {
+                replicas: self.replicas,
+                live,
+                deleting,
+                available,
+                without_vm: live - available,
+                preserved: 0,
+                observed,
+            }
         }
 
         /// The possible next events of the set, besides a decision of the deployment.

@@ -100,7 +100,7 @@ mod tests {
     }
 
     fn size(replicas: i64, available: i64) -> Size {
-        Size { replicas, live: replicas, deleting: 0, available, without_vm: 0, observed: true }
+        Size { replicas, live: replicas, deleting: 0, available, without_vm: 0, preserved: 0, observed: true }
     }
 
     #[test]

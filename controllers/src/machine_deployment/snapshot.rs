@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachineDeployment, MachineSet, labels,
-    stored::{REVISION, SIZED_FOR},
+    stored::{Preserve, REVISION, SIZED_FOR},
 };
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
@@ -23,6 +23,7 @@ use crate::shared::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, matches, may_be_owned, will_adopt},
     ownership::vm_id,
+    preservation::{is_preserved_failed, requested},
     template,
 };
 
@@ -98,6 +99,23 @@ impl Snapshot {
         Cow::Owned(own)
     }
 
+    /// How many failed Machines a set may preserve by itself. Together the sets have the number of their deployment: those of former
+    /// templates what they preserve already, newest first, and the present one the rest. MCM gives each the whole number.
+    pub(super) fn auto_preserve_share(&self, set: &MachineSet) -> i32 {
+        let is_current =
+            |view: &SetView| self.current().is_some_and(|it| uid(it.set.as_ref()) == uid(view.set.as_ref()));
+        let mut rest = self.deployment.spec.auto_preserve_failed_machine_max.max(0);
+        let former: Vec<_> = self.staying().filter(|view| !is_current(view)).collect();
+        for view in former.into_iter().rev() {
+            let share = view.auto_preserved().min(rest);
+            if uid(view.set.as_ref()) == uid(set) {
+                return share;
+            }
+            rest -= share;
+        }
+        rest
+    }
+
     /// When the next Machine becomes available by the passing of time.
     pub(super) fn next_available(&self) -> Option<Timestamp> {
         let next = |view: &SetView| view.availability.next(view.machines.iter().map(AsRef::as_ref));
@@ -162,6 +180,7 @@ pub(super) fn may_adopt(deployment: &MachineDeployment, set: &MachineSet) -> boo
 impl SetView {
     pub(super) fn size(&self) -> Size {
         let deleting = count(self.machines.iter().filter(|machine| is_deleting(machine.as_ref())));
+        let staying = || self.machines.iter().filter(|machine| !is_deleting(machine.as_ref()));
         // They exist. Their availability is known only after their adoption.
         let orphans = count(self.orphans.iter());
         let generation = self.set.metadata.generation.unwrap_or_default();
@@ -176,9 +195,17 @@ impl SetView {
             } else {
                 count(self.machines.iter().filter(|it| self.availability.is_available(it)))
             },
-            without_vm: count(self.machines.iter().filter(|it| !is_deleting(it.as_ref()) && vm_id(it).is_none())),
+            without_vm: count(staying().filter(|it| vm_id(it).is_none() && !is_preserved_failed(it))),
+            preserved: count(staying().filter(|it| is_preserved_failed(it))),
             observed: observed >= generation,
         }
+    }
+
+    /// How many of its Machines are preserved because the set has asked for it.
+    fn auto_preserved(&self) -> i32 {
+        let staying = self.machines.iter().filter(|machine| !is_deleting(machine.as_ref()));
+        let own = staying.filter(|machine| requested(machine) == Some(Preserve::Auto)).count();
+        i32::try_from(own).unwrap_or(i32::MAX)
     }
 
     /// The size that a set without a size needs to adopt its orphans.

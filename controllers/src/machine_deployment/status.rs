@@ -8,8 +8,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
     ConditionStatus::{False, True, Unknown},
-    Machine, MachineDeploymentCondition as Condition, MachineDeploymentSpec, MachineDeploymentStatus as Status,
-    MachinePhase, MachineSet, MachineSetCondition,
+    MachineDeploymentCondition as Condition, MachineDeploymentSpec, MachineDeploymentStatus as Status, MachineSet,
+    MachineSetCondition,
     conditions::{machine_deployment as kinds, machine_set},
     reasons::{machine_deployment as reasons, machine_set::OVERSHOOTING_REPLICA_COUNT},
     selector,
@@ -29,6 +29,7 @@ use super::{
 use crate::shared::{
     availability::is_ready,
     pause::{self, Announcement},
+    preservation::is_preserved_failed,
     status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status},
 };
 
@@ -109,11 +110,6 @@ fn health(status: &Status) -> Health {
         ready: status.ready_replicas,
         available: status.available_replicas,
     }
-}
-
-fn is_preserved_failed(machine: &Machine) -> bool {
-    let expiry = machine.status.as_ref().and_then(|status| status.current_status.preserve_expiry_time.as_ref());
-    *machine.phase() == MachinePhase::Failed && expiry.is_some()
 }
 
 type Finding = (nodewright_api::ConditionStatus, &'static str, String);

@@ -13,6 +13,7 @@ use super::{
     ceiling::{Ceiling, ceiling},
     memory::{Context, Note},
     overshoot::{self, Freezing},
+    preservation::{self, AutoPreservation},
     removal::{Removal, deletion_candidates, next_expiry, removal},
     retired,
     snapshot::{BATCH, Members, Snapshot, is_ahead, is_consistent},
@@ -70,6 +71,8 @@ pub(super) struct Reconciliation<'a> {
     pub(super) invalid: Option<String>,
     /// The deployment is yet to size the set for its present spec.
     pub(super) size: Option<SizeAwaited>,
+    /// Failed Machines that are preserved from now on, and those that are no longer: before anything else.
+    pub(super) preservation: AutoPreservation<'a>,
     pub(super) action: Option<Action<'a>>,
     /// Deletions and releases that the API server refuses are repeated beside everything else, so that one Machine does not block
     /// the others.
@@ -131,11 +134,17 @@ pub(super) fn decide<'a>(context: &Context<'_>, members: &Members<'a>) -> Decisi
     let enough = if is_awaited || invalid.is_some() { usize::MAX } else { replicas(set) };
     let fleet = &members.snapshot.settings.fleet;
     let retired = retired::retired(context, members, enough, fleet);
-    let candidates = if invalid.is_some() { vec![] } else { deletion_candidates(context, members, enough, &backoff) };
+    // One whose annotation is refused is deleted: it must not stay for good.
+    let preserves = invalid.is_none() && !is_denied(context.failure);
+    let preservation = if preserves { preservation::evaluate(context, members) } else { AutoPreservation::default() };
+    let candidates = match invalid {
+        Some(_) => vec![],
+        None => deletion_candidates(context, members, enough, &backoff, &preservation),
+    };
     let removes = !candidates.is_empty() || !retired.due.is_empty() || !members.leaving.is_empty();
     let removal = removes.then(|| removal(members, &retired.due, candidates, &backoff));
     let is_repeated = |removal: &Removal<'_>| removal.ledger == *members.ledger && is_denied(context.failure);
-    let mut decided = Reconciliation { invalid, size, action: None, refused: vec![], kept: None };
+    let mut decided = Reconciliation { invalid, size, preservation, action: None, refused: vec![], kept: None };
     match removal.map(|removal| (is_repeated(&removal) && decided.invalid.is_none(), Action::Remove(removal))) {
         Some((true, remove)) => decided.refused.push(remove),
         Some((false, remove)) => decided.action = Some(remove),

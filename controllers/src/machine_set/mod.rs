@@ -20,6 +20,7 @@ mod metrics;
 mod notes;
 mod overshoot;
 mod plan;
+mod preservation;
 mod removal;
 mod retired;
 mod snapshot;

@@ -21,6 +21,7 @@ use super::{
     memory::{Context, Note, Plan},
     notes::SetNotes,
     overshoot::Freezing,
+    preservation::AutoPreservation,
     removal::Removal,
     snapshot::{Members, Snapshot},
     status::{invalid_ledger_text, unreadable_text, write},
@@ -151,6 +152,7 @@ fn reconcile(context: &Context<'_>, members: &Members<'_>, decided: Reconciliati
         plan.wait(reasons::machine_set::INVALID_SPEC, text.clone());
         plan.event(Event::warning(reference(set), reasons::machine_set::INVALID_SPEC, text));
     }
+    plan.stage(preservations(&decided.preservation));
     plan.append(failure(set, unreadable::LEDGER, decided.kept));
     if let Some(action) = decided.action {
         plan.append(act(context, members, action));
@@ -161,6 +163,19 @@ fn reconcile(context: &Context<'_>, members: &Members<'_>, decided: Reconciliati
         }
     }
     plan
+}
+
+/// Asks for the preservation of failed Machines, or takes that back. The Machine controller preserves them.
+fn preservations(decided: &AutoPreservation<'_>) -> Vec<Planned<Never>> {
+    let asked = |machine: &Arc<Machine>, value: Option<&str>, why: &'static str| {
+        let patch = nodewright_runtime::annotations::set(&machine.metadata, annotations::PRESERVE, value);
+        Planned::new(why, Step::edit(CONTROL, machine.as_ref(), patch))
+    };
+    let begin = decided.begin.iter().filter_map(|machine| {
+        asked(machine, Some(annotations::PRESERVE_AUTO), "the machine has failed, and the set preserves some of these")
+    });
+    let end = decided.end.iter().filter_map(|machine| asked(machine, None, "the set preserves fewer failed machines"));
+    begin.chain(end).collect()
 }
 
 fn await_size(context: &Context<'_>, size: Option<SizeAwaited>) -> Plan {

@@ -1,6 +1,6 @@
 //! Which Machines a set deletes and in which order, and which ordinals it retires before: first those whose ordinals are retired
 //! already (`retired`), then those that failed or that the cluster autoscaler chose, then the surplus. Within each group the
-//! order is machine-controller-manager's, except for updates in place ([`sort`]).
+//! order is machine-controller-manager's, except for updates in place ([`Order::sort`]).
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use nodewright_runtime::object::{annotation, name};
 
 use super::{
     memory::Context,
+    preservation::{AutoPreservation, is_auto_preserved},
     snapshot::{BATCH, Members},
 };
 use crate::shared::{
@@ -56,18 +57,20 @@ pub(super) fn deletion_candidates<'a>(
     members: &Members<'a>,
     replicas: usize,
     backoff: &CreationBackoff<'_>,
+    preserved: &AutoPreservation<'_>,
 ) -> Vec<&'a Arc<Machine>> {
     let (set, settings) = (members.snapshot.set.as_ref(), &members.snapshot.settings.fleet);
-    let order = annotation(set, annotations::DELETION_ORDER);
+    let order = Order::of(context, members);
     let is_preserved =
         |machine: &Machine| kept_until(machine, settings.preserve_timeout).is_some_and(|until| until > context.now);
-    let is_kept = |machine: &Machine| is_preserved(machine) || backoff.kept_until(machine).is_some();
+    let begins = |machine: &Machine| preserved.begin.iter().any(|other| name(other.as_ref()) == name(machine));
+    let is_kept = |machine: &Machine| is_preserved(machine) || begins(machine) || backoff.kept_until(machine).is_some();
     let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_kept(machine));
     let (mut candidates, mut others): (Vec<_>, Vec<_>) = members.staying.iter().partition(|machine| goes(machine));
-    sort(&mut candidates, order, settings);
+    order.sort(&mut candidates);
     let surplus = others.len().saturating_sub(replicas);
     if surplus > 0 {
-        sort(&mut others, order, settings);
+        order.sort(&mut others);
         candidates.extend(others.into_iter().take(surplus));
     }
     candidates.truncate(BATCH);
@@ -95,36 +98,49 @@ pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, backoff: &Creat
     failed.flat_map(expiries).filter(|expiry| *expiry > now).min()
 }
 
-/// Sorts Machines so that the first is deleted first:
-///
-/// 1. those that are not preserved; among the preserved ones those without a request for it, then the earlier expiry;
-/// 2. the lower priority;
-/// 3. those marked by the autoscaler, the older mark first;
-/// 4. the less useful phase;
-/// 5. age, the older one first unless the annotation of the set says otherwise; then name.
-pub(super) fn sort(machines: &mut [impl AsRef<Machine>], order: Option<&str>, settings: &FleetSettings) {
-    let newest_first = order == Some(annotations::DELETION_ORDER_NEWEST);
-    machines.sort_unstable_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-    machines.sort_by_cached_key(|machine| rank(machine.as_ref(), newest_first, settings));
+/// In which order Machines of a set are deleted.
+pub(super) struct Order<'a> {
+    newest_first: bool,
+    settings: &'a FleetSettings,
+    now: Timestamp,
 }
 
 type Rank = (Preservation, i64, (bool, Option<Timestamp>), u8, i128);
-
-fn rank(machine: &Machine, newest_first: bool, settings: &FleetSettings) -> Rank {
-    let mark = marked(machine);
-    let created = machine.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_nanosecond());
-    let created = if newest_first { -created } else { created };
-    (preservation(machine, settings), machine.priority(), (mark.is_none(), mark), usefulness(machine.phase()), created)
-}
-
 type Preservation = (bool, bool, Option<Timestamp>);
 
-/// A failed machine that is kept without an expiry in its status is preserved as well.
-fn preservation(machine: &Machine, settings: &FleetSettings) -> Preservation {
-    let kept = || is_failed(machine).then(|| kept_until(machine, settings.preserve_timeout)).flatten();
-    let expiry = preserve_expiry(machine).or_else(kept);
-    let asked = expiry.is_some() && annotation(machine, annotations::PRESERVE) != Some(annotations::PRESERVE_AUTO);
-    (expiry.is_some(), asked, expiry)
+impl<'a> Order<'a> {
+    pub(super) fn of(context: &Context<'_>, members: &Members<'a>) -> Self {
+        let order = annotation(members.snapshot.set.as_ref(), annotations::DELETION_ORDER);
+        let newest_first = order == Some(annotations::DELETION_ORDER_NEWEST);
+        Self { newest_first, settings: &members.snapshot.settings.fleet, now: context.now }
+    }
+
+    /// Sorts Machines so that the first is deleted first:
+    ///
+    /// 1. those that are not preserved; among the preserved ones those that no user has asked for, then the earlier expiry;
+    /// 2. the lower priority;
+    /// 3. those marked by the autoscaler, the older mark first;
+    /// 4. the less useful phase;
+    /// 5. age, the older one first unless the annotation of the set says otherwise; then name.
+    pub(super) fn sort(&self, machines: &mut [impl AsRef<Machine>]) {
+        machines.sort_unstable_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        machines.sort_by_cached_key(|machine| self.rank(machine.as_ref()));
+    }
+
+    fn rank(&self, machine: &Machine) -> Rank {
+        let mark = marked(machine);
+        let created = machine.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_nanosecond());
+        let created = if self.newest_first { -created } else { created };
+        let mark = (mark.is_none(), mark);
+        (self.preservation(machine), machine.priority(), mark, usefulness(machine.phase()), created)
+    }
+
+    /// A failed machine that is kept without an expiry in its status is preserved as well.
+    fn preservation(&self, machine: &Machine) -> Preservation {
+        let kept = || is_failed(machine).then(|| kept_until(machine, self.settings.preserve_timeout)).flatten();
+        let expiry = preserve_expiry(machine).or_else(kept).filter(|expiry| *expiry > self.now);
+        (expiry.is_some(), expiry.is_some() && !is_auto_preserved(machine), expiry)
+    }
 }
 
 fn marked(machine: &Machine) -> Option<Timestamp> {
@@ -151,11 +167,16 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::testing::{MachineExt, machine};
+    use crate::testing::{MachineExt, NOW, machine};
 
-    fn order(mut machines: Vec<Machine>) -> Vec<String> {
-        let mut machines: Vec<_> = machines.drain(..).map(Arc::new).collect();
-        sort(&mut machines, None, &FleetSettings::default());
+    fn sort(machines: &mut [Arc<Machine>], newest_first: bool) {
+        let now = NOW.parse().unwrap();
+        Order { newest_first, settings: &FleetSettings::default(), now }.sort(machines);
+    }
+
+    fn order(machines: Vec<Machine>) -> Vec<String> {
+        let mut machines: Vec<_> = machines.into_iter().map(Arc::new).collect();
+        sort(&mut machines, false);
         machines.iter().map(|machine| name(machine.as_ref()).to_owned()).collect()
     }
 
@@ -183,6 +204,21 @@ mod tests {
     }
 
     #[test]
+    fn of_preserved_machines_those_go_first_that_nobody_has_asked_for_and_a_time_that_is_over_counts_nothing() {
+        let preserved = |name: &str, asks: &str, at: &str| {
+            machine(name).phase("Running").annotation(annotations::PRESERVE, asks).preserved_until(at).build()
+        };
+        let machines = vec![
+            preserved("user-late", "now", "2026-06-09T00:00:00Z"),
+            preserved("user-soon", "now", "2026-06-08T00:00:00Z"),
+            preserved("by-set", "auto-preserved", "2026-06-09T00:00:00Z"),
+            preserved("over", "now", "2026-06-01T12:00:00Z"),
+            machine("running").phase("Running").build(),
+        ];
+        assert_eq!(order(machines), ["over", "running", "by-set", "user-soon", "user-late"]);
+    }
+
+    #[test]
     fn the_older_mark_goes_first_and_then_the_older_machine() {
         let mark = annotations::MARKED_FOR_DELETION_TIME;
         let late = machine("late").annotation(mark, "2026-01-02T00:00:00Z").build();
@@ -191,7 +227,7 @@ mod tests {
         let young = machine("young").created("2025-06-01T00:00:00Z").build();
         assert_eq!(order(vec![young.clone(), late, old.clone(), early]), ["early", "late", "old", "young"]);
         let mut newest_first = vec![Arc::new(old), Arc::new(young)];
-        sort(&mut newest_first, Some(annotations::DELETION_ORDER_NEWEST), &FleetSettings::default());
+        sort(&mut newest_first, true);
         assert_eq!(name(newest_first[0].as_ref()), "young");
     }
 }

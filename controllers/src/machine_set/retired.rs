@@ -11,11 +11,11 @@ use nodewright_api::{
     Machine, annotations,
     stored::{LEDGER, ORDINAL},
 };
-use nodewright_runtime::object::{annotation, is_deleting, name};
+use nodewright_runtime::object::{is_deleting, name};
 
 use super::{
     memory::Context,
-    removal::{is_chosen, sort},
+    removal::{Order, is_chosen},
     snapshot::{Members, Snapshot},
 };
 use crate::shared::{availability::Availability, fleet::FleetSettings};
@@ -43,7 +43,7 @@ pub(super) fn retired<'a>(
     let staying = members.staying.iter().filter(|machine| rule.is_available(machine)).count();
     let (surge, unavailable) = bounds(members.snapshot, enough);
     let spare = (staying + working.len()).saturating_sub(enough.saturating_sub(unavailable));
-    sort(&mut working, annotation(set, annotations::DELETION_ORDER), settings);
+    Order::of(context, members).sort(&mut working);
     let kept = working.split_off(spare.min(working.len()));
     due.extend(working);
     let room = enough.saturating_add(surge).saturating_sub(kept.len());

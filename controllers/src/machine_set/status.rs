@@ -19,12 +19,14 @@ use super::{
     ceiling::{ceiling, lacking},
     memory::{Context, Note, StatusWrite},
     overshoot::frozen_text,
+    preservation::is_auto_preserved,
     retired,
 };
 use crate::shared::{
     availability::{Availability, is_ready},
     creation_backoff,
     fleet::{FleetSettings, PlanSettings},
+    preservation::is_preserved_failed,
     status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status},
 };
 
@@ -50,13 +52,16 @@ fn status(context: &Context<'_>, snapshot: &Snapshot) -> MachineSetStatus {
     let machines = || snapshot.machines.iter().map(AsRef::as_ref);
     let live = || machines().filter(|machine| !is_deleting(*machine));
     let rule = Availability::new(context.now, set.spec.min_ready_seconds, fleet);
-    let failed = FailedMachines::of(live().map(|machine| (machine, set)));
+    // Preserved ones are not replaced: Gardener waits until no machine is listed as failed.
+    let failed = FailedMachines::of(live().filter(|it| !is_preserved_failed(it)).map(|machine| (machine, set)));
     MachineSetStatus {
         replicas: count(machines()),
         fully_labeled_replicas: count(machines().filter(|machine| is_fully_labelled(set, machine))),
         ready_replicas: count(live().filter(|machine| is_ready(machine))),
         available_replicas: count(live().filter(|machine| rule.is_available(machine))),
         observed_generation: set.metadata.generation.unwrap_or_default(),
+        preserved_failed_replicas: count(live().filter(|machine| is_preserved_failed(machine))),
+        auto_preserve_failed_machine_count: count(live().filter(|machine| is_auto_preserved(machine))),
         conditions: conditions(context, snapshot, &before, &failed, fleet),
         failed_machines: failed.listed,
         selector: if *full_schema { selector::to_text(set.spec.selector.as_ref()) } else { String::new() },

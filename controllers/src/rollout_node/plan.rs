@@ -1,19 +1,22 @@
 //! The plan of a Node that a rollout may replace: its marks.
 
-use json_patch::{Patch, PatchOperation};
+use json_patch::Patch;
 use nodewright_api::{Taint, annotations, taints};
 use nodewright_runtime::{
     effect::Never,
     object::annotation,
     plan::{Plan, Step},
 };
-use serde_json::{Value, json};
 
 use super::{
     decision::{Decision, decide},
     snapshot::Snapshot,
 };
-use crate::shared::{TARGET, node::Node, patch};
+use crate::shared::{
+    TARGET,
+    node::{Node, set_taints},
+    patch,
+};
 
 pub(super) fn plan(snapshot: &Snapshot) -> Plan<Never> {
     let (node, mut plan) = (&snapshot.node, Plan::idle());
@@ -38,7 +41,7 @@ fn mark(node: &Node, annotates: bool) -> Patch {
             time_added: None,
         });
     }
-    let mut operations = retainted(node, &all);
+    let mut operations = set_taints(node, &all);
     if annotates && annotation(node, annotations::SCALE_DOWN_DISABLED).is_none() {
         let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
         let wanted = ours.map(|key| (key, "true".to_owned()));
@@ -50,7 +53,7 @@ fn mark(node: &Node, annotates: bool) -> Patch {
 fn unmark(node: &Node, is_preserved: bool) -> Patch {
     let mut all = node.taints().to_vec();
     all.retain(|taint| !is_ours(taint));
-    let mut operations = retainted(node, &all);
+    let mut operations = set_taints(node, &all);
     let is_by_us = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
     let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
     for key in ours.into_iter().filter(|_| is_by_us && !is_preserved) {
@@ -64,16 +67,4 @@ fn unmark(node: &Node, is_preserved: bool) -> Patch {
 
 fn is_ours(taint: &Taint) -> bool {
     taint.key == taints::PREFER_NO_SCHEDULE && taint.effect == "PreferNoSchedule"
-}
-
-/// Taints are one list with several writers. It is replaced as a whole, under a test of what was read.
-fn retainted(node: &Node, all: &[Taint]) -> Vec<PatchOperation> {
-    let live = node.taints();
-    if all == live {
-        return vec![];
-    }
-    // For an API server, a missing list is null.
-    let seen = if live.is_empty() { Value::Null } else { json!(live) };
-    let path = ["spec", "taints"];
-    vec![patch::test(&path, seen), patch::set(&path, json!(all))]
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use json_patch::PatchOperation;
 use k8s_openapi::{
     api::core::v1::NodeCondition,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
@@ -10,6 +11,9 @@ use kube::Resource;
 use nodewright_api::{Taint, conditions, lenient, text::Text};
 use nodewright_runtime::cache::Change;
 use serde::{Deserialize, Deserializer};
+use serde_json::{Value, json};
+
+use super::patch;
 
 /// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
 /// of it.
@@ -70,16 +74,21 @@ impl Node {
 
     /// Whether a drain of it has begun that ends with its deletion.
     pub fn is_terminating(&self) -> bool {
-        let terminating = self.conditions().iter().find(|condition| condition.type_ == conditions::node::TERMINATING);
-        terminating.is_some_and(|condition| condition.status == "True")
+        self.condition(conditions::node::TERMINATING).is_some_and(|condition| condition.status == "True")
+    }
+
+    pub(crate) fn condition(&self, kind: &str) -> Option<&NodeCondition> {
+        self.conditions().iter().find(|condition| condition.type_ == kind)
     }
 
     /// Whether a change is that a kubelet has posted the status of a healthy Node again, which most changes of Nodes are: Ready,
-    /// all other conditions False, and nothing but times of heartbeats differs. Of an unhealthy Node a heartbeat is news.
+    /// all other conditions of kubelets False, and nothing but times of heartbeats differs. Of an unhealthy Node a heartbeat is news.
     pub(crate) fn is_heartbeat(change: &Change<Self>) -> bool {
         let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return false };
-        let is_healthy = |condition: &NodeCondition| {
-            condition.status == if condition.type_ == conditions::node::READY { "True" } else { "False" }
+        let is_healthy = |condition: &NodeCondition| match condition.type_.as_str() {
+            conditions::node::READY => condition.status == "True",
+            conditions::node::PRESERVED => true,
+            _ => condition.status == "False",
         };
         new.conditions().iter().all(is_healthy)
             && old.conditions().len() == new.conditions().len()
@@ -94,6 +103,41 @@ impl Node {
     pub fn provider_id(&self) -> Option<&str> {
         self.spec.provider_id.as_deref().filter(|id| !id.is_empty())
     }
+}
+
+/// The operations that set a condition; none if it is there with the same status, reason and message. An apply would carry the version,
+/// which kubelets change.
+pub(crate) fn set_condition(node: &Node, condition: &NodeCondition) -> Vec<PatchOperation> {
+    let all = node.status.conditions.as_deref();
+    let known = all.unwrap_or_default().iter().position(|known| known.type_ == condition.type_);
+    let gist = |it: &NodeCondition| (it.status.clone(), it.reason.clone(), it.message.clone());
+    if known.is_some_and(|at| gist(&all.unwrap_or_default()[at]) == gist(condition)) {
+        return vec![];
+    }
+    let Ok(value) = serde_json::to_value(condition) else { return vec![] };
+    let path = ["status", "conditions"];
+    match (known, all) {
+        (Some(at), _) => {
+            let (at, kind) = (at.to_string(), condition.type_.as_str().into());
+            let path = ["status", "conditions", &at];
+            vec![patch::test(&["status", "conditions", &at, "type"], kind), patch::replace(&path, value)]
+        }
+        (None, Some(_)) => vec![patch::set(&["status", "conditions", "-"], value)],
+        (None, None) => vec![patch::test(&path, Value::Null), patch::set(&path, json!([value]))],
+    }
+}
+
+/// The operations that replace the taints. They are one list with several writers, so it is replaced as a whole, under a test of what
+/// was read; none if the list stays the same.
+pub(crate) fn set_taints(node: &Node, all: &[Taint]) -> Vec<PatchOperation> {
+    let live = node.taints();
+    if all == live {
+        return vec![];
+    }
+    // For an API server, a missing list is null.
+    let seen = if live.is_empty() { Value::Null } else { json!(live) };
+    let path = ["spec", "taints"];
+    vec![patch::test(&path, seen), patch::set(&path, json!(all))]
 }
 
 /// The metadata that controllers read.

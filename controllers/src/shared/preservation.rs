@@ -1,27 +1,45 @@
-//! Until when a failed Machine is kept for diagnosis.
+//! Whether a Machine is preserved, and until when.
+//!
+//! Users ask for it by an annotation of the Machine or of its Node, and a set for its failed Machines. The Machine controller sets the
+//! expiry time in the status, and clears it when the preservation ends. See `machine::preserve`.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, annotations};
+use nodewright_api::{
+    Machine, MachinePhase, annotations,
+    stored::{NODE_PRESERVE, PRESERVE, Preserve},
+};
 use nodewright_runtime::object::annotation;
 
-/// Until its expiry, or if no controller has set one although it was asked for, for as long after its failure as
-/// machine-controller-manager would keep it: for `timeout`, unless its spec says how long.
+/// What the Machine itself says is asked for. What its Node had last counts more, because users are told to annotate that.
+pub(crate) fn requested(machine: &Machine) -> Option<Preserve> {
+    match annotation(machine, annotations::LAST_APPLIED_NODE_PRESERVE_VALUE) {
+        None | Some("") => PRESERVE.of(machine),
+        Some(_) => NODE_PRESERVE.of(machine),
+    }
+}
+
+/// Until its expiry. A Machine that another controller has made Failed may have none yet: then for as long after its failure as
+/// machine-controller-manager would preserve it: for `timeout`, unless its spec says how long.
 pub(crate) fn kept_until(machine: &Machine, timeout: SignedDuration) -> Option<Timestamp> {
     if let Some(expiry) = preserve_expiry(machine) {
         return Some(expiry);
     }
-    let asked_for = annotation(machine, annotations::PRESERVE).is_some_and(|value| {
-        [annotations::PRESERVE_NOW, annotations::PRESERVE_WHEN_FAILED, annotations::PRESERVE_AUTO].contains(&value)
-    });
-    if !asked_for {
-        return None;
-    }
-    let own = machine.spec.machine_preserve_timeout.and_then(|own| SignedDuration::try_from(own.to_std()).ok());
+    requested(machine).filter(|wanted| *wanted != Preserve::Never)?;
     let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let failed = machine.phase_since().or(created)?;
-    failed.saturating_add(own.unwrap_or(timeout)).ok()
+    expiry_from(machine, machine.phase_since().or(created)?, timeout)
+}
+
+/// When a preservation ends that begins then.
+pub(crate) fn expiry_from(machine: &Machine, begun: Timestamp, timeout: SignedDuration) -> Option<Timestamp> {
+    let own = machine.spec.machine_preserve_timeout.and_then(|own| SignedDuration::try_from(own.to_std()).ok());
+    begun.saturating_add(own.unwrap_or(timeout)).ok()
 }
 
 pub(crate) fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {
     Some(machine.status.as_ref()?.current_status.preserve_expiry_time.as_ref()?.0)
+}
+
+/// Whether a Machine has failed and is preserved. It is neither replaced nor available, and counts as a replica.
+pub(crate) fn is_preserved_failed(machine: &Machine) -> bool {
+    *machine.phase() == MachinePhase::Failed && preserve_expiry(machine).is_some()
 }

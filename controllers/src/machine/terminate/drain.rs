@@ -1,6 +1,5 @@
 //! The stages before the VM is deleted: the Pods leave the Node, and their volumes are detached.
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{
     Code, conditions, operations,
@@ -11,22 +10,24 @@ use nodewright_runtime::{cache::Lookup, plan::Step, scoped_watch::ScopedWatch};
 
 use super::{
     super::{
-        calls::Verb, health, node_sync, partial_plan::PartialPlan, provider::Provider, scope::Scope,
+        calls::Verb,
+        drain::{self as machine_drain, Wait},
+        health, node_sync,
+        partial_plan::PartialPlan,
+        provider::Provider,
+        scope::Scope,
         snapshot::node_named,
     },
     DRAINING, Shown,
-    force::{abandoned_at, force, forced_at, is_abandoned},
+    force::{abandoned_at, is_abandoned, limit},
     instance::is_deletion_begun,
     node::{LISTING_NODES, LOOKING_FOR_NODE, NODES_UNLISTED, ends_without_target, listing_deadline},
 };
-use crate::{
-    machine::memory::Note,
-    shared::{
-        TARGET,
-        drain::{self, Blocker, Drain, End, Progress, Rules},
-        node::Node,
-        ownership::{may_have_joined, node_name, vm_id},
-    },
+use crate::shared::{
+    TARGET,
+    drain::{Drain, End, Progress},
+    node::Node,
+    ownership::{may_have_joined, node_name, vm_id},
 };
 
 const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
@@ -109,70 +110,24 @@ fn drains<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
 }
 
 fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
-    let (machine, settings) = (scope.machine, scope.settings);
-    let signed = |span| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
-    let retries = machine.spec.max_evict_retries.and_then(|retries| u32::try_from(retries).ok());
-    let retries = retries.unwrap_or(settings.max_evict_retries).max(1);
-    let of_drain = |(note, since): (&Note, &Timestamp)| match note {
-        Note::Drain(of_drain) => Some((of_drain.clone(), *since)),
-        _ => None,
-    };
-    Drain {
-        node,
-        view: &scope.snapshot.drain,
-        rules: Rules {
-            force: force(scope, node),
-            grace_period: signed(settings.evict_retry.saturating_mul(retries)),
-            retry: signed(settings.evict_retry),
-            detach_timeout: signed(settings.detach_timeout),
-            reattach_timeout: signed(settings.reattach_timeout),
-        },
-        refusals: scope.context.refusals,
-        notes: scope.context.notes.iter().filter_map(of_drain).collect(),
-        now: scope.now(),
-    }
+    machine_drain::drain(scope, node, limit(scope))
 }
 
 /// The part of the plan that makes progress with a drain, and what it waits for.
 fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> PartialPlan {
-    let mut stage = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
-    stage.plan.notes = progress.notes.into_iter().map(Note::Drain).collect();
-    for removal in progress.removals {
-        stage = stage.beside(removal.why, removal.step());
+    let (stage, wait) = machine_drain::stage(scope, progress);
+    let Some(wait) = wait else { return stage };
+    let forced_at = limit(scope).forced_at(scope, node);
+    let (stage, is_news) = (stage.waking_at(forced_at), !matches!(wait, Wait::Listing));
+    let (reason, message) = wait.text(if shown == DETACHING { "Attached" } else { "PodsLeft" });
+    if !is_news {
+        return stage.and_wait(reason, message);
     }
-    stage = progress.watches.into_iter().fold(stage, PartialPlan::scoped_watch).waking_at(progress.wake);
-    let forced = progress.forced.map(|forced| scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
-    stage = stage.event(forced);
-    if stage.is_over {
-        return stage;
-    }
-    let forced_at = forced_at(scope, node);
-    stage = stage.waking_at(forced_at);
-    let message = drain::describe(&progress.blockers);
-    let reason = match progress.blockers.first() {
-        None => return stage.and_wait("Listing", "the pods of the node and their volumes are being listed"),
-        Some(Blocker::Unreadable(_)) => unreadable::POD,
-        Some(refused @ Blocker::Refused { .. }) => {
-            stage = refusal_told(scope, stage, &refused.to_string());
-            "EvictionRefused"
-        }
-        Some(_) if shown == DETACHING => "Attached",
-        Some(_) => "PodsLeft",
-    };
     let message = match forced_at.filter(|_| shown == DRAINING) {
         Some(at) => format!("{message}; pods that are left are deleted without grace at {at:.0}"),
         None => message,
     };
     stage.showing_news(scope, shown, (reason, &message)).and_wait(reason, message)
-}
-
-/// Reports a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
-/// one that says that it is forced.
-fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
-    let note = Note::EvictionRefused(text.to_owned());
-    let is_reported = scope.context.noted_since(&note).is_some();
-    let stage = stage.noting(note);
-    if is_reported { stage } else { stage.event(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
 }
 
 /// If a Node that is not ready has no VM any more, nothing could end its Pods: the stage is over.

@@ -2,10 +2,11 @@
 
 mod claims;
 mod health;
-mod kept;
+
 mod limits;
 mod observed;
 mod ownership;
+mod preserve;
 mod provision;
 mod terminate;
 mod tokens;

@@ -2,8 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use nodewright_api::stored::Preserve;
+
 use super::*;
-use crate::machine_set::memory::Plan;
+use crate::{machine_set::memory::Plan, shared::preservation::requested};
 
 /// A failed machine that asks to be kept, since this many hours.
 fn failed_for(hours: i64, asks: &str) -> MachineBuilder {
@@ -16,7 +18,7 @@ fn failed_for(hours: i64, asks: &str) -> MachineBuilder {
 }
 
 fn plan_of(machine: MachineBuilder) -> Plan {
-    planned(&snapshot(machine_set("set", 1, Some(LEDGER)), vec![machine.build()]))
+    planned(&failing(i32::from(requested(&machine.clone().build()) == Some(Preserve::Auto)), vec![machine]))
 }
 
 #[test]
@@ -56,4 +58,94 @@ fn a_scale_down_takes_a_machine_that_runs_before_a_failed_one_that_users_keep() 
         assert!(is_of(&deleted(asks), &running), "{asks}: {:?}", deleted(asks));
     }
     assert!(is_of(&deleted("false"), &failed), "{:?}", deleted("false"));
+}
+
+/// A set of these failed machines, which asks for as many as this to be preserved.
+fn failing(maximum: i32, machines: Vec<MachineBuilder>) -> Snapshot {
+    let mut set = machine_set("set", i32::try_from(machines.len()).unwrap(), Some(LEDGER));
+    set.spec.auto_preserve_failed_machine_max = maximum;
+    snapshot(set, machines.into_iter().map(MachineBuilder::build).collect())
+}
+
+fn failed(index: usize, created: &str) -> MachineBuilder {
+    let set = machine_set("set", 1, Some(LEDGER));
+    member(&set, index).phase("Failed").created(created).with("/status/currentStatus/lastUpdateTime", NOW)
+}
+
+/// The indices of the machines that get the annotation or lose it, and of those that are deleted.
+fn decided(snapshot: &Snapshot) -> (Vec<usize>, Vec<usize>) {
+    let (mut edited, mut deleted) = (vec![], vec![]);
+    for planned in planned(snapshot).steps() {
+        let list = match &planned.step {
+            Step::Edit { .. } => &mut edited,
+            Step::Delete(_) => &mut deleted,
+            _ => continue,
+        };
+        let key = planned.step.key().unwrap();
+        list.push((0..9).find(|index| index_name(LEDGER, *index) == *key.name).unwrap());
+    }
+    (edited, deleted)
+}
+
+#[test]
+fn a_set_preserves_as_many_failed_machines_as_it_is_asked_to_the_newest_first() {
+    let young = || failed(0, "2026-06-01T11:00:00Z");
+    let old = || failed(1, "2026-06-01T10:00:00Z");
+    let is_auto = |machine: MachineBuilder| machine.annotation("node.machine.sapcloud.io/preserve", "auto-preserved");
+    let asks = |machine: MachineBuilder, value: &str| machine.annotation("node.machine.sapcloud.io/preserve", value);
+    let by_node = |value| young().annotation("node.machine.sapcloud.io/last-applied-node-preserve-value", value);
+    let cases = [
+        ("none is asked for", failing(0, vec![young(), old()]), (vec![], vec![0, 1])),
+        ("the newest", failing(1, vec![young(), old()]), (vec![0], vec![1])),
+        ("both", failing(2, vec![young(), old()]), (vec![0, 1], vec![])),
+        ("there is one already", failing(1, vec![young(), is_auto(old())]), (vec![], vec![0])),
+        ("a user asks for it: that does not count", failing(1, vec![asks(young(), "now"), old()]), (vec![1], vec![])),
+        ("a user does not want it", failing(2, vec![asks(young(), "false"), old()]), (vec![1], vec![0])),
+        ("nor on the node", failing(2, vec![by_node("false"), old()]), (vec![1], vec![0])),
+        ("the node asks for it", failing(0, vec![by_node("when-failed")]), (vec![], vec![])),
+        ("a value that is none", failing(1, vec![asks(young(), "yes")]), (vec![0], vec![])),
+        ("fewer than before", failing(1, vec![is_auto(young()), is_auto(old())]), (vec![1], vec![])),
+        ("none any more", failing(0, vec![is_auto(young()), asks(old(), "now")]), (vec![0], vec![])),
+    ];
+    for (case, snapshot, expected) in cases {
+        let (edited, mut deleted) = decided(&snapshot);
+        deleted.sort_unstable();
+        assert_eq!((edited, deleted), expected, "{case}");
+    }
+}
+
+#[test]
+fn machines_that_fail_after_a_change_of_the_number_go_by_the_earlier_expiry() {
+    let auto = |index, expiry: &str| {
+        let machine =
+            failed(index, "2026-06-01T10:00:00Z").annotation("node.machine.sapcloud.io/preserve", "auto-preserved");
+        machine.preserved_until(expiry)
+    };
+    let machines =
+        vec![auto(0, "2026-06-05T00:00:00Z"), auto(1, "2026-06-03T00:00:00Z"), auto(2, "2026-06-04T00:00:00Z")];
+    assert_eq!(decided(&failing(1, machines)).0, [1, 2]);
+}
+
+#[test]
+fn a_machine_whose_annotation_is_refused_is_deleted() {
+    let snapshot = failing(1, vec![failed(0, "2026-06-01T10:00:00Z")]);
+    let outcomes = Outcomes::default();
+    let key = ObjectRef::new(CONTROL, "default", index_name(LEDGER, 0));
+    let refused = Failure::of::<Machine>(StepVerb::Patch, key, FailureClass::Forbidden, "no");
+    let at = Context::new("2026-06-01T09:00:00Z".parse().unwrap(), &outcomes);
+    let at = Context { now: NOW.parse().unwrap(), attempt: 1, failure: Some(&refused), ..at };
+    let plan = plan(&at, &snapshot);
+    assert!(plan.steps().any(|planned| matches!(planned.step, Step::Delete(_))), "{:?}", steps(&plan));
+}
+
+#[test]
+fn the_status_counts_preserved_machines_apart_and_does_not_list_them_as_failed() {
+    let preserved = failed(0, "2026-06-01T10:00:00Z").preserved_until("2026-06-05T00:00:00Z");
+    let preserved = preserved.annotation("node.machine.sapcloud.io/preserve", "auto-preserved");
+    let operation = json!({"type": "HealthCheck", "state": "Failed", "description": "d"});
+    let status = status_of(&failing(1, vec![preserved.with("/status/lastOperation", operation)])).unwrap();
+    assert_eq!(
+        [&status["preservedFailedReplicas"], &status["autoPreserveFailedMachineCount"], &status["failedMachines"]],
+        [&json!(1), &json!(1), &json!(null)]
+    );
 }

@@ -216,13 +216,7 @@ pub async fn token_secrets() -> Measured {
         let path = path.display().to_string();
         let create = [kubeconfig.as_str(), "create", "--validate=false", "-n", DEFAULT_INSTALLATION, "-f", &path];
         if place == 0 {
-            // An API server enforces a policy some time after it was created.
-            let attempt = [create.as_slice(), &["--dry-run=server"]].concat();
-            let is_refused = async || {
-                let answer = site.plane().kubectl(&attempt).await;
-                Ok(answer.is_err_and(|error| error.to_string().contains("orbidden")))
-            };
-            wait("the enforcement of the policies", is_refused).await?;
+            await_enforcement(&site, &create).await?;
         }
         note(site.plane().kubectl(create).await, body, &mut refused, &mut succeeded)?;
     }
@@ -251,6 +245,17 @@ pub async fn token_secrets() -> Measured {
     }
 }
 
+/// An API server enforces a policy some time after it was created.
+async fn await_enforcement(site: &Site, refused: &[&str]) -> Result<(), String> {
+    let attempt = [refused, &["--dry-run=server"]].concat();
+    let is_refused = async || Ok(site.plane().kubectl(&attempt).await.is_err_and(|error| is_refusal(&error)));
+    wait("the enforcement of the policies", is_refused).await
+}
+
+fn is_refusal(error: &impl std::fmt::Display) -> bool {
+    error.to_string().contains("orbidden")
+}
+
 fn note(
     answer: Result<String, impl std::fmt::Display>,
     what: &str,
@@ -259,7 +264,7 @@ fn note(
 ) -> Result<(), String> {
     match answer {
         Ok(_) => succeeded.push(what.to_owned()),
-        Err(error) if error.to_string().contains("orbidden") => *refused += 1,
+        Err(error) if is_refusal(&error) => *refused += 1,
         Err(error) => return Err(format!("no refusal: {error}")),
     }
     Ok(())

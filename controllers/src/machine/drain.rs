@@ -1,0 +1,154 @@
+//! The drain of a Machine's Node: before its VM is deleted, and while the failed Machine is preserved.
+//!
+//! A drain is forced, which is to say that Pods are deleted without grace, once its timeout is over, or once the Node has been not
+//! ready or read-only for [`Settings::not_ready_limit`](super::Settings::not_ready_limit). Apart from that, the drain module deletes a
+//! single Pod whose eviction was refused for too long ([`Rules::grace_period`]).
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{
+    labels,
+    reasons::{self, unreadable},
+};
+use nodewright_runtime::object::label;
+
+use super::{health, memory::Note, partial_plan::PartialPlan, scope::Scope};
+use crate::shared::{
+    drain::{self, Blocker, Drain, Progress, Rules},
+    node::Node,
+};
+
+/// When a drain is forced.
+#[derive(Clone, Copy)]
+pub(super) struct Limit {
+    /// When its timeout is over.
+    pub(super) deadline: Option<Timestamp>,
+    /// Why it is forced from the start, if it is.
+    pub(super) from_start: Option<&'static str>,
+}
+
+impl Limit {
+    /// Why the drain is forced, if it is.
+    pub(super) fn force(self, scope: &Scope<'_>, node: &Node) -> Option<&'static str> {
+        let is_over = |limit: Option<Timestamp>| limit.is_some_and(|limit| limit <= scope.now());
+        if self.from_start.is_some() {
+            return self.from_start;
+        }
+        if is_over(self.deadline) {
+            return Some("the drain timeout is over");
+        }
+        let is_dead = is_over(not_ready_deadline(scope, node));
+        is_dead.then_some("the node has been not ready or read-only for too long: its pods cannot end")
+    }
+
+    /// When the drain will be forced, unless it is. The time changes only with the Node's health, so it costs no write of its own.
+    pub(super) fn forced_at(self, scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
+        let limits = [self.deadline, not_ready_deadline(scope, node)];
+        let is_forced = self.force(scope, node).is_some();
+        limits.into_iter().flatten().min().filter(|_| !is_forced)
+    }
+}
+
+fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
+    health::unable_since(node)?.checked_add(scope.settings.not_ready_limit).ok()
+}
+
+pub(super) fn drain<'a>(scope: &Scope<'a>, node: &'a Node, limit: Limit) -> Drain<'a> {
+    let (machine, settings) = (scope.machine, scope.settings);
+    let signed = |span| SignedDuration::try_from(span).unwrap_or(SignedDuration::MAX);
+    let retries = machine.spec.max_evict_retries.and_then(|retries| u32::try_from(retries).ok());
+    let retries = retries.unwrap_or(settings.max_evict_retries).max(1);
+    let of_drain = |(note, since): (&Note, &Timestamp)| match note {
+        Note::Drain(of_drain) => Some((of_drain.clone(), *since)),
+        _ => None,
+    };
+    Drain {
+        node,
+        view: &scope.snapshot.drain,
+        rules: Rules {
+            force: limit.force(scope, node),
+            grace_period: signed(settings.evict_retry.saturating_mul(retries)),
+            retry: signed(settings.evict_retry),
+            detach_timeout: signed(settings.detach_timeout),
+            reattach_timeout: signed(settings.reattach_timeout),
+        },
+        refusals: scope.context.refusals,
+        notes: scope.context.notes.iter().filter_map(of_drain).collect(),
+        now: scope.now(),
+    }
+}
+
+/// What a drain waits for.
+pub(super) enum Wait {
+    Listing,
+    Unreadable(String),
+    Refused(String),
+    Left(String),
+}
+
+/// The part of the plan that makes progress with a drain, and what it waits for unless it is over.
+pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Option<Wait>) {
+    let mut stage = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
+    stage.plan.notes = progress.notes.into_iter().map(Note::Drain).collect();
+    for removal in progress.removals {
+        stage = stage.beside(removal.why, removal.step());
+    }
+    stage = progress.watches.into_iter().fold(stage, PartialPlan::scoped_watch).waking_at(progress.wake);
+    let forced = progress.forced.map(|forced| scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
+    stage = stage.event(forced);
+    if stage.is_over {
+        return (stage, None);
+    }
+    let message = drain::describe(&progress.blockers);
+    let wait = match progress.blockers.first() {
+        None => Wait::Listing,
+        Some(Blocker::Unreadable(_)) => Wait::Unreadable(message),
+        Some(refused @ Blocker::Refused { .. }) => {
+            stage = refusal_told(scope, stage, &refused.to_string());
+            Wait::Refused(message)
+        }
+        Some(_) => Wait::Left(message),
+    };
+    (stage, Some(wait))
+}
+
+impl Wait {
+    /// The reason and the message; `left` is the reason if it waits for what it has asked to leave.
+    pub(super) fn text(self, left: &'static str) -> (&'static str, String) {
+        match self {
+            Self::Listing => ("Listing", "the pods of the node and their volumes are being listed".to_owned()),
+            Self::Unreadable(message) => (unreadable::POD, message),
+            Self::Refused(message) => ("EvictionRefused", message),
+            Self::Left(message) => (left, message),
+        }
+    }
+}
+
+/// Reports a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
+/// one that says that it is forced.
+fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
+    let note = Note::EvictionRefused(text.to_owned());
+    let is_reported = scope.context.noted_since(&note).is_some();
+    let stage = stage.noting(note);
+    if is_reported { stage } else { stage.event(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
+}
+
+/// The drain of a Node whose VM stays: whether it is over, or else what it does and waits for.
+pub(super) enum Drained {
+    Over,
+    Yet(PartialPlan),
+}
+
+/// The drain of the Node of a failed Machine that is preserved. Its timeout begins with the failure.
+pub(super) fn of_preserved(scope: &Scope<'_>, node: &Node) -> Drained {
+    let machine = scope.machine;
+    let timeout = scope.settings.drain_timeout_of(machine);
+    let deadline = machine.phase_since().and_then(|failed| failed.checked_add(timeout).ok());
+    let is_forced = label(machine, labels::FORCE_DRAIN) == Some(labels::FORCE_DRAIN_VALUE);
+    let from_start = is_forced.then_some("the label force-drain asks for it");
+    let limit = Limit { deadline, from_start };
+    let progress = drain(scope, node, limit).evictions();
+    let (part, wait) = stage(scope, progress);
+    let Some(wait) = wait else { return Drained::Over };
+    let (reason, message) = wait.text("PodsLeft");
+    Drained::Yet(part.waking_at(limit.forced_at(scope, node)).and_wait(reason, message))
+}

@@ -1,0 +1,119 @@
+//! What a preservation changes on the Node.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use json_patch::{Patch, PatchOperation};
+use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
+use nodewright_api::{Machine, MachinePhase, Taint, annotations, conditions, reasons, stored::PreservedNode, taints};
+use nodewright_runtime::object::annotation;
+
+use crate::shared::{
+    node::{self, Node},
+    patch,
+    preservation::preserve_expiry,
+};
+
+/// Patches of a Node, empty if it is as it should be: of itself, and of its status. A status may be written with annotations.
+#[derive(Default)]
+pub(super) struct Marks {
+    pub(super) spec: Patch,
+    pub(super) status: Patch,
+}
+
+impl Marks {
+    pub(super) fn is_empty(&self) -> bool {
+        self.spec.0.is_empty() && self.status.0.is_empty()
+    }
+}
+
+/// The marks of the Node of a preserved Machine. Those of a failed one that are made before its drain: `drained` makes the last.
+pub(super) fn mark(node: &Node, has_failed: bool, condition: &NodeCondition) -> Marks {
+    let mut annotations = Vec::new();
+    if annotation(node, annotations::SCALE_DOWN_DISABLED) != Some("true") {
+        let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+        annotations = patch::annotate(&node.metadata, &BTreeMap::from(ours.map(|key| (key, "true".to_owned())))).0;
+    }
+    if has_failed {
+        annotations.extend(taint(node, true));
+        return Marks { spec: Patch(annotations), status: Patch::default() };
+    }
+    annotations.extend(node::set_condition(node, condition));
+    Marks { spec: Patch(taint(node, false)), status: Patch(annotations) }
+}
+
+/// The condition of a Node whose Machine is preserved.
+pub(super) fn condition(until: Timestamp, by_set: bool, is_drained: bool, now: Timestamp) -> NodeCondition {
+    let reason = if by_set { reasons::node::PRESERVED_BY_MCM } else { reasons::node::PRESERVED_BY_USER };
+    let message = PreservedNode { is_drained, until: format!("{until:.0}") }.to_string();
+    with_status(true, reason, Some(message), now)
+}
+
+/// The patch that shows that the Pods have left.
+pub(super) fn drained(node: &Node, condition: &NodeCondition) -> Patch {
+    Patch(node::set_condition(node, condition))
+}
+
+/// The marks of a Node whose Machine is no longer preserved. The taint of a failed one stays: it is about to be deleted.
+pub(super) fn unmark(node: &Node, has_failed: bool, forgets: bool, now: Timestamp) -> Marks {
+    let mut status = Vec::new();
+    // During a rollout they are there for that as well, and it removes them.
+    let is_rolled = node.taints().iter().any(|taint| taint.key == taints::PREFER_NO_SCHEDULE);
+    let is_ours = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some() && !is_rolled;
+    let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+    let request = Some(annotations::PRESERVE).filter(|_| forgets);
+    for key in ours.into_iter().filter(|_| is_ours).chain(request) {
+        if let Some(value) = annotation(node, key) {
+            let path = ["metadata", "annotations", key];
+            status.extend([patch::test(&path, value.into()), patch::remove(&path)]);
+        }
+    }
+    if node.condition(conditions::node::PRESERVED).is_some() {
+        let ended = with_status(false, reasons::node::PRESERVATION_STOPPED, None, now);
+        status.extend(node::set_condition(node, &ended));
+    }
+    let spec = if has_failed { vec![] } else { taint(node, false) };
+    Marks { spec: Patch(spec), status: Patch(status) }
+}
+
+/// Takes the taint off a Node that works again.
+pub(super) fn untaint(node: &Node) -> Marks {
+    Marks { spec: Patch(taint(node, false)), status: Patch::default() }
+}
+
+fn taint(node: &Node, is_wanted: bool) -> Vec<PatchOperation> {
+    let is_ours = |taint: &Taint| taint.key == taints::PRESERVED && taint.effect == "NoSchedule";
+    let mut all = node.taints().to_vec();
+    match (is_wanted, all.iter().any(is_ours)) {
+        (true, false) => all.push(Taint {
+            key: taints::PRESERVED.to_owned(),
+            value: None,
+            effect: "NoSchedule".to_owned(),
+            time_added: None,
+        }),
+        (false, true) => all.retain(|taint| !is_ours(taint)),
+        _ => return vec![],
+    }
+    node::set_taints(node, &all)
+}
+
+fn with_status(is_true: bool, reason: &str, message: Option<String>, now: Timestamp) -> NodeCondition {
+    NodeCondition {
+        type_: conditions::node::PRESERVED.to_owned(),
+        status: if is_true { "True" } else { "False" }.to_owned(),
+        reason: Some(reason.to_owned()),
+        message,
+        last_transition_time: Some(Time(now)),
+        last_heartbeat_time: Some(Time(now)),
+    }
+}
+
+fn is_drained(node: &Node) -> bool {
+    let condition = node.condition(conditions::node::PRESERVED).and_then(PreservedNode::of);
+    condition.is_some_and(|condition| condition.is_drained)
+}
+
+/// Whether the Pods have yet to leave the Node of a failed Machine that is preserved.
+pub(in super::super) fn needs_drain(machine: &Machine, node: &Node) -> bool {
+    *machine.phase() == MachinePhase::Failed && preserve_expiry(machine).is_some() && !is_drained(node)
+}
