@@ -92,6 +92,8 @@ pub mod events {
     pub const SUCCESSFUL_CREATE: &str = "SuccessfulCreate";
     /// MachineSet: a machine could not be created.
     pub const FAILED_CREATE: &str = "FailedCreate";
+    /// MachineSet: machines are deleted although they are preserved: the set needs fewer, or they are of a former template.
+    pub const PRESERVED_MACHINE_DELETED: &str = "PreservedMachineDeleted";
     /// MachineSet: a machine was deleted.
     pub const SUCCESSFUL_DELETE: &str = "SuccessfulDelete";
     /// MachineSet: a machine could not be deleted.

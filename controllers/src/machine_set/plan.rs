@@ -33,6 +33,7 @@ use crate::shared::{
     freeze,
     ledger::{Ledger, Ordinal},
     membership::release,
+    preservation::preserve_expiry,
     status_writer::StatusWrite,
 };
 
@@ -129,7 +130,7 @@ fn with_names(context: &Context<'_>, snapshot: &Snapshot, ledger: &Ledger) -> Pl
             plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
         }
         Decision::RemoveAll(removal) => {
-            let mut deletions = remove(set, &removal, "the set is being deleted");
+            let mut deletions = remove(context, set, &removal, "the set is being deleted");
             // Delete a Machine only if it has not changed: one that was released meanwhile must stay.
             deletions.pin_deletions();
             plan.append(deletions);
@@ -193,7 +194,9 @@ fn await_size(context: &Context<'_>, size: Option<SizeAwaited>) -> Plan {
 fn act(context: &Context<'_>, members: &Members<'_>, action: Action<'_>) -> Plan {
     let set = members.snapshot.set.as_ref();
     match action {
-        Action::Remove(removal) => remove(set, &removal, "there are more machines than wanted, or it has failed"),
+        Action::Remove(removal) => {
+            remove(context, set, &removal, "there are more machines than wanted, or it has failed")
+        }
         Action::Release(machines) => releases(set, &machines),
         Action::Freeze(freezing) => freeze(set, freezing),
         Action::Fill(decided) => fill(context, members, decided),
@@ -281,7 +284,7 @@ fn releases(set: &MachineSet, machines: &[&Arc<Machine>]) -> Plan {
 }
 
 /// Retires with the set's version first, and deletes after that write.
-fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan {
+fn remove(context: &Context<'_>, set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan {
     let mut plan = Plan::idle();
     let notes = SetNotes::of(set, &removal.ledger).beginning(removal.round);
     let retire = Step::apply_if_unchanged(CONTROL, set, notes);
@@ -293,6 +296,9 @@ fn remove(set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan {
     plan.stage(deletions);
     let names = removal.machines.iter().map(|machine| name(machine.as_ref()));
     plan.event(summary("Deleted", names).map(|text| Event::normal(reference(set), events::SUCCESSFUL_DELETE, text)));
+    let preserved = removal.machines.iter().filter(|it| preserve_expiry(it).is_some_and(|expiry| expiry > context.now));
+    let preserved = summary("Deleted preserved", preserved.map(|machine| name(machine.as_ref())));
+    plan.event(preserved.map(|text| Event::warning(reference(set), events::PRESERVED_MACHINE_DELETED, text)));
     plan
 }
 

@@ -85,6 +85,7 @@ impl SimulatedCluster {
         let oracles = Arc::new(Mutex::new(Oracles::limited(design.limits)));
         oracles.lock().watch_joins(schedule);
         oracles.lock().watch_set_backs(schedule);
+        oracles.lock().watch_preservations(schedule);
         if schedule.only_users_err() {
             oracles.lock().only_users_err();
         }
@@ -210,9 +211,12 @@ fn watch_over(
                 evaluating.lock().node_write(request, &id);
             }
             evaluating.lock().pod_request(request);
-            if let (Some((wall, instant)), Some(body)) = (begun, request.body.as_ref()) {
+            if let Some((wall, instant)) = begun {
                 let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
-                evaluating.lock().write(&request.path, body, connected_since, at);
+                evaluating.lock().machine_request(request, &seen, at);
+                if let Some(body) = request.body.as_ref() {
+                    evaluating.lock().write(&request.path, body, connected_since, at);
+                }
             }
         }
         decides.request(request)

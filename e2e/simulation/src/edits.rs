@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     names::{COPY, MACHINES, POOL, SETS, node_labels},
     oracles::Oracles,
+    preservation,
     schedule::Edit,
     trace::Trace,
 };
@@ -36,6 +37,10 @@ fn is_done(server: &ApiServer, oracles: &Mutex<Oracles>, edit: &Edit) -> bool {
             };
             server.change(POOL, relabel).is_some()
         }
+        Edit::Preserve { machine: number, on_node, value } => {
+            machine(server, *number).is_some_and(|machine| preservation::annotate(server, &machine, *on_node, value))
+        }
+        Edit::AutoPreserve(maximum) => preservation::preserve_some(server, *maximum),
         // Orphaned machines would then have an old template, and no set would ever adopt them.
         Edit::Roll(class) => {
             !are_left_behind(server)

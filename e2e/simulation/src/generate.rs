@@ -24,6 +24,9 @@ const POD_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// this.
 const SET_BACK_RUNS: u8 = 10;
 const SET_BACK_SEED: u64 = 0xd1b5_4a32_d192_ed03;
+/// In one of so many runs in which not only managers fail, machines are preserved. The choices for that are made from the seed and this.
+const PRESERVATION_RUNS: u8 = 6;
+const PRESERVATION_SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
 /// Makes the run of a seed. Half of all runs are calm: only the manager and the servers that it talks to fail.
 pub fn run(seed: u64) -> Run {
@@ -60,7 +63,7 @@ pub fn run(seed: u64) -> Run {
         0 => quiet_run(&mut chance, &run),
         1 | 2 if !is_calm => with_user_error(&mut chance, &run),
         _ if is_calm => with_pods(seed, run, is_calm),
-        _ => with_set_back(seed, with_pods(seed, run, is_calm)),
+        _ => with_preservation(seed, with_set_back(seed, with_pods(seed, run, is_calm))),
     }
 }
 
@@ -74,6 +77,38 @@ fn with_set_back(seed: u64, mut run: Run) -> Run {
     run.schedule.0.push(Trouble::At { millis: chance.u64(0..200_000), act });
     run.heartbeats = true;
     run
+}
+
+/// The same run, with machines that fail and are preserved, if it is one of those that have them.
+fn with_preservation(seed: u64, mut run: Run) -> Run {
+    let mut chance = Rng::with_seed(seed ^ PRESERVATION_SEED);
+    if chance.u8(0..PRESERVATION_RUNS) != 0 || run.workload.is_some() {
+        return run;
+    }
+    let mut troubles: Vec<Trouble> = (0..chance.usize(1..=4))
+        .map(|_| Trouble::At { millis: chance.u64(20_000..300_000), act: preservation(&mut chance).into() })
+        .collect();
+    troubles.extend((0..chance.usize(1..=3)).map(|_| {
+        let (machine, millis) = (chance.usize(0..20), chance.u64(20_000..300_000));
+        let act =
+            if chance.bool() { Act::KillVm(machine) } else { Act::SilenceKubelet(machine, chance.u32(600..=1_500)) };
+        Trouble::At { millis, act }
+    }));
+    run.schedule.0.extend(troubles);
+    run.heartbeats = true;
+    run
+}
+
+fn preservation(chance: &mut Rng) -> Edit {
+    let values = ["now", "when-failed", "when-failed", "auto-preserved", "false", "", "yes"];
+    match chance.u8(0..4) {
+        0 => Edit::AutoPreserve(chance.u32(0..=2)),
+        _ => Edit::Preserve {
+            machine: chance.usize(0..20),
+            on_node: chance.bool(),
+            value: values[chance.usize(0..values.len())].to_owned(),
+        },
+    }
 }
 
 /// The same run, with pods and the faults of drains if it is one of those that have them. The choices for pods are apart from

@@ -46,6 +46,7 @@ mod lost;
 mod names;
 mod oracles;
 pub mod pools;
+mod preservation;
 mod process;
 mod purity;
 mod quiescence;

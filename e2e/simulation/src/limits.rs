@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::preservation;
+
 /// Fewer unhealthy machines are no sign of a common cause.
 const FEWEST: usize = 3;
 /// Of so many percent the brake stops all replacements: half of the way from its default, 30, to all.
@@ -44,6 +46,7 @@ impl Limits {
         let fleet = FleetSettings::default();
         FleetSettings {
             max_machines_per_deployment: self.ceiling.unwrap_or(fleet.max_machines_per_deployment),
+            preserve_timeout: preservation::TIMEOUT,
             ..fleet
         }
     }

@@ -21,6 +21,7 @@ use super::{
     lost::LostVms,
     names::{COPY, MACHINES, NEIGHBOUR, NEIGHBOURS, is_foreign, is_lost},
     pools::Pools,
+    preservation::Preservations,
     replacements::Replacements,
     schedule::{Act, Schedule},
     set_back::{Objects, SetBacks},
@@ -63,6 +64,7 @@ pub(super) struct Oracles {
     limited: Limited,
     joins: Joins,
     set_backs: SetBacks,
+    preservations: Preservations,
     /// The names that had a VM when the store was backed up.
     lived_before: BTreeSet<String>,
     /// When the youngest VM of a neighbour was made.
@@ -213,6 +215,22 @@ impl Oracles {
         self.set_backs = SetBacks::of(schedule.aimed());
     }
 
+    /// From now on, deletions of preserved machines are evaluated.
+    pub(super) fn watch_preservations(&mut self, schedule: &Schedule) {
+        self.preservations = Preservations::of(schedule);
+    }
+
+    /// Checks a request of a manager for a machine.
+    pub(super) fn machine_request(
+        &mut self,
+        request: &RequestRecord,
+        server: &ApiServer,
+        at: impl Fn(Timestamp) -> Instant,
+    ) {
+        let wrong = self.preservations.request(request, server, at);
+        self.violations.extend(wrong);
+    }
+
     /// Notes that all clocks are right in this run.
     pub(super) fn trust_clocks(&mut self) {
         self.replacements.trusts_clocks = true;
@@ -333,7 +351,10 @@ impl Oracles {
                 let wrong = self.joins.machine(name, new, self.wanted.most);
                 self.violations.extend(wrong);
             }
-            "machinedeployments" => self.deployment(new),
+            "machinedeployments" => {
+                self.deployment(new);
+                self.preservations.deployment(new);
+            }
             "nodes" => {
                 self.node(name, old, new);
                 self.replacements.node(name, new);

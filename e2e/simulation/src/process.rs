@@ -26,7 +26,7 @@ use super::{
     limits::Limits,
     lost,
     names::{LEASES, NAMESPACE, prefix},
-    pools,
+    pools, preservation,
     purity::Transcribing,
 };
 use nodewright_controllers::shared::{CONTROL, TARGET};
@@ -161,7 +161,11 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         }
         .into(),
         driver: Some(Arc::new(driver)),
-        settings: Settings { brake: around.limits.brake(), ..Settings::default() },
+        settings: Settings {
+            brake: around.limits.brake(),
+            preserve_timeout: preservation::TIMEOUT,
+            ..Settings::default()
+        },
         orphan_vms: lost::settings(),
         fleet: around.limits.fleet(),
         machine_config: pools::settings(),

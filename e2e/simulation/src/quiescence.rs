@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::{
     cluster::SimulatedCluster,
     names::{BYSTANDER, CLASSES, DEPLOYMENTS, MACHINES, NEIGHBOUR, NODE_LABELS, NODES, POOL, SETS, is_foreign},
+    preservation,
 };
 use nodewright_e2e_cloud::VmState;
 
@@ -109,6 +110,9 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     }
     if let Some(record) = records_vms(cluster, wanted) {
         return Some(record);
+    }
+    if let Some(marked) = preservation::marked_for_nothing(cluster.server()) {
+        return Some(marked);
     }
     let (sets, revisions) =
         (cluster.server().objects(SETS).len() as u64, pool["spec"]["revisionHistoryLimit"].as_u64());

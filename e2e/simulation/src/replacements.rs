@@ -70,6 +70,10 @@ impl Replacements {
         if watched.is_deleting || watched.phase == "Failed" {
             self.due.remove(&watched.name);
         }
+        // One that is preserved is not replaced, and holds no place.
+        if !new["status"]["currentStatus"]["preserveExpiryTime"].is_null() {
+            watched.failed = None;
+        }
         if before != "Unknown" || watched.phase != "Failed" || was_deleting {
             return None;
         }

@@ -97,6 +97,18 @@ pub enum Edit {
     Relabel(String),
     /// Deletes the deployment.
     DeletePool,
+    /// Annotates the n-th machine by name, modulo their number, or its Node: it is preserved, or no longer. An empty value removes the
+    /// annotation.
+    Preserve {
+        /// The number of the machine.
+        machine: usize,
+        /// Whether its Node is annotated.
+        on_node: bool,
+        /// The value of the annotation.
+        value: String,
+    },
+    /// Sets how many failed machines the deployment preserves by itself.
+    AutoPreserve(u32),
 }
 
 /// An error of a user that no controller expects. The user corrects it after a while.
@@ -359,6 +371,17 @@ impl Schedule {
     /// Whether a user sets a creation timeout that no machine meets.
     pub fn is_impatient(&self) -> bool {
         self.acts().iter().any(|(_, act)| matches!(act, Act::Err(UserError::ShortTimeout, _)))
+    }
+
+    /// Whether each manager sees Machines as they are within seconds, and nobody removes what their statuses say.
+    pub fn sees_machines_in_time(&self) -> bool {
+        let is_late = |act: &Act| match act {
+            Act::HoldWatches(kind, _) | Act::LateWatches(kind, _) | Act::LateRival(kind, _) => kind != "nodes",
+            Act::SecondManager(_) | Act::LaggingServer(_) | Act::Restore | Act::SetBack(_) | Act::WipeStatus(_) => true,
+            Act::TakeOwners(_) | Act::OrphanMachines | Act::Err(..) => true,
+            _ => false,
+        };
+        !self.has_wrong_clocks() && !self.acts().iter().any(|(_, act)| is_late(act))
     }
 
     /// Whether objects keep their ages, by the time of the run.

@@ -39,7 +39,7 @@ pub(super) fn mark(node: &Node, has_failed: bool, condition: &NodeCondition) -> 
         return Marks { spec: Patch(annotations), status: Patch::default() };
     }
     annotations.extend(node::set_condition(node, condition));
-    Marks { spec: Patch(taint(node, false)), status: Patch(annotations) }
+    Marks { spec: Patch(opened(node)), status: Patch(annotations) }
 }
 
 /// The condition of a Node whose Machine is preserved.
@@ -72,13 +72,29 @@ pub(super) fn unmark(node: &Node, has_failed: bool, forgets: bool, now: Timestam
         let ended = with_status(false, reasons::node::PRESERVATION_STOPPED, None, now);
         status.extend(node::set_condition(node, &ended));
     }
-    let spec = if has_failed { vec![] } else { taint(node, false) };
+    let spec = if has_failed { vec![] } else { opened(node) };
     Marks { spec: Patch(spec), status: Patch(status) }
 }
 
-/// Takes the taint off a Node that works again.
-pub(super) fn untaint(node: &Node) -> Marks {
-    Marks { spec: Patch(taint(node, false)), status: Patch::default() }
+/// Whether a Node shows that its Machine is preserved.
+pub(super) fn is_marked(node: &Node) -> bool {
+    node.condition(conditions::node::PRESERVED).is_some_and(|condition| condition.status == "True")
+}
+
+/// Lets Pods on a Node again whose Machine works again.
+pub(super) fn open(node: &Node) -> Marks {
+    Marks { spec: Patch(opened(node)), status: Patch::default() }
+}
+
+fn opened(node: &Node) -> Vec<PatchOperation> {
+    let taint = taint(node, false);
+    // Up to version 0.62, MCM has cordoned a Node that it drained, and has not tainted it.
+    let is_cordoned = node.spec.unschedulable == Some(true) && is_drained(node) && taint.is_empty();
+    if is_cordoned {
+        let path = ["spec", "unschedulable"];
+        return vec![patch::test(&path, true.into()), patch::remove(&path)];
+    }
+    taint
 }
 
 fn taint(node: &Node, is_wanted: bool) -> Vec<PatchOperation> {

@@ -120,7 +120,9 @@ fn marks(scope: &Scope<'_>, decision: Decision) -> Marks {
             node::mark(node, has_failed, &node::condition(until, by_set, false, now))
         }
         Decision::End(end) => node::unmark(node, has_failed, end.forgets, now),
-        Decision::Nothing if *phase == MachinePhase::Running => node::untaint(node),
+        // Whoever lost the time: a status that was removed, a restore, another manager.
+        Decision::Nothing if !has_failed && node::is_marked(node) => node::unmark(node, false, false, now),
+        Decision::Nothing if *phase == MachinePhase::Running => node::open(node),
         Decision::Nothing => Marks::default(),
     }
 }

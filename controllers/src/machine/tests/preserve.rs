@@ -270,6 +270,24 @@ fn a_machine_that_recovers_takes_pods_again_and_only_now_lasts() {
 }
 
 #[test]
+fn a_cordon_of_former_versions_of_mcm_ends_with_the_failure() {
+    let mut life = Life::failed().asks(Some("now"));
+    life.settle();
+    let spec = &mut life.node.as_mut().unwrap()["spec"];
+    (spec["taints"], spec["unschedulable"]) = (json!(null), json!(true));
+    let is_cordoned = |life: &Life| life.node.as_ref().unwrap()["spec"]["unschedulable"] == true;
+    let mut failed = Life { machine: life.machine.clone(), node: life.node.clone(), ..Life::failed() };
+    failed.settle();
+    assert!(is_cordoned(&failed), "it has still failed");
+    life.set_phase("Running", READY);
+    life.settle();
+    assert!(!is_cordoned(&life));
+    life.node.as_mut().unwrap()["spec"]["unschedulable"] = json!(true);
+    life.settle();
+    assert!(is_cordoned(&life), "that is a user's");
+}
+
+#[test]
 fn marks_of_others_stay() {
     let mut life = Life::running().asks(Some("now"));
     life.node.as_mut().unwrap()["metadata"]["annotations"][SCALE_DOWN] = "true".into();

@@ -24,6 +24,7 @@ mod orphans;
 mod outages;
 mod planes;
 mod played;
+mod preservation;
 mod remote_driver;
 mod removal;
 mod restore;

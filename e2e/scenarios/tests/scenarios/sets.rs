@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use jiff::SignedDuration;
 use kube::{Api, ResourceExt, api::ListParams};
-use nodewright_api::{Machine, MachinePhase, MachineSet, annotations, conditions, labels, reasons};
-use nodewright_e2e_cloud::KubeletOrder;
+use nodewright_api::{Machine, MachineSet, annotations, labels};
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, objects::POOL_LABEL, waits::is_running};
 use serde_json::json;
 
@@ -102,48 +100,6 @@ async fn a_ceiling_stops_creations_and_says_so_until_there_is_room() -> TestResu
     env.machines().states(0, |at, machines| {
         ensure(machines.len() <= 4, || format!("at {at} there were {} machines", machines.len()))
     })?;
-    env.end().await
-}
-
-/// For as long as machine-controller-manager would keep it.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_failed_machine_that_a_user_keeps_goes_when_its_time_is_over() -> TestResult {
-    // For longer than a wait lasts before it is told.
-    const KEPT: SignedDuration = SignedDuration::from_secs(45);
-    let env = Environment::builder("kept")
-        .cloud_flags(["--delete-seconds=3"])
-        .manager_flags(["--machine-preserve-timeout=45s"])
-        .start()
-        .await?;
-    env.apply_class("small").await?;
-    env.apply(&env.pool("a", 2).machine("healthTimeout", "5s")).await?;
-    let before = env.wait_for_running(2).await?;
-    let name = before.keys().next().cloned().unwrap_or_default();
-    let keep = format!("{}={}", annotations::PRESERVE, annotations::PRESERVE_WHEN_FAILED);
-    env.kubectl(&format!("annotate machine {name} {keep}")).await?;
-    let vm = env.vms().await?.into_iter().find(|vm| vm.name == name).ok_or_else(|| Failure::new("it has no VM"))?;
-    env.cloud().kubelet(&vm.id, &KubeletOrder::Silence).await?;
-    let is_failed = |machine: &Machine| *machine.phase() == MachinePhase::Failed;
-    let failed = env
-        .wait_for_machines("the machine to fail", |all| all.get(&name).is_some_and(|machine| is_failed(machine)))
-        .await?;
-    let since = failed[&name].status.as_ref().and_then(|status| status.current_status.last_update_time.clone());
-    let since = since.ok_or_else(|| Failure::new("the machine does not say since when it has failed"))?.0;
-    let text = format!("the failed machine is kept for diagnosis until {:.0}", since + KEPT);
-    let is_told = |machine: &Machine| {
-        let waiting = machine.condition(conditions::machine::WAITING).and_then(|waiting| waiting.message.as_deref());
-        waiting.is_some_and(|message| message.starts_with(&text))
-    };
-    env.wait_for_machines("it to say until when", |all| all.get(&name).is_some_and(|machine| is_told(machine))).await?;
-    assert_eq!(times(&env, reasons::machine::PRESERVED).await?, 1, "one event");
-    let going =
-        env.wait_for_machines("it to go", |all| all.get(&name).is_some_and(|machine| machine.is_deleting())).await?;
-    let until = going[&name].metadata.deletion_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
-    // Times in the API have whole seconds.
-    let kept = until.duration_since(since) + SignedDuration::from_secs(1);
-    ensure(kept >= KEPT, || format!("it was kept for {kept:#} only"))?;
-    let after = env.wait_for_running(2).await?;
-    ensure(!after.contains_key(&name), || "it is still there".to_owned())?;
     env.end().await
 }
 

@@ -10,6 +10,7 @@ mod cloud;
 mod managers;
 mod pods;
 mod pools;
+mod preservation;
 mod set_backs;
 mod users;
 
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Scenario> {
         users::tampered(),
         pods::pods(),
         pools::pools(),
+        preservation::preservations(),
         set_backs::set_backs(),
     ]
     .concat()
