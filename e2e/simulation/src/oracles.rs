@@ -358,6 +358,7 @@ impl Oracles {
             "nodes" => {
                 self.node(name, old, new);
                 self.replacements.node(name, new);
+                self.preservations.node(name, new);
             }
             _ => {}
         }

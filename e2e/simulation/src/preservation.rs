@@ -1,6 +1,6 @@
-//! The invariant of preserved machines: I32 of `docs/reference/simulation.md`; and what users ask for.
+//! The invariants of preserved machines: I32 to I34 of `docs/reference/simulation.md`; and what users ask for.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::annotations;
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::{
     names::{MACHINES, NODES, POOL},
-    schedule::Schedule,
+    schedule::{Act, Edit, Schedule},
 };
 
 /// How long a run preserves a machine. All of them have to be over after an hour.
@@ -22,18 +22,42 @@ const KNOWN: Duration = Duration::from_mins(1);
 pub(super) struct Preservations {
     /// Whether managers see all Machines in time, and these keep their statuses.
     is_evaluated: bool,
+    /// Whether no user writes what only sets write.
+    only_sets_preserve: bool,
     /// Replicas and class of the deployment, and since when.
     wanted: Option<(Value, Value, Instant)>,
+    /// How many failed machines the deployment preserves by itself, now and before, and since when.
+    automatic: (u64, u64, Option<Instant>),
+    /// Since when each Node asks for its machine to be preserved once it has failed, by name.
+    asking: BTreeMap<String, Instant>,
 }
 
 impl Preservations {
     pub(super) fn of(schedule: &Schedule) -> Self {
-        Self { is_evaluated: schedule.sees_machines_in_time(), wanted: None }
+        let only_sets_preserve = !schedule.acts().iter().any(|(_, act)| match act {
+            Act::Edit(Edit::Preserve { value, .. }) => value == annotations::PRESERVE_AUTO,
+            _ => false,
+        });
+        Self { is_evaluated: schedule.sees_machines_in_time(), only_sets_preserve, ..Self::default() }
+    }
+
+    /// Observes a Node.
+    pub(super) fn node(&mut self, name: &str, new: Option<&Value>) {
+        let value = new.and_then(|node| node["metadata"]["annotations"][annotations::PRESERVE].as_str());
+        if value.is_some_and(|it| [annotations::PRESERVE_NOW, annotations::PRESERVE_WHEN_FAILED].contains(&it)) {
+            self.asking.entry(name.to_owned()).or_insert_with(Instant::now);
+        } else {
+            self.asking.remove(name);
+        }
     }
 
     /// Observes the deployment.
     pub(super) fn deployment(&mut self, pool: Option<&Value>) {
         let Some(pool) = pool else { return self.wanted = None };
+        let automatic = pool["spec"]["autoPreserveFailedMachineMax"].as_u64().unwrap_or(0);
+        if automatic != self.automatic.0 {
+            self.automatic = (automatic, self.automatic.0, Some(Instant::now()));
+        }
         let (replicas, class) = (&pool["spec"]["replicas"], &pool["spec"]["template"]["spec"]["class"]["name"]);
         let is_known = |(known, of, _): &(Value, Value, Instant)| known == replicas && of == class;
         if !self.wanted.as_ref().is_some_and(is_known) {
@@ -49,20 +73,48 @@ impl Preservations {
         at: impl Fn(Timestamp) -> Instant,
     ) -> Option<String> {
         let name = request.path.strip_prefix(MACHINES)?.strip_prefix('/').filter(|name| !name.contains('/'))?;
+        if let Some(wrong) = self.automatic(request, name, server) {
+            return Some(wrong);
+        }
         let (replicas, class, since) =
             self.wanted.as_ref().filter(|_| self.is_evaluated && request.verb == "delete")?;
         let machine = server.object(&request.path)?;
         let is_gone = |machine: &Value| !machine["metadata"]["deletionTimestamp"].is_null();
         let current = &machine["status"]["currentStatus"];
-        let expiry = current["preserveExpiryTime"].as_str()?.parse::<Timestamp>().ok()?;
-        if is_gone(&machine) || current["phase"] != "Failed" || at(expiry) < Instant::now() + KNOWN {
+        if is_gone(&machine) || current["phase"] != "Failed" {
             return None;
         }
+        let expiry = current["preserveExpiryTime"].as_str().and_then(|text| text.parse::<Timestamp>().ok());
+        let node = machine["metadata"]["labels"]["node"].as_str().unwrap_or_default();
+        let asked = self.asking.get(node).is_some_and(|since| since.elapsed() > KNOWN);
+        if expiry.is_none() && asked && !is_gone(&*server.object(&format!("{NODES}/{node}"))?) {
+            return Some(format!("I33: machine {name} is deleted as failed, and its node asks for it to be preserved"));
+        }
+        let expiry = expiry.filter(|expiry| at(*expiry) > Instant::now() + KNOWN)?;
         let is_other = |it: &Value| it["metadata"]["name"] != name && !is_gone(it);
         let others = server.objects(MACHINES).iter().filter(|it| is_other(it)).count() as u64;
         let is_needed = machine["spec"]["class"]["name"] == *class && replicas.as_u64().is_some_and(|it| others < it);
         (is_needed && since.elapsed() > KNOWN)
             .then(|| format!("I32: machine {name} is deleted, and preserved until {expiry}; {others} others are left"))
+    }
+}
+
+impl Preservations {
+    /// A set has one machine more preserved.
+    fn automatic(&self, request: &RequestRecord, name: &str, server: &ApiServer) -> Option<String> {
+        let operations = request.body.as_ref()?.as_array().filter(|_| request.verb == "patch")?;
+        let asks = operations.iter().any(|it| it["value"] == annotations::PRESERVE_AUTO && it["op"] != "test");
+        if !asks || !self.is_evaluated || !self.only_sets_preserve {
+            return None;
+        }
+        let is_automatic =
+            |it: &Value| it["metadata"]["annotations"][annotations::PRESERVE] == annotations::PRESERVE_AUTO;
+        let is_other = |it: &Value| is_automatic(it) && it["metadata"]["name"] != name;
+        let others = server.objects(MACHINES).iter().filter(|it| is_other(it)).count() as u64;
+        let (now, before, since) = self.automatic;
+        let most = if since.is_some_and(|since| since.elapsed() < KNOWN) { now.max(before) } else { now };
+        (others >= most)
+            .then(|| format!("I34: machine {name} is preserved by its set, and {others} others of {most} are"))
     }
 }
 

@@ -103,6 +103,7 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     let is_well = |machine: &&Arc<Value>| {
         machine["metadata"]["deletionTimestamp"].is_null()
             && machine["status"]["currentStatus"]["phase"] == "Running"
+            && machine["status"]["currentStatus"]["preserveExpiryTime"].is_null()
             && machine["spec"]["class"]["name"] == *class
     };
     if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {

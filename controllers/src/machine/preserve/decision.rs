@@ -64,7 +64,7 @@ pub(super) fn decide(scope: &Scope<'_>) -> Decision {
 
 /// What is asked for. The Node counts, also if its annotation was removed since it was seen. While its value is none, what it had
 /// before holds. What a Node had that is gone holds as well: machine-controller-manager would end the preservation then.
-fn wanted(machine: &Machine, node: Option<&Node>) -> Option<Preserve> {
+pub(in super::super) fn wanted(machine: &Machine, node: Option<&Node>) -> Option<Preserve> {
     let Some(node) = node else { return requested(machine) };
     match annotation(node, annotations::PRESERVE) {
         None | Some("") if follows_node(machine) => None,

@@ -22,6 +22,8 @@ mod decision;
 mod node;
 mod plan;
 
+#[cfg(test)]
+pub(super) use self::decision::wanted;
 pub(super) use self::{
     node::needs_drain,
     plan::{kept, marked, recorded},

@@ -8,6 +8,7 @@ use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v
 use nodewright_api::{Machine, MachinePhase, Taint, annotations, conditions, reasons, stored::PreservedNode, taints};
 use nodewright_runtime::object::annotation;
 
+use super::decision::End;
 use crate::shared::{
     node::{self, Node},
     patch,
@@ -54,21 +55,22 @@ pub(super) fn drained(node: &Node, condition: &NodeCondition) -> Patch {
     Patch(node::set_condition(node, condition))
 }
 
-/// The marks of a Node whose Machine is no longer preserved. The taint of a failed one stays: it is about to be deleted.
-pub(super) fn unmark(node: &Node, has_failed: bool, forgets: bool, now: Timestamp) -> Marks {
+/// What becomes of the marks of a Node whose Machine is no longer preserved. The taint of a failed one stays: it is about to be deleted.
+/// `was_preserved`: whether the Machine was, so that the Node shows the end even if it has shown nothing yet.
+pub(super) fn unmark(node: &Node, has_failed: bool, end: Option<End>, was_preserved: bool, now: Timestamp) -> Marks {
     let mut status = Vec::new();
     // During a rollout they are there for that as well, and it removes them.
     let is_rolled = node.taints().iter().any(|taint| taint.key == taints::PREFER_NO_SCHEDULE);
     let is_ours = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some() && !is_rolled;
     let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
-    let request = Some(annotations::PRESERVE).filter(|_| forgets);
+    let request = Some(annotations::PRESERVE).filter(|_| end.is_some_and(|end| end.forgets));
     for key in ours.into_iter().filter(|_| is_ours).chain(request) {
         if let Some(value) = annotation(node, key) {
             let path = ["metadata", "annotations", key];
             status.extend([patch::test(&path, value.into()), patch::remove(&path)]);
         }
     }
-    if node.condition(conditions::node::PRESERVED).is_some() {
+    if was_preserved || node.condition(conditions::node::PRESERVED).is_some() {
         let ended = with_status(false, reasons::node::PRESERVATION_STOPPED, None, now);
         status.extend(node::set_condition(node, &ended));
     }

@@ -119,9 +119,12 @@ fn marks(scope: &Scope<'_>, decision: Decision) -> Marks {
         Decision::Preserve { until, by_set } => {
             node::mark(node, has_failed, &node::condition(until, by_set, false, now))
         }
-        Decision::End(end) => node::unmark(node, has_failed, end.forgets, now),
+        Decision::End(end) => {
+            let was_preserved = preserve_expiry(scope.machine).is_some();
+            node::unmark(node, has_failed, Some(end), was_preserved, now)
+        }
         // Whoever lost the time: a status that was removed, a restore, another manager.
-        Decision::Nothing if !has_failed && node::is_marked(node) => node::unmark(node, false, false, now),
+        Decision::Nothing if !has_failed && node::is_marked(node) => node::unmark(node, false, None, false, now),
         Decision::Nothing if *phase == MachinePhase::Running => node::open(node),
         Decision::Nothing => Marks::default(),
     }

@@ -5,12 +5,12 @@ use nodewright_api::annotations::PRESERVE;
 use super::*;
 
 /// A Machine and its Node, which change as plans write them.
-struct Life {
-    machine: Value,
-    node: Option<Value>,
-    pods: Vec<Value>,
-    now: Timestamp,
-    has_set: bool,
+pub(super) struct Life {
+    pub(super) machine: Value,
+    pub(super) node: Option<Value>,
+    pub(super) pods: Vec<Value>,
+    pub(super) now: Timestamp,
+    pub(super) has_set: bool,
 }
 
 const LAST: &str = "node.machine.sapcloud.io/last-applied-node-preserve-value";
@@ -18,7 +18,7 @@ const SCALE_DOWN: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
 const BY_MCM: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm";
 
 impl Life {
-    fn of(machine: MachineBuilder, ready: &str) -> Self {
+    pub(super) fn of(machine: MachineBuilder, ready: &str) -> Self {
         let machine = machine.with("/status/currentStatus/lastUpdateTime", "2026-06-01T11:59:20Z");
         let machine = serde_json::to_value(machine.build()).unwrap();
         let mut node = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7"}, "spec": {"providerID": "p:///1"}});
@@ -41,14 +41,14 @@ impl Life {
         self
     }
 
-    fn annotate_machine(&mut self, value: Option<&str>) {
+    pub(super) fn annotate_machine(&mut self, value: Option<&str>) {
         self.machine["metadata"]["annotations"][PRESERVE] = value.into();
         if value.is_none() {
             self.machine["metadata"]["annotations"].as_object_mut().unwrap().remove(PRESERVE);
         }
     }
 
-    fn annotate_node(&mut self, value: Option<&str>) {
+    pub(super) fn annotate_node(&mut self, value: Option<&str>) {
         let node = self.node.as_mut().unwrap();
         match value {
             Some(value) => node["metadata"]["annotations"][PRESERVE] = value.into(),
@@ -61,7 +61,7 @@ impl Life {
         self
     }
 
-    fn fixture(&self) -> Fixture {
+    pub(super) fn fixture(&self) -> Fixture {
         let mut fixture = fixture(machine("m"));
         fixture.snapshot.machine = Arc::new(serde_json::from_value(self.machine.clone()).unwrap());
         fixture.snapshot.claim = Claim { vm: Vm::Proven, ..Claim::default() };
@@ -87,7 +87,7 @@ impl Life {
         panic!("it does not settle: {writes:?}");
     }
 
-    fn carry_out(&mut self, step: &Step<Call>) -> &'static str {
+    pub(super) fn carry_out(&mut self, step: &Step<Call>) -> &'static str {
         match step {
             Step::Apply(apply) => {
                 self.machine["status"] = apply.fragment()["status"].clone();
@@ -116,7 +116,7 @@ impl Life {
         }
     }
 
-    fn expiry(&self) -> Option<&str> {
+    pub(super) fn expiry(&self) -> Option<&str> {
         self.machine["status"]["currentStatus"]["preserveExpiryTime"].as_str()
     }
 
@@ -128,7 +128,7 @@ impl Life {
     }
 
     /// Status, reason and message of the Node's condition; whether it has the taint; and the annotations for the autoscaler.
-    fn marks(&self) -> (Option<[&str; 3]>, bool, [Option<&str>; 2]) {
+    pub(super) fn marks(&self) -> (Option<[&str; 3]>, bool, [Option<&str>; 2]) {
         let node = self.node.as_ref().unwrap();
         let condition = node["status"]["conditions"]
             .as_array()
@@ -143,7 +143,7 @@ impl Life {
         (condition, is_tainted, annotations)
     }
 
-    fn requests(&self) -> [Option<&str>; 3] {
+    pub(super) fn requests(&self) -> [Option<&str>; 3] {
         let own = |key: &str| self.machine["metadata"]["annotations"][key].as_str();
         let node = self.node.as_ref().and_then(|node| node["metadata"]["annotations"][PRESERVE].as_str());
         [own(PRESERVE), own(LAST), node]

@@ -149,3 +149,67 @@ fn the_status_counts_preserved_machines_apart_and_does_not_list_them_as_failed()
         [&json!(1), &json!(1), &json!(null)]
     );
 }
+
+/// machine-controller-manager's unit tables, as data.
+fn rows(table: &str) -> Vec<Value> {
+    let text = include_str!("../../machine/tests/mcm_preservation.json");
+    serde_json::from_str::<Value>(text).unwrap()[table].as_array().unwrap().clone()
+}
+
+/// The table has a number in the status that no machine accounts for: here machines do.
+#[test]
+fn mcm_table_manage_auto_preservation_of_failed_machines() {
+    for row in rows("manageAutoPreservationOfFailedMachines") {
+        let given = &row["given"];
+        let mut machines = vec![];
+        for (index, it) in given["machines"].as_array().unwrap().iter().enumerate() {
+            let created = if it["created"] == "-1h" { "2026-06-01T11:00:00Z" } else { "2026-06-01T10:00:00Z" };
+            let machine = failed(index, created).phase(it["phase"].as_str().unwrap());
+            let asks = it["machine"].as_str();
+            machines.push(
+                asks.map_or(machine.clone(), |asks| machine.annotation("node.machine.sapcloud.io/preserve", asks)),
+            );
+        }
+        let is_auto = |it: &Value| it["machine"] == "auto-preserved";
+        let known = given["machines"].as_array().unwrap().iter().filter(|it| is_auto(it)).count();
+        let counted = usize::try_from(given["count"].as_u64().unwrap()).unwrap();
+        for index in known..counted {
+            let other = failed(machines.len() + index, "2026-06-01T09:00:00Z");
+            machines.push(other.annotation("node.machine.sapcloud.io/preserve", "auto-preserved"));
+        }
+        let snapshot = failing(i32::try_from(given["maximum"].as_i64().unwrap()).unwrap(), machines);
+        let (edited, _) = decided(&snapshot);
+        let before = known.max(counted);
+        let is_ended = |index: &usize| requested(&snapshot.machines[*index]) == Some(Preserve::Auto);
+        let (ended, begun): (Vec<usize>, Vec<usize>) = edited.into_iter().partition(is_ended);
+        let after = before + begun.len() - ended.len() - (counted - known.min(counted)).min(before);
+        assert_eq!(after as u64, row["expect"]["autoPreserved"].as_u64().unwrap(), "{}", row["name"]);
+    }
+}
+
+/// A set does not read Nodes: the Machine bears what its Node asks for before it fails, and no longer once it was seen that the Node
+/// asks for nothing.
+#[test]
+fn mcm_table_should_failed_machine_be_terminated() {
+    for row in rows("shouldFailedMachineBeTerminated") {
+        let given = &row["given"];
+        let mut machine = failed(0, "2026-06-01T10:00:00Z");
+        let [own, node, applied] =
+            ["machine", "node", "lastApplied"].map(|key| given[key].as_str().unwrap_or_default());
+        let (own, applied) = match (node, applied) {
+            ("", "") => (own, ""),
+            ("", _) => ("", ""),
+            (node, _) => ("", node),
+        };
+        for (key, value) in [("preserve", own), ("last-applied-node-preserve-value", applied)] {
+            machine = machine.annotation(&format!("node.machine.sapcloud.io/{key}"), value);
+        }
+        let expiry = given["expiry"].as_str();
+        let at = |expiry: &str| if expiry == "past" { "2026-06-01T11:00:00Z" } else { "2026-06-05T00:00:00Z" };
+        if let Some(expiry) = expiry {
+            machine = machine.preserved_until(at(expiry));
+        }
+        let (_, deleted) = decided(&failing(0, vec![machine]));
+        assert_eq!(!deleted.is_empty(), row["expect"]["terminated"] == true, "{}", row["name"]);
+    }
+}

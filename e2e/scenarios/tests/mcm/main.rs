@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`handover`] | one of them is killed at each stage of its work, and the other continues |
 //! | [`half_swap`] | one of the two processes of each, together |
+//! | [`preservation`] | one of them preserves a machine, and the other continues and ends it |
 //! | [`picture`] | what users read of conditions and events is the same under both |
 //! | [`suite`] | machine-controller-manager's own integration tests, run against Nodewright |
 //! | [`controllers`] | the processes |
@@ -21,4 +22,5 @@ mod handover;
 mod moments;
 mod objects;
 mod picture;
+mod preservation;
 mod suite;

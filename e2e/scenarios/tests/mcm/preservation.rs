@@ -1,0 +1,228 @@
+//! One side preserves a machine and is killed, and the other side continues and ends it; and both together, one process of each.
+
+use k8s_openapi::api::core::v1::Node;
+use nodewright_api::{Machine, MachinePhase, annotations, conditions, stored::PreservedNode, taints};
+use nodewright_e2e_cloud::KubeletOrder;
+use nodewright_e2e_scenarios::{
+    Environment, Failure, TestResult, clusters, ensure, skip_on_external_cluster, waits::is_running,
+};
+use serde_json::json;
+
+use crate::{
+    controllers::{Controllers, Side},
+    exactness,
+    objects::{self, POOL, SMALL},
+};
+
+/// Who asks for the preservation.
+#[derive(Clone, Copy, Debug)]
+enum Asks {
+    ByMachine(&'static str),
+    ByNode(&'static str),
+    /// The deployment has failed machines preserved.
+    BySet,
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    /// The annotation becomes `false`.
+    False,
+    /// The annotation is removed.
+    Removed,
+    /// The machine works again.
+    Recovered,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    asks: Asks,
+    /// Whether the machine fails before the first side is killed.
+    fails: bool,
+    ends: Ends,
+}
+
+macro_rules! cases {
+    ($($name:ident: $asks:expr, $fails:expr, $ends:expr;)*) => {
+        mod from_mcm_to_nodewright {
+            use super::{Asks, Case, Ends, Side, TestResult, hand_over};
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                #[ignore = "takes minutes: make test-mcm"]
+                async fn $name() -> TestResult {
+                    let case = Case { asks: $asks, fails: $fails, ends: $ends };
+                    Box::pin(hand_over(stringify!($name), case, [Side::Mcm, Side::Nodewright])).await
+                }
+            )*
+        }
+
+        mod from_nodewright_to_mcm {
+            use super::{Asks, Case, Ends, Side, TestResult, hand_over};
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                #[ignore = "takes minutes: make test-mcm"]
+                async fn $name() -> TestResult {
+                    let case = Case { asks: $asks, fails: $fails, ends: $ends };
+                    Box::pin(hand_over(stringify!($name), case, [Side::Nodewright, Side::Mcm])).await
+                }
+            )*
+        }
+    };
+}
+
+cases! {
+    now_while_it_works: Asks::ByMachine("now"), false, Ends::False;
+    now_on_the_node_while_it_works: Asks::ByNode("now"), false, Ends::Removed;
+    now_on_the_machine: Asks::ByMachine("now"), true, Ends::False;
+    when_failed_on_the_node: Asks::ByNode("when-failed"), true, Ends::Removed;
+    when_failed_and_recovered: Asks::ByNode("when-failed"), true, Ends::Recovered;
+    by_the_set: Asks::BySet, true, Ends::False;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-mcm"]
+async fn our_sets_preserve_and_their_machine_controller_ends_it() -> TestResult {
+    Box::pin(together("kept-by-our-sets", Side::Nodewright, Side::Mcm)).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-mcm"]
+async fn their_sets_preserve_and_our_machine_controller_ends_it() -> TestResult {
+    Box::pin(together("kept-by-their-sets", Side::Mcm, Side::Nodewright)).await
+}
+
+async fn hand_over(name: &str, case: Case, [first, second]: [Side; 2]) -> TestResult {
+    played(name, async |env| {
+        let controllers = Controllers::start(env, first).await?;
+        let machine = Box::pin(preserve(env, case)).await?;
+        controllers.kill_9();
+        let mut controllers = Controllers::start(env, second).await?;
+        Box::pin(end(env, case, &machine)).await?;
+        controllers.check()
+    })
+    .await
+}
+
+async fn together(name: &str, sets: Side, machines: Side) -> TestResult {
+    played(name, async |env| {
+        let case = Case { asks: Asks::BySet, fails: true, ends: Ends::False };
+        let mut controllers = Controllers::start_halves(env, sets, machines).await?;
+        let machine = Box::pin(preserve(env, case)).await?;
+        Box::pin(end(env, case, &machine)).await?;
+        controllers.check()
+    })
+    .await
+}
+
+async fn played(name: &str, work: impl AsyncFnOnce(&Environment) -> TestResult) -> TestResult {
+    if skip_on_external_cluster(name, "machine-controller-manager would manage all of its nodes") {
+        return Ok(());
+    }
+    let cluster = clusters::with_mcm_crds().await?;
+    let env = Environment::builder("kept").without_manager().mostly_waiting().on(&cluster).start().await?;
+    objects::apply_classes(&env).await?;
+    match Box::pin(work(&env)).await {
+        Ok(()) => env.end_unevaluated().await,
+        Err(failure) => Err(env.explain(failure.and(&format!("in {name}"))).await),
+    }
+}
+
+/// Has one of two machines preserved, and waits until its node shows that. Returns its name.
+async fn preserve(env: &Environment, case: Case) -> TestResult<String> {
+    env.apply(&objects::pool(env, 2)).await?;
+    let machines = env.wait_for_running(2).await?;
+    let (name, machine) = machines.into_iter().next().ok_or_else(|| Failure::new("no machine"))?;
+    let node = machine.node_name().unwrap_or(&name).to_owned();
+    let key = annotations::PRESERVE;
+    match case.asks {
+        Asks::ByMachine(value) => env.kubectl(&format!("annotate machine {name} {key}={value}")).await.map(drop)?,
+        Asks::ByNode(value) => env.kubectl(&format!("annotate node {node} {key}={value}")).await.map(drop)?,
+        Asks::BySet => objects::patch_pool(env, &json!({"autoPreserveFailedMachineMax": 1})).await?,
+    }
+    if matches!(case.asks, Asks::BySet) {
+        let set = "get machinesets -o jsonpath={.items[*].spec.autoPreserveFailedMachineMax}";
+        env.wait_for("the set to know", async || Ok(env.kubectl(set).await? == "1")).await?;
+    }
+    if case.fails {
+        kubelet(env, &machine, &KubeletOrder::NotReady).await?;
+    }
+    env.wait_for("the node to show that its machine is preserved", async || {
+        Ok(shown(env, &node).is_some_and(|shown| shown.is_drained == case.fails))
+    })
+    .await?;
+    is_kept(env, case, &name)?;
+    Ok(name)
+}
+
+/// The other side keeps the machine, and scales up; then the preservation ends.
+async fn end(env: &Environment, case: Case, name: &str) -> TestResult {
+    let machine = env.machines().current().remove(name).ok_or_else(|| Failure::new("the machine is gone"))?;
+    let node = machine.node_name().unwrap_or(name).to_owned();
+    env.scale(POOL, 3).await?;
+    let others = if case.fails { 2 } else { 3 };
+    env.wait_for_machines("the other machines to run", |all| {
+        all.len() == 3 && all.values().filter(|machine| is_running(machine)).count() == others
+    })
+    .await?;
+    is_kept(env, case, name)?;
+    let (key, on) = match case.asks {
+        Asks::ByNode(_) => (annotations::PRESERVE, format!("node {node}")),
+        _ => (annotations::PRESERVE, format!("machine {name}")),
+    };
+    match case.ends {
+        Ends::False => env.kubectl(&format!("annotate {on} {key}=false --overwrite")).await.map(drop)?,
+        Ends::Removed => env.kubectl(&format!("annotate {on} {key}-")).await.map(drop)?,
+        Ends::Recovered => kubelet(env, &machine, &KubeletOrder::Ready).await?,
+    }
+    let is_replaced = case.fails && !matches!(case.ends, Ends::Recovered);
+    if is_replaced {
+        env.wait_for_machines("the failed machine to go", |all| !all.contains_key(name)).await?;
+    } else {
+        env.wait_for("the marks to go", async || Ok(is_unmarked(env, &node) && expiry(env, name).is_none())).await?;
+    }
+    env.wait_for_running(3).await?;
+    let nodes = env.nodes().current();
+    ensure(nodes.values().all(|node| !is_closed(node)), || "a node is closed to pods".to_owned())?;
+    let created = if is_replaced { 4 } else { 3 };
+    exactness::check(env, 3, SMALL, created, created).await
+}
+
+async fn kubelet(env: &Environment, machine: &Machine, order: &KubeletOrder) -> TestResult {
+    let vm = machine.spec.provider_id.rsplit('/').next().unwrap_or_default();
+    env.cloud().kubelet(vm, order).await?;
+    Ok(())
+}
+
+/// The machine is there, has an expiry time, and has failed if it was meant to.
+fn is_kept(env: &Environment, case: Case, name: &str) -> TestResult {
+    let machines = env.machines().current();
+    let machine = machines.get(name).ok_or_else(|| Failure::new("the machine is gone"))?;
+    let is_failed = *machine.phase() == MachinePhase::Failed;
+    let is_kept = !machine.is_deleting() && expiry(env, name).is_some() && is_failed == case.fails;
+    ensure(is_kept, || format!("the machine is not preserved: {:?}", machine.status))
+}
+
+fn expiry(env: &Environment, name: &str) -> Option<jiff::Timestamp> {
+    Some(env.machines().current().get(name)?.status.as_ref()?.current_status.preserve_expiry_time.as_ref()?.0)
+}
+
+fn shown(env: &Environment, node: &str) -> Option<PreservedNode> {
+    let nodes = env.nodes().current();
+    let all = nodes.get(node)?.status.as_ref()?.conditions.clone()?;
+    PreservedNode::of(all.iter().find(|condition| condition.type_ == conditions::node::PRESERVED)?)
+}
+
+fn is_unmarked(env: &Environment, node: &str) -> bool {
+    let nodes = env.nodes().current();
+    let has_annotation = |node: &Node| {
+        node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(annotations::SCALE_DOWN_DISABLED_BY_MCM))
+    };
+    shown(env, node).is_none() && nodes.get(node).is_some_and(|node| !is_closed(node) && !has_annotation(node))
+}
+
+/// Whether a node is cordoned, or has the taint.
+fn is_closed(node: &Node) -> bool {
+    let spec = node.spec.as_ref();
+    let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    spec.and_then(|spec| spec.unschedulable) == Some(true) || taints.iter().any(|it| it.key == taints::PRESERVED)
+}
