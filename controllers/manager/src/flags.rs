@@ -232,6 +232,9 @@ pub(crate) struct MachineFlags {
     /// The same for the machines of a zone: `nodeTemplate.zone` of their class. 100: no brake.
     #[arg(long, default_value_t = 55, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
     pub(crate) fleet_brake_zone_percent: u8,
+    /// Time after which an unhealthy machine is replaced although the brake lets none be, one at a time. 0: never.
+    #[arg(long, default_value = "1h", value_parser = duration, value_name = "DURATION")]
+    pub(crate) fleet_brake_timeout: Duration,
 }
 
 impl MachineFlags {
@@ -253,6 +256,7 @@ impl MachineFlags {
             brake: BrakeSettings {
                 zone_percent: self.fleet_brake_zone_percent,
                 fleet_percent: self.fleet_brake_percent,
+                timeout: self.fleet_brake_timeout.try_into().unwrap_or(SignedDuration::MAX),
             },
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             limits,

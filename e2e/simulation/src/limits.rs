@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::SignedDuration;
 use nodewright_controllers::{machine::BrakeSettings, shared::fleet::FleetSettings};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -39,7 +40,9 @@ impl Limits {
     }
 
     pub(super) fn brake(self) -> BrakeSettings {
-        if self.brake { BrakeSettings::default() } else { BrakeSettings::OFF }
+        // Runs last for longer than the timeout, and are evaluated without.
+        let never = BrakeSettings { timeout: SignedDuration::ZERO, ..BrakeSettings::default() };
+        if self.brake { never } else { BrakeSettings::OFF }
     }
 
     pub(super) fn fleet(self) -> FleetSettings {

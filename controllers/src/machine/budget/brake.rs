@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::SignedDuration;
 use nodewright_api::{Machine, MachineClass, MachinePhase, MachineSet, OperationType};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
@@ -16,6 +17,8 @@ use prometheus_client::encoding::EncodeLabelSet;
 
 use crate::shared::{CONTROL, gauges::register_gauge, indexes::object_key};
 
+const REPLACED: &str = "machines whose VM is gone are replaced";
+const NOW: &str = "delete the machine to replace it now";
 /// Fewer unhealthy Machines are no sign of a common cause.
 const FEWEST: usize = 3;
 
@@ -26,16 +29,19 @@ pub struct BrakeSettings {
     pub zone_percent: u8,
     /// Of all Machines of the namespace (`--fleet-brake-percent`).
     pub fleet_percent: u8,
+    /// How long after it was due a Machine is replaced although the brake has stopped, one at a time (`--fleet-brake-timeout`). In a
+    /// small fleet nothing would ever be replaced: a share of the machines is all of them. Zero: never.
+    pub timeout: SignedDuration,
 }
 
 impl BrakeSettings {
     /// A brake that never holds.
-    pub const OFF: Self = Self { zone_percent: 100, fleet_percent: 100 };
+    pub const OFF: Self = Self { zone_percent: 100, fleet_percent: 100, timeout: SignedDuration::ZERO };
 }
 
 impl Default for BrakeSettings {
     fn default() -> Self {
-        Self { zone_percent: 55, fleet_percent: 30 }
+        Self { zone_percent: 55, fleet_percent: 30, timeout: SignedDuration::from_hours(1) }
     }
 }
 
@@ -46,7 +52,7 @@ pub enum Level {
     Off,
     /// One Machine of the namespace is replaced at a time.
     Trickle,
-    /// Only Machines are replaced whose VM is gone, one at a time.
+    /// Only Machines are replaced whose VM is gone, or that have waited for the timeout, one at a time.
     Stop,
 }
 
@@ -81,6 +87,8 @@ pub struct Brake {
     pub level: Level,
     /// What is unhealthy; without counts, which would be written again and again.
     pub cause: String,
+    /// See [`BrakeSettings::timeout`].
+    pub timeout: SignedDuration,
 }
 
 /// The levels of all zones, and of the whole fleet under the empty name.
@@ -96,7 +104,7 @@ impl Levels {
 
     /// The brake for the Machines of a set: that of its zone, or that of the fleet if that holds as hard.
     pub(super) fn of(&self, stores: &Stores, set: &MachineSet) -> Brake {
-        let BrakeSettings { zone_percent, fleet_percent } = self.settings;
+        let BrakeSettings { zone_percent, fleet_percent, timeout } = self.settings;
         let level = |zone: &str| self.by_zone.get(zone).copied().unwrap_or_default();
         let classes = stores.of::<MachineClass>(CONTROL);
         let class = classes.by_name(namespace(set), &set.spec.template.spec.class.name);
@@ -111,21 +119,26 @@ impl Levels {
             let percent = percent(level(zone), zone_percent);
             format!("more than {percent} % of the machines of zone {zone} are unhealthy at once")
         };
-        Brake { level: level(zone).max(level("")), cause }
+        Brake { level: level(zone).max(level("")), cause, timeout }
     }
 }
 
 impl Brake {
     pub(super) fn text(&self) -> String {
         let ends = match self.level {
-            Level::Off | Level::Trickle => "until fewer are, one machine of the namespace is replaced at a time",
-            Level::Stop => {
-                "until fewer are, only machines whose VM is gone are replaced; delete the machine to replace it now"
-            }
+            Level::Off | Level::Trickle => "one machine of the namespace is replaced at a time".to_owned(),
+            Level::Stop if self.timeout.is_zero() => format!("only {REPLACED}; {NOW}"),
+            Level::Stop => format!("only {REPLACED}, and others after {:#}, one at a time; {NOW}", self.timeout),
         };
+        let flags = "flags --fleet-brake-percent, --fleet-brake-zone-percent, --fleet-brake-timeout";
+        format!("the fleet brake holds: {}; until fewer are, {ends} ({flags})", self.cause)
+    }
+
+    /// Why a Machine of this name is replaced although the brake has stopped.
+    pub(super) fn timed_out(&self, machine: &str) -> String {
+        let (cause, timeout) = (&self.cause, self.timeout);
         format!(
-            "the fleet brake holds: {}; {ends} (flags --fleet-brake-percent, --fleet-brake-zone-percent)",
-            self.cause
+            "{cause}, and that for so long that machine {machine} is replaced: the fleet brake ends for it after {timeout:#}"
         )
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Each Machine that is being created, replaced or deleted holds a place. A Machine that is to be replaced, because it was
 //! unhealthy for too long or because its Node was deleted, takes a free place, or waits and says so in its status. While very many
-//! Machines are unhealthy at once, the fleet [`brake`] is in front: then one Machine of the namespace goes at a time, or none.
+//! Machines are unhealthy at once, the fleet [`brake`] is in front: then one Machine of the namespace goes at a time, or none for a while.
 //!
 //! ```text
 //! caches ── Pool::take ─► Pool ── decide ─► Allocation ── of(a Machine) ─► it may go, or who holds the places, and until when
@@ -80,6 +80,15 @@ pub(super) fn brake_event(scope: &Scope<'_>) -> Option<Event> {
     let (Owner::Set(set), brake) = (&scope.snapshot.owner, &scope.snapshot.pool.brake) else { return None };
     let reason = reasons::machine_set::FLEET_BRAKE;
     (brake.level != Level::Off).then(|| Event::warning(reference(set.as_ref()), reason, brake.text()))
+}
+
+/// An event on the set of a Machine that is replaced although the brake has stopped.
+pub(super) fn brake_timeout_event(scope: &Scope<'_>) -> Option<Event> {
+    let (Owner::Set(set), pool) = (&scope.snapshot.owner, &scope.snapshot.pool) else { return None };
+    let own = pool.candidates.iter().find(|candidate| candidate.uid == uid(scope.machine))?;
+    let text = || pool.brake.timed_out(&own.name);
+    let has_stopped = pool.brake.level == Level::Stop && !own.has_lost_vm;
+    has_stopped.then(|| Event::warning(reference(set.as_ref()), reasons::machine_set::FLEET_BRAKE, text()))
 }
 
 /// Who may be replaced now, and who has to wait for whom.

@@ -2,7 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     Machine, MachinePhase, MachineSet, annotations,
     conditions::{
@@ -157,14 +157,23 @@ impl Pool {
             let mut of_set = Self::default();
             let without_node = without_node(stores, &[uid(other.as_ref())], &machines);
             of_set.add(&by(PLACES_BY_SET), &by(WAITING_BY_SET), &without_node, settings);
-            let stops = levels.of(stores, &other).level == Level::Stop;
-            of_set.candidates.retain(|candidate| candidate.has_lost_vm || !stops);
+            if levels.of(stores, &other).level == Level::Stop {
+                of_set.stop(settings.brake.timeout);
+            }
             if Limit::of(&other).count(1) > 0 {
                 pool.candidates.extend(of_set.candidates);
             }
             pool.places.extend(of_set.places);
         }
         pool
+    }
+
+    /// Machines whose VM may run are due later, or never.
+    pub(super) fn stop(&mut self, timeout: SignedDuration) {
+        self.candidates.retain(|candidate| candidate.has_lost_vm || !timeout.is_zero());
+        for candidate in self.candidates.iter_mut().filter(|candidate| !candidate.has_lost_vm) {
+            candidate.due = candidate.due.saturating_add(timeout).unwrap_or(Timestamp::MAX);
+        }
     }
 
     /// A Machine whose Node was deleted counts once, by that time.

@@ -111,8 +111,30 @@ fn a_limit_of_none_says_so_and_waits_for_nothing() {
 }
 
 #[test]
+fn a_machine_whose_vm_may_run_goes_when_the_brake_has_stopped_it_for_long_enough_one_at_a_time() {
+    let hour = SignedDuration::from_hours(1);
+    for (timeout, due, expected) in [
+        (hour, [59, 58, 1], vec![]),
+        (hour, [60, 61, 1], vec!["m1"]),
+        (SignedDuration::from_mins(2), [1, 2, 3], vec!["m2"]),
+        (SignedDuration::ZERO, [600, 601, 1], vec![]),
+    ] {
+        let mut stopped = pool(Limit::Count(1), &[], &[], &due);
+        stopped.stop(timeout);
+        stopped.brake = Brake { level: Level::Stop, cause: "all are".to_owned(), timeout };
+        assert_eq!(granted(&stopped), expected, "{timeout:#}, {due:?}");
+    }
+    let mut gone = pool(Limit::Count(1), &[], &[], &[1]);
+    gone.candidates[0].has_lost_vm = true;
+    gone.stop(hour);
+    assert_eq!(granted(&gone), ["m0"], "its VM is gone: it need not wait");
+    let text = Brake { level: Level::Stop, cause: "all are".to_owned(), timeout: hour }.text();
+    assert!(text.contains("are replaced, and others after 1h, one at a time; delete the machine"), "{text}");
+}
+
+#[test]
 fn while_the_brake_stops_only_those_go_that_it_lets_go() {
-    let brake = |level| Brake { level, cause: "all are".to_owned() };
+    let brake = |level| Brake { level, cause: "all are".to_owned(), timeout: SignedDuration::from_hours(1) };
     let mut stopped = Pool { brake: brake(Level::Stop), ..pool(Limit::Count(1), &[], &[], &[]) };
     assert!(stopped.decide(now()).of("u0").is_err(), "no place is taken, and it is not among those that may go");
     stopped.candidates =

@@ -267,7 +267,8 @@ fn fail(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> Parts {
     let since = machine.phase_since().unwrap_or(scope.now());
     let text = format!("Machine {} health checks failing since {since:.0}. {why}", name(machine));
     let event = scope.warning(reasons::machine::FAILED, text.as_str());
-    (part.event(event), failed(draft, OperationType::HealthCheck, text).step())
+    let part = part.event(event).event(budget::brake_timeout_event(scope));
+    (part, failed(draft, OperationType::HealthCheck, text).step())
 }
 
 fn checking(draft: StatusDraft<'_>, text: String) -> StatusDraft<'_> {

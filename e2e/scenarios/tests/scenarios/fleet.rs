@@ -115,6 +115,27 @@ async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_a
     env.end().await
 }
 
+/// In a small fleet the brake would stop all replacements for good: after its timeout one machine after the other is replaced.
+#[tokio::test(flavor = "multi_thread")]
+async fn three_machines_that_are_all_silent_are_replaced_one_by_one_in_the_end() -> TestResult {
+    let builder = Environment::builder("small-fleet").cloud_flags(["--delete-seconds=0"]);
+    let env = builder.manager_flags(["--fleet-brake-timeout=10s"]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 3).machine("healthTimeout", "5s")).await?;
+    let before = env.wait_for_running(3).await?;
+    let mark = env.machines().mark();
+    for vm in env.vms().await? {
+        env.cloud().kubelet(&vm.id, &KubeletOrder::NotReady).await?;
+    }
+    env.wait_for_machines("all to be replaced", |all| before.keys().all(|name| !all.contains_key(name))).await?;
+    env.wait_for_running(3).await?;
+    one_at_a_time(&env, mark)?;
+    let events = "get events --field-selector=reason=FleetBrake -o jsonpath={.items[*].message}";
+    let events = env.kubectl(events).await?;
+    ensure(events.contains("the fleet brake ends for it after 10s"), || format!("no event says so: {events}"))?;
+    env.end().await
+}
+
 /// The brake stops replacements as long as most machines are unhealthy, and lets go by itself.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_sixty_kubelets_are_silent_the_fleet_brake_holds() -> TestResult {
