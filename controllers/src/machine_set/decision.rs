@@ -233,7 +233,7 @@ fn fill(context: &Context<'_>, members: &Members<'_>, missing: usize, backoff: &
     let ceiling = ceiling.filter(|_| !adopts);
     // Machines of other sets may go.
     let thawing = snapshot.set.is_frozen().then(|| context.now.saturating_add(fleet.overshoot.period).ok()).flatten();
-    let wake = thawing.into_iter().chain(next_expiry(members, context.now, backoff)).min();
+    let wake = thawing.into_iter().chain(next_expiry(context, members, backoff)).min();
     let refused_adoptions = if is_refused { adoptions } else { 0 };
     Fill { first, ceiling, refused_adoptions, wake, backoff: backoff.report() }
 }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     Machine, MachinePhase, MachineSet, annotations,
     stored::{CreationRound, MARKED_FOR_DELETION, SCALER_CHANGE},
@@ -65,7 +65,8 @@ pub(super) fn deletion_candidates<'a>(
         |machine: &Machine| kept_until(machine, settings.preserve_timeout).is_some_and(|until| until > context.now);
     let begins = |machine: &Machine| preserved.begin.iter().any(|other| name(other.as_ref()) == name(machine));
     let is_kept = |machine: &Machine| is_preserved(machine) || begins(machine) || backoff.kept_until(machine).is_some();
-    let goes = |machine: &Machine| is_chosen(set, machine) || (is_failed(machine) && !is_kept(machine));
+    let is_known = known_from(context) <= context.now;
+    let goes = |machine: &Machine| is_chosen(set, machine) || (is_known && is_failed(machine) && !is_kept(machine));
     let (mut candidates, mut others): (Vec<_>, Vec<_>) = members.staying.iter().partition(|machine| goes(machine));
     order.sort(&mut candidates);
     let surplus = others.len().saturating_sub(replicas);
@@ -75,6 +76,14 @@ pub(super) fn deletion_candidates<'a>(
     }
     candidates.truncate(BATCH);
     candidates
+}
+
+/// From when on a failed Machine is known to bear what its Node asks for. The Machine controller sees to that before a Machine fails; one
+/// that failed under another manager, or whose Node was annotated while no manager ran, bears it soon after ours has begun to lead.
+const KNOWN_AFTER: SignedDuration = SignedDuration::from_secs(10);
+
+fn known_from(context: &Context<'_>) -> Timestamp {
+    context.leader_since.saturating_add(KNOWN_AFTER).unwrap_or(context.now)
 }
 
 fn is_failed(machine: &Machine) -> bool {
@@ -89,11 +98,17 @@ pub(super) fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
 }
 
 /// When the next failed Machine is no longer kept.
-pub(super) fn next_expiry(members: &Members<'_>, now: Timestamp, backoff: &CreationBackoff<'_>) -> Option<Timestamp> {
+pub(super) fn next_expiry(
+    context: &Context<'_>,
+    members: &Members<'_>,
+    backoff: &CreationBackoff<'_>,
+) -> Option<Timestamp> {
+    let now = context.now;
     let settings = &members.snapshot.settings.fleet;
     let failed = members.staying.iter().filter(|machine| is_failed(machine));
     let expiries = |machine: &&Arc<Machine>| {
-        [kept_until(machine, settings.preserve_timeout), backoff.kept_until(machine)].into_iter().flatten()
+        let kept = [kept_until(machine, settings.preserve_timeout), backoff.kept_until(machine)];
+        kept.into_iter().flatten().chain([known_from(context)])
     };
     failed.flat_map(expiries).filter(|expiry| *expiry > now).min()
 }

@@ -71,13 +71,14 @@ impl Replacements {
             self.due.remove(&watched.name);
         }
         // One that is preserved is not replaced, and holds no place.
-        if !new["status"]["currentStatus"]["preserveExpiryTime"].is_null() {
+        let is_preserved = !new["status"]["currentStatus"]["preserveExpiryTime"].is_null();
+        if is_preserved {
             watched.failed = None;
         }
         if before != "Unknown" || watched.phase != "Failed" || was_deleting {
             return None;
         }
-        watched.failed = Some(Instant::now());
+        watched.failed = (!is_preserved).then(Instant::now);
         let name = &watched.name;
         (in_flight >= BUDGET).then(|| format!("I13: machine {name} fails while {in_flight} others are being replaced"))
     }

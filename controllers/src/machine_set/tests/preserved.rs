@@ -213,3 +213,15 @@ fn mcm_table_should_failed_machine_be_terminated() {
         assert_eq!(!deleted.is_empty(), row["expect"]["terminated"] == true, "{}", row["name"]);
     }
 }
+
+#[test]
+fn a_machine_that_failed_under_another_manager_may_be_asked_for_by_its_node_at_first() {
+    let snapshot = failing(0, vec![failed(0, "2026-06-01T10:00:00Z")]);
+    for (led, deletes) in [("2026-06-01T11:59:51Z", false), ("2026-06-01T11:59:50Z", true)] {
+        let outcomes = Outcomes::default();
+        let at = Context { now: NOW.parse().unwrap(), ..Context::new(led.parse().unwrap(), &outcomes) };
+        let plan = plan(&at, &snapshot);
+        assert_eq!(plan.steps().any(|planned| matches!(planned.step, Step::Delete(_))), deletes, "{led}");
+        assert!(deletes || plan.wake == Some("2026-06-01T12:00:01Z".parse().unwrap()), "{:?}", plan.wake);
+    }
+}
