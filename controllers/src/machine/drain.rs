@@ -132,14 +132,9 @@ fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPla
     if is_reported { stage } else { stage.event(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
 }
 
-/// The drain of a Node whose VM stays: whether it is over, or else what it does and waits for.
-pub(super) enum Drained {
-    Over,
-    Yet(PartialPlan),
-}
-
-/// The drain of the Node of a failed Machine that is preserved. Its timeout begins with the failure.
-pub(super) fn of_preserved(scope: &Scope<'_>, node: &Node) -> Drained {
+/// The drain of the Node of a failed Machine that is preserved, whose VM stays: what it does and waits for, or `None` if it is over. Its
+/// timeout begins with the failure.
+pub(super) fn of_preserved(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
     let machine = scope.machine;
     let timeout = scope.settings.drain_timeout_of(machine);
     let deadline = machine.phase_since().and_then(|failed| failed.checked_add(timeout).ok());
@@ -148,7 +143,6 @@ pub(super) fn of_preserved(scope: &Scope<'_>, node: &Node) -> Drained {
     let limit = Limit { deadline, from_start };
     let progress = drain(scope, node, limit).evictions();
     let (part, wait) = stage(scope, progress);
-    let Some(wait) = wait else { return Drained::Over };
-    let (reason, message) = wait.text("PodsLeft");
-    Drained::Yet(part.waking_at(limit.forced_at(scope, node)).and_wait(reason, message))
+    let (reason, message) = wait?.text("PodsLeft");
+    Some(part.waking_at(limit.forced_at(scope, node)).and_wait(reason, message))
 }

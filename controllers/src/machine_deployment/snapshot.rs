@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc};
 use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachineDeployment, MachineSet, labels,
-    stored::{Preserve, REVISION, SIZED_FOR},
+    stored::{REVISION, SIZED_FOR},
 };
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
@@ -23,7 +23,7 @@ use crate::shared::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, matches, may_be_owned, will_adopt},
     ownership::vm_id,
-    preservation::{is_preserved_failed, requested},
+    preservation::{is_auto_preserved, is_preserved_failed},
     template,
 };
 
@@ -204,7 +204,7 @@ impl SetView {
     /// How many of its Machines are preserved because the set has asked for it.
     fn auto_preserved(&self) -> i32 {
         let staying = self.machines.iter().filter(|machine| !is_deleting(machine.as_ref()));
-        let own = staying.filter(|machine| requested(machine) == Some(Preserve::Auto)).count();
+        let own = staying.filter(|machine| is_auto_preserved(machine)).count();
         i32::try_from(own).unwrap_or(i32::MAX)
     }
 

@@ -6,11 +6,11 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachinePhase, stored::Preserve};
+use nodewright_api::{Machine, MachinePhase};
 use nodewright_runtime::object::name;
 
 use super::{memory::Context, removal::is_chosen, snapshot::Members};
-use crate::shared::preservation::{preserve_expiry, requested};
+use crate::shared::preservation::{is_auto_preserved, preserve_expiry, requested};
 
 #[derive(Debug, Default)]
 pub(super) struct AutoPreservation<'a> {
@@ -42,10 +42,6 @@ pub(super) fn evaluate<'a>(context: &Context<'_>, members: &Members<'a>) -> Auto
     begin.sort_by(|a, b| created(b).cmp(&created(a)).then_with(|| name(a.as_ref()).cmp(name(b.as_ref()))));
     begin.truncate(room);
     AutoPreservation { begin, ..AutoPreservation::default() }
-}
-
-pub(super) fn is_auto_preserved(machine: &Machine) -> bool {
-    requested(machine) == Some(Preserve::Auto)
 }
 
 fn created(machine: &Machine) -> Option<Timestamp> {

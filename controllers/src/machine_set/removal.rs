@@ -13,14 +13,14 @@ use nodewright_runtime::object::{annotation, name};
 
 use super::{
     memory::Context,
-    preservation::{AutoPreservation, is_auto_preserved},
+    preservation::AutoPreservation,
     snapshot::{BATCH, Members},
 };
 use crate::shared::{
     creation_backoff::CreationBackoff,
     fleet::FleetSettings,
     ledger::Ledger,
-    preservation::{kept_until, preserve_expiry},
+    preservation::{is_auto_preserved, kept_until, preserve_expiry},
 };
 
 #[derive(Debug)]

@@ -19,14 +19,13 @@ use super::{
     ceiling::{ceiling, lacking},
     memory::{Context, Note, StatusWrite},
     overshoot::frozen_text,
-    preservation::is_auto_preserved,
     retired,
 };
 use crate::shared::{
     availability::{Availability, is_ready},
     creation_backoff,
     fleet::{FleetSettings, PlanSettings},
-    preservation::is_preserved_failed,
+    preservation::{is_auto_preserved, is_preserved_failed},
     status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status},
 };
 

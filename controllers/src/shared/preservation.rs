@@ -43,3 +43,8 @@ pub(crate) fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {
 pub(crate) fn is_preserved_failed(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Failed && preserve_expiry(machine).is_some()
 }
+
+/// Whether a set has asked for the preservation of a Machine.
+pub(crate) fn is_auto_preserved(machine: &Machine) -> bool {
+    requested(machine) == Some(Preserve::Auto)
+}

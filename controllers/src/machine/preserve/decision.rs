@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachinePhase, annotations,
-    stored::{NODE_PRESERVE, PRESERVE, Preserve},
+    stored::{Malformed, NODE_PRESERVE, PRESERVE, Preserve},
 };
 use nodewright_runtime::object::annotation;
 
@@ -66,11 +66,16 @@ pub(super) fn decide(scope: &Scope<'_>) -> Decision {
 /// before holds. What a Node had that is gone holds as well: machine-controller-manager would end the preservation then.
 pub(in super::super) fn wanted(machine: &Machine, node: Option<&Node>) -> Option<Preserve> {
     let Some(node) = node else { return requested(machine) };
-    match annotation(node, annotations::PRESERVE) {
-        None | Some("") if follows_node(machine) => None,
-        None | Some("") => PRESERVE.of(machine),
-        Some(value) => value.parse().ok().or_else(|| requested(machine)),
+    match of_node(node) {
+        None if follows_node(machine) => None,
+        None => PRESERVE.of(machine),
+        Some(value) => value.ok().or_else(|| requested(machine)),
     }
+}
+
+/// The annotation of the Node. An empty one is none.
+fn of_node(node: &Node) -> Option<Result<Preserve, Malformed>> {
+    PRESERVE.read(node).filter(|value| !value.as_ref().is_err_and(|malformed| malformed.text().is_empty()))
 }
 
 /// Whether the annotation of its Node was seen.
@@ -78,21 +83,29 @@ pub(super) fn follows_node(machine: &Machine) -> bool {
     annotation(machine, annotations::LAST_APPLIED_NODE_PRESERVE_VALUE).is_some_and(|value| !value.is_empty())
 }
 
-/// The value of its Node that the Machine has yet to bear: `None` if it bears it, and `Some(None)` if the Node has none any more.
-pub(super) fn unseen_value(machine: &Machine, node: &Node) -> Option<Option<Preserve>> {
-    let value = annotation(node, annotations::PRESERVE).filter(|value| !value.is_empty());
-    let parsed = match value {
-        None if !follows_node(machine) => return None,
-        None => None,
+/// The annotation of the Node, compared with what the Machine bears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeRequest {
+    /// The Machine bears it, or there is none.
+    Recorded,
+    /// It has another value.
+    Changed(Preserve),
+    /// A user has removed it.
+    Removed,
+}
+
+pub(super) fn node_request(machine: &Machine, node: &Node) -> NodeRequest {
+    let is_recorded =
+        |value| NODE_PRESERVE.of(machine) == Some(value) && annotation(machine, annotations::PRESERVE).is_none();
+    match of_node(node) {
+        None if follows_node(machine) => NodeRequest::Removed,
+        Some(Ok(value)) if !is_recorded(value) => NodeRequest::Changed(value),
         // A value that is none changes nothing.
-        Some(value) => Some(value.parse().ok()?),
-    };
-    let is_borne = NODE_PRESERVE.of(machine) == parsed && annotation(machine, annotations::PRESERVE).is_none();
-    (!is_borne).then_some(parsed)
+        None | Some(_) => NodeRequest::Recorded,
+    }
 }
 
 /// The value of the Node's annotation, if it is none that has a meaning.
-pub(super) fn invalid_value(node: &Node) -> Option<&str> {
-    let value = annotation(node, annotations::PRESERVE).filter(|value| !value.is_empty())?;
-    value.parse::<Preserve>().is_err().then_some(value)
+pub(super) fn invalid_value(node: &Node) -> Option<Malformed> {
+    of_node(node)?.err()
 }

@@ -4,23 +4,16 @@ use jiff::Timestamp;
 use nodewright_api::{MachinePhase, annotations, conditions, reasons};
 use nodewright_runtime::{
     annotations as annotation_patch,
-    object::{is_deleting, name},
+    object::{ObjectRef, is_deleting, name},
     plan::Step,
 };
 
 use super::{
-    decision::{Decision, End, decide, follows_node, invalid_value, unseen_value},
+    decision::{Decision, End, NodeRequest, decide, follows_node, invalid_value, node_request},
     node::{self, Marks, needs_drain},
 };
 use crate::{
-    machine::{
-        calls::Call,
-        drain::{self, Drained},
-        memory::Note,
-        partial_plan::PartialPlan,
-        scope::Scope,
-        snapshot::Owner,
-    },
+    machine::{calls::Call, drain, memory::Note, partial_plan::PartialPlan, scope::Scope, snapshot::Owner},
     shared::{CONTROL, TARGET, node::Node, preservation::preserve_expiry},
 };
 
@@ -74,34 +67,38 @@ fn ended(scope: &Scope<'_>, end: End) -> PartialPlan {
 fn followed(scope: &Scope<'_>) -> PartialPlan {
     let Some(node) = scope.snapshot.node.as_deref() else { return PartialPlan::default() };
     let part = match invalid_value(node) {
-        Some(value) => invalid(scope, node, value),
+        Some(value) => invalid(scope, node, value.text()),
         None => PartialPlan::default(),
     };
-    let Some(value) = unseen_value(scope.machine, node) else { return part };
+    let value = match node_request(scope.machine, node) {
+        NodeRequest::Recorded => return part,
+        NodeRequest::Changed(value) => Some(value.as_str()),
+        NodeRequest::Removed => None,
+    };
     let meta = &scope.machine.metadata;
     let applied = annotations::LAST_APPLIED_NODE_PRESERVE_VALUE;
-    let mut patch = annotation_patch::set(meta, applied, value.map(|value| value.as_str()));
+    let mut patch = annotation_patch::set(meta, applied, value);
     patch.0.extend(annotation_patch::set(meta, annotations::PRESERVE, None).0);
     part.then("the annotation of the node counts", Step::edit(CONTROL, scope.machine, patch))
 }
 
 fn invalid(scope: &Scope<'_>, node: &Node, value: &str) -> PartialPlan {
-    let note = Note::InvalidPreserveValue(value.chars().take(63).collect());
+    let known = Note::InvalidPreserveValue(value.chars().take(63).collect());
     let text = format!(
         "node {}, annotation {}: {value:?} has no effect; valid values are {}",
         name(node),
         annotations::PRESERVE,
         annotations::PRESERVE_VALUES.join(", ")
     );
-    let is_reported = scope.context.noted_since(&note).is_some();
-    let part = PartialPlan::default().noting(note);
+    let is_reported = scope.context.noted_since(&known).is_some();
+    let part = PartialPlan::default().noting(known);
     if is_reported { part } else { part.event(scope.warning(reasons::machine::INVALID_PRESERVE_VALUE, text)) }
 }
 
 fn forgotten(scope: &Scope<'_>, end: End) -> Option<Step<Call>> {
-    let has_no_value =
-        || scope.snapshot.node.as_deref().is_some_and(|node| unseen_value(scope.machine, node).is_some());
-    if !end.forgets && !(follows_node(scope.machine) && has_no_value()) {
+    let follows = |node| follows_node(scope.machine) && node_request(scope.machine, node) != NodeRequest::Recorded;
+    let follows = scope.snapshot.node.as_deref().is_some_and(follows);
+    if !end.forgets && !follows {
         return None;
     }
     let meta = &scope.machine.metadata;
@@ -139,7 +136,8 @@ pub(in super::super) fn marked(scope: &Scope<'_>, part: PartialPlan) -> PartialP
         _ => part,
     };
     let Some(node) = scope.snapshot.node.as_deref() else { return part };
-    let is_of_node = |step: &Step<Call>| matches!(step, Step::Edit { at, .. } if at.key().name == name(node).into());
+    let key = ObjectRef::of(TARGET, node);
+    let is_of_node = |step: &Step<Call>| matches!(step, Step::Edit { at, .. } if *at.key() == key);
     if part.plan.steps().any(|planned| is_of_node(&planned.step)) {
         return part;
     }
@@ -159,14 +157,12 @@ pub(in super::super) fn kept(scope: &Scope<'_>, until: Timestamp) -> PartialPlan
     if !marks(scope, decision).is_empty() {
         return part;
     }
-    match drain::of_preserved(scope, node) {
-        Drained::Over => {
-            let condition = node::condition(until, by_set, true, scope.now());
-            let step = Step::edit_status(TARGET, node, node::drained(node, &condition));
-            part.then("no pod is left that could leave", step)
-        }
-        Drained::Yet(stage) => part.and(stage),
-    }
+    let Some(stage) = drain::of_preserved(scope, node) else {
+        let condition = node::condition(until, by_set, true, scope.now());
+        let step = Step::edit_status(TARGET, node, node::drained(node, &condition));
+        return part.then("no pod is left that could leave", step);
+    };
+    part.and(stage)
 }
 
 fn kept_text(scope: &Scope<'_>, until: Timestamp) -> String {
