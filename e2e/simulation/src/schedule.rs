@@ -377,8 +377,14 @@ impl Schedule {
     pub fn sees_machines_in_time(&self) -> bool {
         let is_late = |act: &Act| match act {
             Act::HoldWatches(kind, _) | Act::LateWatches(kind, _) | Act::LateRival(kind, _) => kind != "nodes",
-            Act::SecondManager(_) | Act::LaggingServer(_) | Act::Restore | Act::SetBack(_) | Act::WipeStatus(_) => true,
-            Act::TakeOwners(_) | Act::OrphanMachines | Act::Err(..) => true,
+            Act::SecondManager(_)
+            | Act::LaggingServer(_)
+            | Act::Restore
+            | Act::SetBack(_)
+            | Act::WipeStatus(_)
+            | Act::TakeOwners(_)
+            | Act::OrphanMachines
+            | Act::Err(..) => true,
             _ => false,
         };
         !self.has_wrong_clocks() && !self.acts().iter().any(|(_, act)| is_late(act))

@@ -104,7 +104,6 @@ fn settle(life: &mut Life) {
             return;
         }
         let steps: Vec<_> = part.plan.steps().map(|planned| planned.step.clone()).collect();
-        drop(context);
         for step in &steps {
             life.carry_out(step);
         }

@@ -223,9 +223,9 @@ fn false_ends_it_wherever_it_stands_and_whoever_began_it() {
         let mut life = Life::failed().asks(Some("auto-preserved"));
         life.settle();
         if by_node {
-            life.annotate_node(Some("false"))
+            life.annotate_node(Some("false"));
         } else {
-            life.annotate_machine(Some("false"))
+            life.annotate_machine(Some("false"));
         }
         let (writes, _) = life.settle();
         assert_eq!((life.expiry(), life.marks()), (None, (STOPPED, true, NONE)), "by the node: {by_node}");

@@ -17,10 +17,10 @@ use crate::{
 /// Who asks for the preservation.
 #[derive(Clone, Copy, Debug)]
 enum Asks {
-    ByMachine(&'static str),
-    ByNode(&'static str),
+    Machine(&'static str),
+    Node(&'static str),
     /// The deployment has failed machines preserved.
-    BySet,
+    Set,
 }
 
 /// How it ends.
@@ -71,12 +71,12 @@ macro_rules! cases {
 }
 
 cases! {
-    now_while_it_works: Asks::ByMachine("now"), false, Ends::False;
-    now_on_the_node_while_it_works: Asks::ByNode("now"), false, Ends::Removed;
-    now_on_the_machine: Asks::ByMachine("now"), true, Ends::False;
-    when_failed_on_the_node: Asks::ByNode("when-failed"), true, Ends::Removed;
-    when_failed_and_recovered: Asks::ByNode("when-failed"), true, Ends::Recovered;
-    by_the_set: Asks::BySet, true, Ends::False;
+    now_while_it_works: Asks::Machine("now"), false, Ends::False;
+    now_on_the_node_while_it_works: Asks::Node("now"), false, Ends::Removed;
+    now_on_the_machine: Asks::Machine("now"), true, Ends::False;
+    when_failed_on_the_node: Asks::Node("when-failed"), true, Ends::Removed;
+    when_failed_and_recovered: Asks::Node("when-failed"), true, Ends::Recovered;
+    by_the_set: Asks::Set, true, Ends::False;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -105,7 +105,7 @@ async fn hand_over(name: &str, case: Case, [first, second]: [Side; 2]) -> TestRe
 
 async fn together(name: &str, sets: Side, machines: Side) -> TestResult {
     played(name, async |env| {
-        let case = Case { asks: Asks::BySet, fails: true, ends: Ends::False };
+        let case = Case { asks: Asks::Set, fails: true, ends: Ends::False };
         let mut controllers = Controllers::start_halves(env, sets, machines).await?;
         let machine = Box::pin(preserve(env, case, machines)).await?;
         Box::pin(end(env, case, &machine, machines)).await?;
@@ -138,11 +138,11 @@ async fn preserve(env: &Environment, case: Case, side: Side) -> TestResult<Strin
     let node = machine.node_name().unwrap_or(&name).to_owned();
     let key = annotations::PRESERVE;
     match case.asks {
-        Asks::ByMachine(value) => env.kubectl(&format!("annotate machine {name} {key}={value}")).await.map(drop)?,
-        Asks::ByNode(value) => env.kubectl(&format!("annotate node {node} {key}={value}")).await.map(drop)?,
-        Asks::BySet => objects::patch_pool(env, &json!({"autoPreserveFailedMachineMax": 1})).await?,
+        Asks::Machine(value) => env.kubectl(&format!("annotate machine {name} {key}={value}")).await.map(drop)?,
+        Asks::Node(value) => env.kubectl(&format!("annotate node {node} {key}={value}")).await.map(drop)?,
+        Asks::Set => objects::patch_pool(env, &json!({"autoPreserveFailedMachineMax": 1})).await?,
     }
-    if matches!(case.asks, Asks::BySet) {
+    if matches!(case.asks, Asks::Set) {
         let set = "get machinesets -o jsonpath={.items[*].spec.autoPreserveFailedMachineMax}";
         env.wait_for("the set to know", async || Ok(env.kubectl(set).await? == "1")).await?;
     }
@@ -170,7 +170,7 @@ async fn end(env: &Environment, case: Case, name: &str, side: Side) -> TestResul
     let is_kept_now = async || Ok(is_kept(env, case, name).is_ok());
     env.wait_for("the machine to have an expiry time", is_kept_now).await?;
     let (key, on) = match case.asks {
-        Asks::ByNode(_) => (annotations::PRESERVE, format!("node {node}")),
+        Asks::Node(_) => (annotations::PRESERVE, format!("node {node}")),
         _ => (annotations::PRESERVE, format!("machine {name}")),
     };
     match case.ends {
