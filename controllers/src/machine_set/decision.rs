@@ -139,7 +139,7 @@ pub(super) fn decide<'a>(context: &Context<'_>, members: &Members<'a>) -> Decisi
     let preservation = if preserves { preservation::evaluate(context, members) } else { AutoPreservation::default() };
     let candidates = match invalid {
         Some(_) => vec![],
-        None => deletion_candidates(context, members, enough, &backoff, &preservation),
+        None => deletion_candidates(context, members, enough, &backoff, &preservation.begin),
     };
     let removes = !candidates.is_empty() || !retired.due.is_empty() || !members.leaving.is_empty();
     let removal = removes.then(|| removal(members, &retired.due, candidates, &backoff));

@@ -13,7 +13,6 @@ use nodewright_runtime::object::{annotation, name};
 
 use super::{
     memory::Context,
-    preservation::AutoPreservation,
     snapshot::{BATCH, Members},
 };
 use crate::shared::{
@@ -51,19 +50,20 @@ pub(super) fn removal<'a>(
     Removal { ledger, machines, round }
 }
 
-/// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus.
+/// The Machines to delete: those that failed, those that the autoscaler chose, and of the others the surplus. `preserved`: those that
+/// the set preserves from now on.
 pub(super) fn deletion_candidates<'a>(
     context: &Context<'_>,
     members: &Members<'a>,
     replicas: usize,
     backoff: &CreationBackoff<'_>,
-    preserved: &AutoPreservation<'_>,
+    preserved: &[&Arc<Machine>],
 ) -> Vec<&'a Arc<Machine>> {
     let (set, settings) = (members.snapshot.set.as_ref(), &members.snapshot.settings.fleet);
     let order = Order::of(context, members);
     let is_preserved =
         |machine: &Machine| kept_until(machine, settings.preserve_timeout).is_some_and(|until| until > context.now);
-    let begins = |machine: &Machine| preserved.begin.iter().any(|other| name(other.as_ref()) == name(machine));
+    let begins = |machine: &Machine| preserved.iter().any(|other| name(other.as_ref()) == name(machine));
     let is_kept = |machine: &Machine| is_preserved(machine) || begins(machine) || backoff.kept_until(machine).is_some();
     let is_known = known_from(context) <= context.now;
     let goes = |machine: &Machine| is_chosen(set, machine) || (is_known && is_failed(machine) && !is_kept(machine));
