@@ -2,10 +2,11 @@
 //! machine-controller-manager, through a day's work.
 
 use kube::ResourceExt;
-use nodewright_e2e_scenarios::{Environment, Failure, TestResult, clusters, ensure, skip_on_external_cluster};
+use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure};
 
 use crate::{
     controllers::{Controllers, Side},
+    environment::play,
     exactness,
     objects::{self, LARGE, POOL, SMALL},
 };
@@ -23,15 +24,7 @@ async fn their_sets_with_our_machines() -> TestResult {
 }
 
 async fn day(name: &str, sets: Side, machines: Side) -> TestResult {
-    if skip_on_external_cluster(name, "machine-controller-manager would manage all of its nodes") {
-        return Ok(());
-    }
-    let cluster = clusters::with_mcm_crds().await?;
-    let env = Environment::builder(name).without_manager().mostly_waiting().on(&cluster).start().await?;
-    match Box::pin(work(&env, sets, machines)).await {
-        Ok(()) => env.end_unevaluated().await,
-        Err(failure) => Err(env.explain(failure).await),
-    }
+    play(name, name, async |env| work(env, sets, machines).await).await
 }
 
 async fn work(env: &Environment, sets: Side, machines: Side) -> TestResult {

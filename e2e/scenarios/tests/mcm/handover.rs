@@ -6,14 +6,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::ListParams};
 use nodewright_api::{ConditionStatus, Machine};
-use nodewright_e2e_scenarios::{
-    Environment, Failure, TestResult, clusters, ensure, history::State, skip_on_external_cluster,
-};
+use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, history::State};
 use serde_json::json;
 
 use crate::{
     controllers::{Controllers, Side},
-    exactness,
+    environment, exactness,
     moments::{Before, Moment, is_frozen, pool, sets},
     objects::{self, BROKEN, LARGE, PODS, SMALL},
 };
@@ -158,17 +156,8 @@ impl Stage {
 }
 
 async fn play(name: &str, stage: Stage, sides: [Side; 2]) -> TestResult {
-    if skip_on_external_cluster(name, "machine-controller-manager would manage all of its nodes") {
-        return Ok(());
-    }
-    let cluster = clusters::with_mcm_crds().await?;
-    let env = Environment::builder("swap").without_manager().mostly_waiting().on(&cluster).start().await?;
-    match Box::pin(played(&env, stage, sides)).await {
-        Ok(()) => env.end_unevaluated().await,
-        Err(failure) => {
-            Err(env.explain(failure.and(&format!("in {name}, from {:?} to {:?}", sides[0], sides[1]))).await)
-        }
-    }
+    let scenario = format!("{name}, from {:?} to {:?}", sides[0], sides[1]);
+    environment::play(&scenario, "swap", async |env| played(env, stage, sides).await).await
 }
 
 async fn played(env: &Environment, stage: Stage, [first, second]: [Side; 2]) -> TestResult {

@@ -7,6 +7,7 @@
 //! | [`preservation`] | one of them preserves a machine, and the other continues and ends it |
 //! | [`picture`] | what users read of conditions and events is the same under both |
 //! | [`suite`] | machine-controller-manager's own integration tests, run against Nodewright |
+//! | [`environment`] | where a scenario plays |
 //! | [`controllers`] | the processes |
 //! | [`objects`] | what users apply |
 //! | [`moments`] | waiting for a stage |
@@ -16,6 +17,7 @@
 //! `make test-mcm` runs them; `cargo test` alone does not.
 
 mod controllers;
+mod environment;
 mod exactness;
 mod half_swap;
 mod handover;

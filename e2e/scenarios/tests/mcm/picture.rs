@@ -11,11 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, ResourceExt, api::ListParams};
 use nodewright_api::MachineDeployment;
-use nodewright_e2e_scenarios::{Environment, TestResult, clusters, ensure, skip_on_external_cluster};
+use nodewright_e2e_scenarios::{Environment, TestResult, ensure, skip_on_external_cluster};
 use serde_json::{Value, json};
 
 use crate::{
     controllers::{Controllers, Side},
+    environment,
     moments::{is_frozen, pool, sets},
     objects::{self, LARGE, POOL, SMALL},
 };
@@ -115,15 +116,7 @@ async fn users_read_the_same_under_both() -> TestResult {
 }
 
 async fn album(side: Side) -> TestResult<Vec<Picture>> {
-    let cluster = clusters::with_mcm_crds().await?;
-    let env = Environment::builder("picture").without_manager().mostly_waiting().on(&cluster).start().await?;
-    match Box::pin(play(&env, side)).await {
-        Ok(pictures) => {
-            env.end_unevaluated().await?;
-            Ok(pictures)
-        }
-        Err(failure) => Err(env.explain(failure.and(&format!("under {side:?}"))).await),
-    }
+    environment::within(&format!("the album of {side:?}"), "picture", async |env| play(env, side).await).await
 }
 
 async fn play(env: &Environment, side: Side) -> TestResult<Vec<Picture>> {

@@ -3,16 +3,18 @@
 use k8s_openapi::api::core::v1::Node;
 use nodewright_api::{Machine, MachinePhase, annotations, conditions, stored::PreservedNode, taints};
 use nodewright_e2e_cloud::KubeletOrder;
-use nodewright_e2e_scenarios::{
-    Environment, Failure, TestResult, clusters, ensure, skip_on_external_cluster, waits::is_running,
-};
+use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, waits::is_running};
 use serde_json::json;
 
 use crate::{
     controllers::{Controllers, Side},
+    environment::play,
     exactness,
     objects::{self, POOL, SMALL},
 };
+
+/// The first part of the names of environments.
+const PREFIX: &str = "kept";
 
 /// Who asks for the preservation.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +94,8 @@ async fn their_sets_preserve_and_our_machine_controller_ends_it() -> TestResult 
 }
 
 async fn hand_over(name: &str, case: Case, [first, second]: [Side; 2]) -> TestResult {
-    played(name, async |env| {
+    play(name, PREFIX, async |env| {
+        objects::apply_classes(env).await?;
         let controllers = Controllers::start(env, first).await?;
         let machine = Box::pin(preserve(env, case, first)).await?;
         controllers.kill_9();
@@ -104,7 +107,8 @@ async fn hand_over(name: &str, case: Case, [first, second]: [Side; 2]) -> TestRe
 }
 
 async fn together(name: &str, sets: Side, machines: Side) -> TestResult {
-    played(name, async |env| {
+    play(name, PREFIX, async |env| {
+        objects::apply_classes(env).await?;
         let case = Case { asks: Asks::Set, fails: true, ends: Ends::False };
         let mut controllers = Controllers::start_halves(env, sets, machines).await?;
         let machine = Box::pin(preserve(env, case, machines)).await?;
@@ -112,19 +116,6 @@ async fn together(name: &str, sets: Side, machines: Side) -> TestResult {
         controllers.check()
     })
     .await
-}
-
-async fn played(name: &str, work: impl AsyncFnOnce(&Environment) -> TestResult) -> TestResult {
-    if skip_on_external_cluster(name, "machine-controller-manager would manage all of its nodes") {
-        return Ok(());
-    }
-    let cluster = clusters::with_mcm_crds().await?;
-    let env = Environment::builder("kept").without_manager().mostly_waiting().on(&cluster).start().await?;
-    objects::apply_classes(&env).await?;
-    match Box::pin(work(&env)).await {
-        Ok(()) => env.end_unevaluated().await,
-        Err(failure) => Err(env.explain(failure.and(&format!("in {name}"))).await),
-    }
 }
 
 /// Has one of two machines preserved, and waits until `side` has done what it does about that soon. Returns its name.
