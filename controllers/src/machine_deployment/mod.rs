@@ -59,6 +59,7 @@ use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     membership::{conflicting_machines, would_adopt},
     ownership::noted_id,
+    preservation::preserve_expiry,
     schema::FullSchema,
     wake_all, wake_namespace,
 };
@@ -147,7 +148,7 @@ fn matters(change: &Change<Machine>) -> bool {
 /// What of a machine its deployment goes by. Of texts, which change often, what the deployment says is as new as its last look.
 fn gist(machine: &Machine) -> impl PartialEq {
     let status = machine.status.as_ref();
-    let expiry = status.and_then(|status| status.current_status.preserve_expiry_time.as_ref());
+    let expiry = preserve_expiry(machine);
     let operation = status.map(|status| &status.last_operation);
     let failed = operation.filter(|operation| operation.state == nodewright_api::OperationState::Failed);
     let marked = annotation(machine, nodewright_api::annotations::MARKED_FOR_DELETION_TIME);

@@ -3,7 +3,7 @@
 use nodewright_api::{MachineDeployment, MachineSet, StrategyType};
 
 use super::snapshot::Snapshot;
-use crate::shared::{pause, template};
+use crate::shared::{pause, preservation::preserve_expiry, template};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
@@ -20,9 +20,7 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
     if snapshot.owners.as_ref().is_some_and(|(set, deployment)| is_replaced(set, deployment)) {
         return Decision::Mark;
     }
-    let status = machine.status.as_ref();
-    let is_preserved = status.is_some_and(|status| status.current_status.preserve_expiry_time.is_some());
-    Decision::Unmark { is_preserved }
+    Decision::Unmark { is_preserved: preserve_expiry(machine).is_some() }
 }
 
 /// Whether a rollout replaces the Machines of a set: it is one of a former template.

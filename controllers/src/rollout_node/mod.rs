@@ -31,6 +31,7 @@ use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
     ownership::node_name,
+    preservation::preserve_expiry,
 };
 
 /// The controller of the Nodes of rollouts.
@@ -107,8 +108,8 @@ impl Controller for RolloutNodeController {
 
 fn has_moved(change: &Change<Machine>) -> bool {
     let gist = |machine: &Machine| {
-        let expiry = machine.status.as_ref().and_then(|status| status.current_status.preserve_expiry_time.clone());
-        (node_name(machine).map(str::to_owned), controller_uid(machine).map(str::to_owned), expiry)
+        let owner = controller_uid(machine).map(str::to_owned);
+        (node_name(machine).map(str::to_owned), owner, preserve_expiry(machine))
     };
     change.old.as_deref().map(gist) != change.new.as_deref().map(gist)
 }

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    node::{Node, set_taints},
+    node::{AUTOSCALER_MARKS, Node, set_taints},
     patch,
 };
 
@@ -43,8 +43,7 @@ fn mark(node: &Node, annotates: bool) -> Patch {
     }
     let mut operations = set_taints(node, &all);
     if annotates && annotation(node, annotations::SCALE_DOWN_DISABLED).is_none() {
-        let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
-        let wanted = ours.map(|key| (key, "true".to_owned()));
+        let wanted = AUTOSCALER_MARKS.map(|key| (key, "true".to_owned()));
         operations.extend(patch::annotate(&node.metadata, &wanted.into()).0);
     }
     Patch(operations)
@@ -54,13 +53,8 @@ fn unmark(node: &Node, is_preserved: bool) -> Patch {
     let mut all = node.taints().to_vec();
     all.retain(|taint| !is_ours(taint));
     let mut operations = set_taints(node, &all);
-    let is_by_us = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
-    let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
-    for key in ours.into_iter().filter(|_| is_by_us && !is_preserved) {
-        if let Some(value) = annotation(node, key) {
-            let path = ["metadata", "annotations", key];
-            operations.extend([patch::test(&path, value.into()), patch::remove(&path)]);
-        }
+    if !is_preserved && annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some() {
+        operations.extend(patch::unannotate(&node.metadata, AUTOSCALER_MARKS));
     }
     Patch(operations)
 }

@@ -8,12 +8,16 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::Resource;
-use nodewright_api::{Taint, conditions, lenient, text::Text};
+use nodewright_api::{Taint, annotations, conditions, lenient, text::Text};
 use nodewright_runtime::cache::Change;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::patch;
+
+/// The annotations that keep the cluster autoscaler from removing a Node: its own, and that which says that a controller set it.
+pub(crate) const AUTOSCALER_MARKS: [&str; 2] =
+    [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
 
 /// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
 /// of it.

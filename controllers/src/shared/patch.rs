@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use json_patch::Patch;
+use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
@@ -24,6 +24,16 @@ pub(crate) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Pa
         }
     });
     Patch(operations.collect())
+}
+
+/// Removes annotations, and tests that each still has the value that was read. Empty if there is none of them.
+pub(crate) fn unannotate<'a>(seen: &ObjectMeta, keys: impl IntoIterator<Item = &'a str>) -> Vec<PatchOperation> {
+    let known = |key| Some((key, seen.annotations.as_ref()?.get(key)?));
+    let removal = |(key, value): (&str, &String)| {
+        let path = ["metadata", "annotations", key];
+        [test(&path, value.as_str().into()), remove(&path)]
+    };
+    keys.into_iter().filter_map(known).flat_map(removal).collect()
 }
 
 #[cfg(test)]

@@ -17,8 +17,6 @@ use prometheus_client::encoding::EncodeLabelSet;
 
 use crate::shared::{CONTROL, gauges::register_gauge, indexes::object_key};
 
-const REPLACED: &str = "machines whose VM is gone are replaced";
-const NOW: &str = "delete the machine to replace it now";
 /// Fewer unhealthy Machines are no sign of a common cause.
 const FEWEST: usize = 3;
 
@@ -127,8 +125,11 @@ impl Brake {
     pub(super) fn text(&self) -> String {
         let ends = match self.level {
             Level::Off | Level::Trickle => "one machine of the namespace is replaced at a time".to_owned(),
-            Level::Stop if self.timeout.is_zero() => format!("only {REPLACED}; {NOW}"),
-            Level::Stop => format!("only {REPLACED}, and others after {:#}, one at a time; {NOW}", self.timeout),
+            Level::Stop => {
+                let others = format!(", and others after {:#}, one at a time", self.timeout);
+                let others = if self.timeout.is_zero() { "" } else { &others };
+                format!("only machines whose VM is gone are replaced{others}; delete the machine to replace it now")
+            }
         };
         let flags = "flags --fleet-brake-percent, --fleet-brake-zone-percent, --fleet-brake-timeout";
         format!("the fleet brake holds: {}; until fewer are, {ends} ({flags})", self.cause)

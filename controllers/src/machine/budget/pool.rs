@@ -24,6 +24,7 @@ use crate::{
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
         node::Node,
         ownership::{is_disputed, is_node_of, noted_id, noted_node, vm_id},
+        preservation::{is_preserved_failed, preserve_expiry},
     },
 };
 
@@ -271,12 +272,7 @@ pub(super) fn is_stuck(machine: &Machine) -> bool {
     let is_refuted = |kind| machine.condition(kind).is_some_and(|condition| condition.status == "False");
     let is_unproven =
         || noted_id(machine).is_none() && [CONFIGURATION_VALID, INSTANCE_PROVISIONED].into_iter().any(is_refuted);
-    let is_kept = *machine.phase() == MachinePhase::Failed && is_preserved(machine);
-    is_kept || is_disputed(machine) || is_refuted(NODE_READABLE) || is_unproven()
-}
-
-fn is_preserved(machine: &Machine) -> bool {
-    machine.status.as_ref().is_some_and(|status| status.current_status.preserve_expiry_time.is_some())
+    is_preserved_failed(machine) || is_disputed(machine) || is_refuted(NODE_READABLE) || is_unproven()
 }
 
 // These four find Machines by the UID of their set, or by nothing if they have none.
@@ -304,7 +300,7 @@ pub(in super::super) const DELETING_NODES: Index<Node> =
 /// Whether a Machine is being created, replaced or deleted, and so holds a place of the replacement budget.
 pub(in super::super) fn holds_place(machine: &Machine) -> bool {
     let waiting = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available | MachinePhase::Unknown);
-    !is_preserved(machine) && (!waiting || is_deleting(machine))
+    preserve_expiry(machine).is_none() && (!waiting || is_deleting(machine))
 }
 
 pub(super) fn is_held(machine: &Machine) -> bool {

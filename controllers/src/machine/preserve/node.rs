@@ -10,7 +10,7 @@ use nodewright_runtime::object::annotation;
 
 use super::decision::End;
 use crate::shared::{
-    node::{self, Node},
+    node::{self, AUTOSCALER_MARKS, Node},
     patch,
     preservation::preserve_expiry,
 };
@@ -28,12 +28,12 @@ impl Marks {
     }
 }
 
-/// The marks of the Node of a preserved Machine. Those of a failed one that are made before its drain: `drained` makes the last.
+/// The marks of the Node of a preserved Machine; of a failed one those that are made before its drain. The condition follows that.
 pub(super) fn mark(node: &Node, has_failed: bool, condition: &NodeCondition) -> Marks {
     let mut annotations = Vec::new();
     if annotation(node, annotations::SCALE_DOWN_DISABLED) != Some("true") {
-        let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
-        annotations = patch::annotate(&node.metadata, &BTreeMap::from(ours.map(|key| (key, "true".to_owned())))).0;
+        annotations =
+            patch::annotate(&node.metadata, &BTreeMap::from(AUTOSCALER_MARKS.map(|key| (key, "true".to_owned())))).0;
     }
     if has_failed {
         annotations.extend(taint(node, true));
@@ -50,26 +50,15 @@ pub(super) fn condition(until: Timestamp, by_set: bool, is_drained: bool, now: T
     with_status(true, reason, Some(message), now)
 }
 
-/// The patch that shows that the Pods have left.
-pub(super) fn drained(node: &Node, condition: &NodeCondition) -> Patch {
-    Patch(node::set_condition(node, condition))
-}
-
 /// What becomes of the marks of a Node whose Machine is no longer preserved. The taint of a failed one stays: it is about to be deleted.
 /// `was_preserved`: whether the Machine was, so that the Node shows the end even if it has shown nothing yet.
 pub(super) fn unmark(node: &Node, has_failed: bool, end: Option<End>, was_preserved: bool, now: Timestamp) -> Marks {
-    let mut status = Vec::new();
     // During a rollout they are there for that as well, and it removes them.
     let is_rolled = node.taints().iter().any(|taint| taint.key == taints::PREFER_NO_SCHEDULE);
     let is_ours = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some() && !is_rolled;
-    let ours = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+    let ours = AUTOSCALER_MARKS.into_iter().filter(|_| is_ours);
     let request = Some(annotations::PRESERVE).filter(|_| end.is_some_and(|end| end.forgets));
-    for key in ours.into_iter().filter(|_| is_ours).chain(request) {
-        if let Some(value) = annotation(node, key) {
-            let path = ["metadata", "annotations", key];
-            status.extend([patch::test(&path, value.into()), patch::remove(&path)]);
-        }
-    }
+    let mut status = patch::unannotate(&node.metadata, ours.chain(request));
     if was_preserved || node.condition(conditions::node::PRESERVED).is_some() {
         let ended = with_status(false, reasons::node::PRESERVATION_STOPPED, None, now);
         status.extend(node::set_condition(node, &ended));
@@ -101,16 +90,15 @@ fn opened(node: &Node) -> Vec<PatchOperation> {
 
 fn taint(node: &Node, is_wanted: bool) -> Vec<PatchOperation> {
     let is_ours = |taint: &Taint| taint.key == taints::PRESERVED && taint.effect == "NoSchedule";
+    // Each plan of a Machine asks: the list is copied only for a change.
+    if node.taints().iter().any(is_ours) == is_wanted {
+        return vec![];
+    }
     let mut all = node.taints().to_vec();
-    match (is_wanted, all.iter().any(is_ours)) {
-        (true, false) => all.push(Taint {
-            key: taints::PRESERVED.to_owned(),
-            value: None,
-            effect: "NoSchedule".to_owned(),
-            time_added: None,
-        }),
-        (false, true) => all.retain(|taint| !is_ours(taint)),
-        _ => return vec![],
+    all.retain(|taint| !is_ours(taint));
+    if is_wanted {
+        let (key, effect) = (taints::PRESERVED.to_owned(), "NoSchedule".to_owned());
+        all.push(Taint { key, value: None, effect, time_added: None });
     }
     node::set_taints(node, &all)
 }

@@ -1,6 +1,7 @@
 //! The steps of a preservation.
 
 use jiff::Timestamp;
+use json_patch::Patch;
 use nodewright_api::{MachinePhase, annotations, conditions, reasons};
 use nodewright_runtime::{
     annotations as annotation_patch,
@@ -14,17 +15,20 @@ use super::{
 };
 use crate::{
     machine::{calls::Call, drain, memory::Note, partial_plan::PartialPlan, scope::Scope, snapshot::Owner},
-    shared::{CONTROL, TARGET, node::Node, preservation::preserve_expiry},
+    shared::{
+        CONTROL, TARGET,
+        node::{Node, set_condition},
+        preservation::preserve_expiry,
+    },
 };
 
 /// What the Machine itself records: the value of its Node's annotation, and until when it is preserved. Nothing else is decided
 /// before. Neither the target cluster nor the provider can delay it.
 pub(in super::super) fn recorded(scope: &Scope<'_>) -> PartialPlan {
-    let (machine, decision) = (scope.machine, decide(scope));
-    let marks = marks(scope, decision);
+    let decision = decide(scope);
     match decision {
         // What the Node has comes off first: with its annotation, it would be preserved again.
-        Decision::End(_) if !marks.is_empty() => PartialPlan::over(),
+        Decision::End(_) if !marks(scope, decision).is_empty() => PartialPlan::over(),
         Decision::End(end) => {
             let part = PartialPlan::step("its preservation ends", forgotten(scope, end));
             if part.plan.is_idle() { part.and(ended(scope, end)).over_if_idle() } else { part }
@@ -32,7 +36,7 @@ pub(in super::super) fn recorded(scope: &Scope<'_>) -> PartialPlan {
         Decision::Nothing => followed(scope).over_if_idle(),
         Decision::Preserve { until, .. } => {
             let part = followed(scope);
-            if !part.plan.is_idle() || preserve_expiry(machine).is_some() {
+            if !part.plan.is_idle() || preserve_expiry(scope.machine).is_some() {
                 return part.over_if_idle();
             }
             begun(scope, until)
@@ -104,7 +108,7 @@ fn forgotten(scope: &Scope<'_>, end: End) -> Option<Step<Call>> {
     let meta = &scope.machine.metadata;
     let keys = [annotations::PRESERVE, annotations::LAST_APPLIED_NODE_PRESERVE_VALUE];
     let patches = keys.map(|key| annotation_patch::set(meta, key, None).0);
-    Step::edit(CONTROL, scope.machine, json_patch::Patch(patches.concat()))
+    Step::edit(CONTROL, scope.machine, Patch(patches.concat()))
 }
 
 fn marks(scope: &Scope<'_>, decision: Decision) -> Marks {
@@ -120,7 +124,7 @@ fn marks(scope: &Scope<'_>, decision: Decision) -> Marks {
             let was_preserved = preserve_expiry(scope.machine).is_some();
             node::unmark(node, has_failed, Some(end), was_preserved, now)
         }
-        // Whoever lost the time: a status that was removed, a restore, another manager.
+        // The expiry time was lost: with a removed status, in a restore, or by another manager.
         Decision::Nothing if !has_failed && node::is_marked(node) => node::unmark(node, false, None, false, now),
         Decision::Nothing if *phase == MachinePhase::Running => node::open(node),
         Decision::Nothing => Marks::default(),
@@ -135,13 +139,13 @@ pub(in super::super) fn marked(scope: &Scope<'_>, part: PartialPlan) -> PartialP
         Decision::Preserve { until, .. } => part.waking_at(until),
         _ => part,
     };
-    let Some(node) = scope.snapshot.node.as_deref() else { return part };
+    let marks = marks(scope, decision);
+    let Some(node) = scope.snapshot.node.as_deref().filter(|_| !marks.is_empty()) else { return part };
     let key = ObjectRef::of(TARGET, node);
     let is_of_node = |step: &Step<Call>| matches!(step, Step::Edit { at, .. } if *at.key() == key);
     if part.plan.steps().any(|planned| is_of_node(&planned.step)) {
         return part;
     }
-    let marks = marks(scope, decision);
     part.beside("whether the machine is preserved shows on its node", Step::edit(TARGET, node, marks.spec))
         .beside("whether the machine is preserved shows on its node", Step::edit_status(TARGET, node, marks.status))
 }
@@ -159,7 +163,7 @@ pub(in super::super) fn kept(scope: &Scope<'_>, until: Timestamp) -> PartialPlan
     }
     let Some(stage) = drain::of_preserved(scope, node) else {
         let condition = node::condition(until, by_set, true, scope.now());
-        let step = Step::edit_status(TARGET, node, node::drained(node, &condition));
+        let step = Step::edit_status(TARGET, node, Patch(set_condition(node, &condition)));
         return part.then("no pod is left that could leave", step);
     };
     part.and(stage)
