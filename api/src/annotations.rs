@@ -81,8 +81,19 @@ pub const APPLIED_NODE_TEMPLATE: &str = "nodewright.dev/applied-node-template";
 pub const TRACEPARENT: &str = "nodewright.dev/traceparent";
 /// Ours, on a MachineDeployment: how many unhealthy machines may be replaced at once, a number or a percentage (default 1).
 pub const REMEDIATION_MAX_IN_FLIGHT: &str = "nodewright.dev/remediation-max-in-flight";
-/// Ours, on a Node: the controller has made it unschedulable, and no one had before.
+/// On a Node: why its update in place has failed. The program on the Node sets it with [`crate::labels::UPDATE_RESULT`].
+pub const UPDATE_FAILED_REASON: &str = "node.machine.sapcloud.io/update-failed-reason";
+/// Ours, on a MachineSet: the names of the machines of other sets that are being updated in place to its template.
+pub const UPDATING: &str = "nodewright.dev/updating";
+/// Ours, on a Node: when the drain before its update in place began (RFC 3339).
+pub const UPDATE_BEGAN: &str = "nodewright.dev/update-began";
+/// Ours, on a Node that is to be drained, value [`CORDONED_HERE`]: the controller has made it unschedulable, and no one had before.
+/// During an update in place also [`CORDONED_BEFORE`].
 pub const CORDONED: &str = "nodewright.dev/cordoned";
+/// A value of [`CORDONED`].
+pub const CORDONED_HERE: &str = "true";
+/// A value of [`CORDONED`]: the Node was unschedulable before, and stays so.
+pub const CORDONED_BEFORE: &str = "false";
 /// Ours, on a MachineDeployment, or on one Machine: [`HealthTimeouts`](crate::HealthTimeouts) of single Node conditions, such as
 /// `DiskPressure=30m,Ready=5m`.
 pub const HEALTH_TIMEOUTS: &str = "nodewright.dev/health-timeouts";
@@ -106,13 +117,14 @@ pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
 pub const OWN_SETTINGS: [&str; 3] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT];
 
 /// Our annotations of MachineDeployments, MachineSets, Machines and MachineClasses.
-pub const OWN: [&str; 12] = [
+pub const OWN: [&str; 13] = [
     DELETION_ORDER,
     HEALTH_TIMEOUTS,
     REMEDIATION_MAX_IN_FLIGHT,
     LEDGER,
     CREATION_BACKOFF,
     SIZED_FOR,
+    UPDATING,
     IDENTITY,
     UNEXPLAINED_VMS,
     SWEPT_VMS,

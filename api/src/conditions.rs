@@ -88,6 +88,8 @@ pub mod node {
     pub const TERMINATING: &str = "Terminating";
     /// Written while the machine is preserved, and once that has ended.
     pub const PRESERVED: &str = "Preserved";
+    /// Written in the course of an update in place: its reason says how far that is.
+    pub const IN_PLACE_UPDATE: &str = "InPlaceUpdate";
     /// Written by the kubelet, and read.
     pub const READY: &str = "Ready";
     /// Written by the node-problem-detector, and read: nothing can be written to the file system of the Node.

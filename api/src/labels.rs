@@ -23,6 +23,19 @@ pub const MACHINE_NAME: &str = "node.gardener.cloud/machine-name";
 pub const SCALE_UP_DISABLED: &str = "node.machine.sapcloud.io/scale-up-disabled";
 /// The value of [`SCALE_UP_DISABLED`].
 pub const SCALE_UP_DISABLED_VALUE: &str = "true";
+/// On a Node, value [`UPDATE_LABEL_VALUE`]: its machine is of a former template, and is to be updated in place.
+pub const CANDIDATE_FOR_UPDATE: &str = "node.machine.sapcloud.io/candidate-for-update";
+/// On a Node that is a candidate, value [`UPDATE_LABEL_VALUE`]: its machine is updated now. A user sets it, or the controller.
+pub const SELECTED_FOR_UPDATE: &str = "node.machine.sapcloud.io/selected-for-update";
+/// The value of [`CANDIDATE_FOR_UPDATE`] and [`SELECTED_FOR_UPDATE`].
+pub const UPDATE_LABEL_VALUE: &str = "true";
+/// On a Node: what became of its update, [`UPDATE_SUCCESSFUL`] or [`UPDATE_FAILED`]; the program on the Node sets it. On a Machine,
+/// with the value [`UPDATE_SUCCESSFUL`]: it is moving to the set of its new template, which may not count it yet.
+pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
+/// A value of [`UPDATE_RESULT`].
+pub const UPDATE_SUCCESSFUL: &str = "successful";
+/// A value of [`UPDATE_RESULT`].
+pub const UPDATE_FAILED: &str = "failed";
 /// Ours, on the namespace of an installation, value [`IN_USE_VALUE`]: it has machines, or objects from which they are made. By it
 /// the policies of `config/guard` refuse deletions.
 pub const IN_USE: &str = "nodewright.dev/in-use";

@@ -82,6 +82,18 @@ pub mod node {
     pub const PRESERVED_BY_MCM: &str = "Preserved by MCM.";
     /// `Preserved`, as MCM writes it: a user has asked for it.
     pub const PRESERVED_BY_USER: &str = "Preserved by user.";
+    /// `InPlaceUpdate`, as MCM writes it: the machine of the Node is of a former template.
+    pub const CANDIDATE_FOR_UPDATE: &str = "CandidateForUpdate";
+    /// `InPlaceUpdate`, as MCM writes it: the Node is being drained.
+    pub const SELECTED_FOR_UPDATE: &str = "SelectedForUpdate";
+    /// `InPlaceUpdate`, as MCM writes it: the Node is drained.
+    pub const DRAIN_SUCCESSFUL: &str = "DrainSuccessful";
+    /// `InPlaceUpdate`: the program on the Node may update it now.
+    pub const READY_FOR_UPDATE: &str = "ReadyForUpdate";
+    /// `InPlaceUpdate`: the program on the Node has updated it.
+    pub const UPDATE_SUCCESSFUL: &str = "UpdateSuccessful";
+    /// `InPlaceUpdate`: the program on the Node could not update it.
+    pub const UPDATE_FAILED: &str = "UpdateFailed";
     /// `Preserved` is False: it has ended.
     pub const PRESERVATION_STOPPED: &str = "Preservation stopped.";
 }
@@ -146,6 +158,12 @@ pub mod machine {
     pub const FAILED: &str = "Failed";
     /// The machine is preserved. Also the reason of `Waiting` while it has failed and is kept for diagnosis.
     pub const PRESERVED: &str = "Preserved";
+    /// Its Node is drained, and the program on the Node may update it.
+    pub const IN_PLACE_UPDATING: &str = "InPlaceUpdating";
+    /// Its Node was updated in place.
+    pub const IN_PLACE_UPDATE_SUCCESSFUL: &str = "InPlaceUpdateSuccessful";
+    /// The update of its Node has failed, or was not finished in time.
+    pub const IN_PLACE_UPDATE_FAILED: &str = "InPlaceUpdateFailed";
     /// The preservation of the machine has ended.
     pub const PRESERVATION_ENDED: &str = "PreservationEnded";
     /// The annotation by which its Node would have the machine preserved has a value that is none.

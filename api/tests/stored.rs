@@ -17,11 +17,11 @@ use std::{
 
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
-    labels, operations,
+    annotations, labels, operations,
     stored::{
         AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, CreationRound, FACTS, HealthDeadline, JoinedNode,
         LastApplied, Ledger, Ordinal, PoolTarget, Preserve, PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms,
-        UnexplainedVms, VirtualCapacity, is_operator_finalizer, removals, set_of,
+        UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
     },
 };
 use serde_json::{Value, json};
@@ -155,6 +155,10 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
         }
         "sized-for" => text(fact, |it: &SizedFor| json!([it.uid, it.generation])),
         "desired-replicas" | "max-replicas" | "revision" | "machine-priority" => text(fact, |it: &i64| json!(it)),
+        "updating" => text(fact, |it: &Updating| json!(it.0)),
+        "cordoned" => [annotations::CORDONED_HERE, annotations::CORDONED_BEFORE].into_iter().find_map(|value| {
+            constant(fact, value).map(|_| (json!(value == annotations::CORDONED_HERE), value.to_owned()))
+        }),
         "freeze" => constant(fact, labels::FREEZE_VALUE),
         "scale-down-disabled" => constant(fact, "true"),
         "class-identity" => as_json::<ClassIdentity>(fact),
@@ -164,7 +168,7 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
         "last-applied" => as_json::<LastApplied>(fact),
         "virtual-capacity" => as_json::<VirtualCapacity>(fact),
         "removals" => all_removals(fact),
-        "scaler-change" | "marked-for-deletion" => text(fact, time),
+        "scaler-change" | "marked-for-deletion" | "update-began" => text(fact, time),
         "unused-since" => text(fact, |it: &Seconds| json!(it.to_string())),
         "preserve" | "node-preserve" | "preserve-node" => text(fact, |it: &Preserve| json!(format!("{it:?}"))),
         "preserved-node" => text(fact, |it: &PreservedNode| json!([it.is_drained, it.until])),

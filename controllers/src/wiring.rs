@@ -124,8 +124,9 @@ impl Wiring {
 
     fn add_machine_deployment(&self, manager: &mut impl AddControllers) {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
-        manager.add(MachineDeploymentController { namespace, full_schema, fleet: self.fleet.clone() });
-        if self.settings.has_target {
+        let (fleet, has_target) = (self.fleet.clone(), self.settings.has_target);
+        manager.add(MachineDeploymentController { namespace, full_schema, fleet, has_target });
+        if has_target {
             let (namespace, annotates) = (self.namespace.clone(), self.fleet.annotates_nodes_in_rollouts);
             manager.add(RolloutNodeController { namespace, annotates });
         }

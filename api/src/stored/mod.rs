@@ -22,6 +22,7 @@ mod registry;
 mod removal;
 mod sized_for;
 mod time;
+mod updating;
 
 use std::{collections::BTreeMap, marker::PhantomData, str::FromStr};
 
@@ -42,6 +43,7 @@ pub use self::{
     removal::{Removal, is_operator_finalizer, removals},
     sized_for::SizedFor,
     time::Seconds,
+    updating::Updating,
 };
 use crate::{GoDuration, HealthTimeouts, annotations};
 
@@ -105,6 +107,10 @@ impl<T: FromStr> Annotation<T> {
 pub const LEDGER: Annotation<Ledger> = Annotation::new(annotations::LEDGER);
 /// See [`annotations::INDEX`].
 pub const ORDINAL: Annotation<Ordinal> = Annotation::new(annotations::INDEX);
+/// See [`annotations::UPDATING`].
+pub const UPDATING: Annotation<Updating> = Annotation::new(annotations::UPDATING);
+/// See [`annotations::UPDATE_BEGAN`].
+pub const UPDATE_BEGAN: Annotation<Timestamp> = Annotation::new(annotations::UPDATE_BEGAN);
 /// See [`annotations::CREATION_BACKOFF`].
 pub const CREATION_ROUND: Annotation<CreationRound> = Annotation::new(annotations::CREATION_BACKOFF);
 /// See [`annotations::SIZED_FOR`].

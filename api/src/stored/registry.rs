@@ -38,12 +38,13 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 34] = [
+pub const FACTS: [Fact; 37] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
     Fact::annotation("creation-round", "MachineSet", annotations::CREATION_BACKOFF),
     Fact::annotation("sized-for", "MachineSet", annotations::SIZED_FOR),
+    Fact::annotation("updating", "MachineSet", annotations::UPDATING),
     Fact::annotation("desired-replicas", "MachineSet", annotations::DESIRED_REPLICAS),
     Fact::annotation("max-replicas", "MachineSet", annotations::MAX_REPLICAS),
     Fact::annotation("revision", "MachineSet", annotations::REVISION),
@@ -68,6 +69,8 @@ pub const FACTS: [Fact; 34] = [
     Fact::annotation("scale-down-disabled", "Node", annotations::SCALE_DOWN_DISABLED_BY_MCM),
     Fact::annotation("preserve-node", "Node", annotations::PRESERVE),
     Fact::condition("preserved-node", "Node", node::PRESERVED),
+    Fact::annotation("update-began", "Node", annotations::UPDATE_BEGAN),
+    Fact::annotation("cordoned", "Node", annotations::CORDONED),
     Fact::condition("pool-target", "MachineConfigPool", machine_config_pool::RENDERED),
     Fact::annotation("render-inputs", "MachineConfig", annotations::RENDER_INPUTS),
     Fact::annotation("generated-content", "MachineConfig", annotations::GENERATED_CONTENT),

@@ -188,6 +188,9 @@ pub(crate) struct MachineFlags {
     /// Time from the deletion of a machine until its Pods are deleted by force.
     #[arg(long, default_value = "2h", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_drain_timeout: Duration,
+    /// Time for the program on a Node to answer once it may update the Node in place. A field of the machine takes precedence.
+    #[arg(long, default_value = "20m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) machine_inplace_update_timeout: Duration,
     /// A Pod is deleted once its eviction has been refused for this many waits of --evict-retry.
     #[arg(long, default_value_t = 360)]
     pub(crate) machine_max_evict_retries: u32,
@@ -243,6 +246,7 @@ impl MachineFlags {
             creation_timeout: self.machine_creation_timeout,
             health_timeout: self.machine_health_timeout,
             drain_timeout: self.machine_drain_timeout,
+            update_timeout: self.machine_inplace_update_timeout,
             max_evict_retries: self.machine_max_evict_retries,
             detach_timeout: self.machine_pv_detach_timeout,
             reattach_timeout: self.machine_pv_reattach_timeout,
@@ -483,7 +487,6 @@ pub(crate) struct WebhookFlags {
 /// Flags of machine-controller-manager and its logging library klog that have no effect here, each with its other spelling. They
 /// are accepted so that its command lines work.
 const IGNORED: &str = "concurrent-syncs controller-start-interval kube-api-content-type leader-elect-resource-lock \
-    machine-inplace-update-timeout \
     machine-safety-apiserver-statuscheck-period machine-safety-apiserver-statuscheck-timeout \
     min-resync-period \
     alsologtostderrthreshold log-backtrace-at|log_backtrace_at log-dir|log_dir log-file|log_file \

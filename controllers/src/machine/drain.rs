@@ -1,4 +1,4 @@
-//! The drain of a Machine's Node: before its VM is deleted, and while the failed Machine is preserved.
+//! The drain of a Machine's Node: before its VM is deleted, before it is updated in place, and while the failed Machine is preserved.
 //!
 //! A drain is forced, which is to say that Pods are deleted without grace, once its timeout is over, or once the Node has been not
 //! ready or read-only for [`Settings::not_ready_limit`](super::Settings::not_ready_limit). Apart from that, the drain module deletes a
@@ -132,12 +132,10 @@ fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPla
     if is_reported { stage } else { stage.event(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
 }
 
-/// The drain of the Node of a failed Machine that is preserved, whose VM stays: what it does and waits for, or `None` if it is over. Its
-/// timeout begins with the failure.
-pub(super) fn of_preserved(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
+/// The drain of a Node whose VM stays, which began then: what it does and waits for, or `None` if it is over.
+pub(super) fn of_kept(scope: &Scope<'_>, node: &Node, since: Timestamp) -> Option<PartialPlan> {
     let machine = scope.machine;
-    let timeout = scope.settings.drain_timeout_of(machine);
-    let deadline = machine.phase_since().and_then(|failed| failed.checked_add(timeout).ok());
+    let deadline = since.checked_add(scope.settings.drain_timeout_of(machine)).ok();
     let is_forced = label(machine, labels::FORCE_DRAIN) == Some(labels::FORCE_DRAIN_VALUE);
     let from_start = is_forced.then_some("the label force-drain asks for it");
     let limit = Limit { deadline, from_start };

@@ -35,6 +35,7 @@ mod terminate;
 mod tests;
 mod token;
 mod trace;
+mod update;
 mod virtual_capacity;
 mod waiting;
 

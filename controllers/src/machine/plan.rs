@@ -4,6 +4,7 @@
 //! caches ── snapshot ─► Scope ─┬─ proof ─────► whose VM is it?            ─┐
 //!                              ├─ provision ─► what does its VM lack?      ├─ parts ─► Plan
 //!                              ├─ preserve ──► is it kept, and until when? │
+//!                              ├─ update ────► is its Node updated?        │
 //!                              ├─ health ────► does it fail, and when?     │
 //!                              └─ terminate ─► what is left to delete?    ─┘
 //! ```
@@ -12,7 +13,7 @@ use nodewright_api::{conditions, finalizers};
 use nodewright_runtime::{
     finalizers as finalizer,
     object::{has_finalizer, is_deleting},
-    plan::Step,
+    plan::{Notes, Step},
 };
 
 use super::{
@@ -26,7 +27,7 @@ use super::{
     provision,
     scope::{Scope, WORTH_REPORTING},
     terminate::{self, LISTING_NODES, NODES_UNLISTED},
-    waiting,
+    update, waiting,
 };
 use crate::shared::{CONTROL, class_secrets};
 
@@ -125,8 +126,25 @@ fn maintained(scope: &Scope<'_>) -> PartialPlan {
         }
         Decision::CreateVm => provision::create(scope),
         Decision::InitializeVm => provision::initialize(scope),
-        Decision::CheckHealth => health::checked(scope),
+        Decision::CheckHealth => updated(scope),
         Decision::Nothing => PartialPlan::over(),
     };
     preserve::marked(scope, part)
+}
+
+/// The health of the Node, and its update in place.
+fn updated(scope: &Scope<'_>) -> PartialPlan {
+    match update::part(scope) {
+        update::Part::None => health::checked(scope),
+        update::Part::Instead(part) => part,
+        update::Part::Beside(part) => {
+            let mut health = health::checked(scope);
+            if health.plan.steps().next().is_none() {
+                return health.and(part);
+            }
+            // Both may write the Machine or its Node. What the drain remembers stays.
+            health.plan.notes = Notes::Keep;
+            health
+        }
+    }
 }

@@ -25,6 +25,8 @@ pub struct Settings {
     /// How long such a volume may then take to be attached to another Node, before the next Pod with volumes is evicted
     /// (`--machine-pv-reattach-timeout`).
     pub reattach_timeout: Duration,
+    /// From the moment that the program on the Node may update it until it has to have answered (`--machine-inplace-update-timeout`).
+    pub update_timeout: Duration,
     /// Node conditions that make a Machine unhealthy unless they are False (`--node-conditions`).
     pub node_conditions: Vec<String>,
     /// Pause after a creation that failed because capacity or a quota is exhausted (`--resource-exhausted-retry`).
@@ -110,6 +112,15 @@ impl Settings {
         since.checked_add(timeout).ok()
     }
 
+    pub(super) fn update_timeout_of(&self, machine: &Machine) -> Duration {
+        machine.spec.in_place_update_timeout.as_ref().map_or(self.update_timeout, |own| own.to_std())
+    }
+
+    /// When the update of a Machine in place has failed without an answer.
+    pub(super) fn update_deadline(&self, machine: &Machine) -> Option<Timestamp> {
+        machine.phase_since()?.checked_add(self.update_timeout_of(machine)).ok()
+    }
+
     pub(super) fn drain_timeout_of(&self, machine: &Machine) -> Duration {
         machine.spec.drain_timeout.as_ref().map_or(self.drain_timeout, |own| own.to_std())
     }
@@ -130,6 +141,7 @@ impl Default for Settings {
             max_evict_retries: 360,
             detach_timeout: Duration::from_mins(2),
             reattach_timeout: Duration::from_secs(90),
+            update_timeout: Duration::from_mins(20),
             node_conditions: conditions.iter().map(|&condition| condition.to_owned()).collect(),
             exhausted_retry: Duration::from_mins(10),
             short_retry: Duration::from_secs(5),

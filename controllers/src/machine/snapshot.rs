@@ -18,6 +18,7 @@ use super::{
     claim::{self, Claim, Found, Vm},
     preserve,
     settings::Settings,
+    update,
 };
 use crate::shared::{
     CONTROL, TARGET, class_secrets,
@@ -55,7 +56,7 @@ pub struct Snapshot {
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
     pub pool: Pool,
-    /// What the drain of its Node sees, once it is being deleted, or while it has failed and is preserved.
+    /// What the drain of its Node sees: once it is being deleted, while it has failed and is preserved, or before an update in place.
     pub(crate) drain: View,
     pub settings: Arc<Settings>,
     pub driver: DriverProperties,
@@ -89,7 +90,8 @@ impl Snapshot {
         } else {
             Lookup::Pending
         };
-        let is_drained = |node: &&Node| is_deleting(machine.as_ref()) || preserve::needs_drain(&machine, node);
+        let is_kept = |node: &Node| preserve::needs_drain(&machine, node) || update::needs_drain(&machine, node);
+        let is_drained = |node: &&Node| is_deleting(machine.as_ref()) || is_kept(node);
         let drained = node.as_deref().filter(is_drained);
         let drain = drained.map_or(View::empty(TARGET), |node| View::take(stores, TARGET, node));
         let unreadable_node =

@@ -25,6 +25,7 @@ use super::{
     sizes::{RolloutMode, Target, may_create, targets},
     snapshot::{Scope, SetView, Snapshot},
     stalls::{self, Obstacle},
+    updates::{self, Lists, Updates},
 };
 use crate::shared::{
     freeze,
@@ -63,6 +64,8 @@ pub(super) enum Preparation<'a> {
     Adopt(&'a [Arc<MachineSet>]),
     /// The cluster autoscaler names Machines: a set sees the marks before the smaller number of replicas.
     Mark(Marks<'a>),
+    /// Machines were updated in place, and move to the set of their new template.
+    Move(Updates<'a>),
 }
 
 #[derive(Debug)]
@@ -82,6 +85,8 @@ pub(super) struct Rollout<'a> {
     pub(super) young: Option<(Note, Timestamp)>,
     pub(super) stalled: Option<Obstacle>,
     pub(super) targets: Vec<Target<'a>>,
+    /// Which Machines are being updated in place.
+    pub(super) lists: Lists,
     pub(super) creation: Creation<'a>,
 }
 
@@ -163,8 +168,8 @@ fn invalid_ledger(snapshot: &Snapshot) -> Option<Obstacle> {
 }
 
 /// The preparation that is due, or else those that the API server refuses.
-fn prepare<'a>(scope: &Scope<'a>, own: &Scope<'a>) -> Result<Vec<Preparation<'a>>, Preparation<'a>> {
-    let (all, own, mut refused) = (scope.snapshot, own.snapshot, vec![]);
+fn prepare<'a>(scope: &Scope<'a>, own_scope: &Scope<'a>) -> Result<Vec<Preparation<'a>>, Preparation<'a>> {
+    let (all, own, mut refused) = (scope.snapshot, own_scope.snapshot, vec![]);
     let strayed: Vec<_> = all.sets.iter().filter(|view| is_strayed(all, view)).collect();
     if !strayed.is_empty() {
         let is_refused = is_refused(scope, strayed.iter().map(|view| view.set.as_ref()));
@@ -189,6 +194,13 @@ fn prepare<'a>(scope: &Scope<'a>, own: &Scope<'a>) -> Result<Vec<Preparation<'a>
             return Err(Preparation::Mark(marks));
         }
         refused.push(Preparation::Mark(marks));
+    }
+    let updates = Updates::of(own_scope);
+    if !updates.is_empty() {
+        if !is_refused(scope, updates.machines()) {
+            return Err(Preparation::Move(updates));
+        }
+        refused.push(Preparation::Move(updates));
     }
     Ok(refused)
 }
@@ -242,7 +254,11 @@ fn roll_out<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let young = young(scope, mode);
     mode.settles = young.as_ref().is_some_and(|(_, until)| *until > scope.context.now);
     let stalled = stalls::stalled(scope);
-    Rollout { young, stalled, targets: targets(scope, mode), creation: creation(scope, mode) }
+    let targets = targets(scope, mode);
+    let current = scope.snapshot.current().map(|view| uid(view.set.as_ref()));
+    let replicas = targets.iter().find(|target| Some(uid(target.view.set.as_ref())) == current);
+    let lists = updates::lists(scope, mode, replicas.map_or(0, |target| target.replicas));
+    Rollout { young, stalled, targets, lists, creation: creation(scope, mode) }
 }
 
 /// A rollout that may delete Machines, and when it begins to. A process that starts amid a rollout waits again.

@@ -7,8 +7,8 @@
 //! * **Sizes.** `rollout` decides how large the sets are; each write of a set's replicas is refused once the set has changed.
 //!   Notes on the sets say for which goal they were sized, as with Kubernetes' Deployments.
 //!   A set that the selector no longer matches is released.
-//! * **`InPlaceUpdate`.** Not in this version: machines are kept as they are, the deployment can be scaled, and
-//!   the condition `Stalled` says what can be done.
+//! * **`InPlaceUpdate`.** Machines keep their VMs: `updates` lists those that are being updated, and moves them to the set of the
+//!   present template afterwards. [`crate::rollout_node`] selects their Nodes, and the Machine controller drains these.
 //! * **Removal.** Machines that the cluster autoscaler names are marked, so that their set deletes them first.
 //! * **Nodes.** While a rollout lasts, [`crate::rollout_node`] marks the Nodes of former templates.
 //! * **Status.** All counts are of Machine objects, seen in one store.
@@ -38,15 +38,17 @@ mod stalls;
 mod status;
 #[cfg(test)]
 pub(crate) mod tests;
+mod updates;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodewright_api::{Machine, MachineDeployment, MachineSet};
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{ObjectRef, annotation, controller_uid, is_deleting},
+    object::{Cluster, ObjectRef, annotation, controller_uid, is_deleting, name},
 };
 
 use self::{
@@ -54,10 +56,12 @@ use self::{
     snapshot::Snapshot,
 };
 use crate::shared::{
-    CONTROL,
+    CONTROL, TARGET,
     fleet::{FleetSettings, PlanSettings},
-    indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
+    in_place,
+    indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     membership::{conflicting_machines, would_adopt},
+    node::Node,
     ownership::noted_id,
     preservation::preserve_expiry,
     schema::FullSchema,
@@ -73,6 +77,8 @@ pub struct MachineDeploymentController {
     pub full_schema: FullSchema,
     /// Limits and times.
     pub fleet: FleetSettings,
+    /// Whether there is a target cluster, whose Nodes are updated in place.
+    pub has_target: bool,
 }
 
 impl Controller for MachineDeploymentController {
@@ -94,6 +100,7 @@ impl Controller for MachineDeploymentController {
         on.kind::<Machine>(CONTROL, &self.namespace)
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
+            .index(MACHINE_BY_NODE)
             .wakes_unreadable(wake_namespace::<MachineDeployment>)
             .wakes(|change, stores, wake| {
                 if matters(change) {
@@ -105,11 +112,31 @@ impl Controller for MachineDeploymentController {
                     sets.for_each(|set| wake_all(owners(stores, &set), wake));
                 }
             });
+        if self.has_target {
+            on.kind::<Node>(TARGET, "").wakes(|change, stores, wake| {
+                if change.differs_in(in_place::gist) {
+                    let machines = stores.of::<Machine>(CONTROL);
+                    let of_node = |node: &Arc<Node>| machines.by(MACHINE_BY_NODE, name(node.as_ref()));
+                    let machines = change.sides().flat_map(of_node).collect::<Vec<_>>();
+                    let sets = machines.iter().flat_map(|machine| sets_of(stores, machine));
+                    sets.for_each(|set| wake_all(owners(stores, &set), wake));
+                }
+            });
+        }
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let settings = PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() };
-        Snapshot::take(stores, key, settings)
+        Snapshot::take(stores, key, self.has_target, settings)
+    }
+
+    /// Only updates in place depend on the target cluster.
+    fn tolerates_unavailable(&self, _: &MachineDeployment, cluster: Cluster, _: Timestamp) -> bool {
+        cluster == TARGET
+    }
+
+    fn plans_unlisted(&self, _: &MachineDeployment, cluster: Cluster) -> bool {
+        cluster == TARGET
     }
 
     fn children(&self, snapshot: &Snapshot) -> usize {
@@ -155,7 +182,7 @@ fn gist(machine: &Machine) -> impl PartialEq {
     let has_vm = noted_id(machine).is_some();
     let blocked_by = blockers::blocked_by(machine).map(|stage| (&stage.type_, &stage.reason));
     let missing = stalls::missing_reason(machine).map(|(reason, since, _)| (reason, since));
-    let of_spec = (is_deleting(machine), controller_uid(machine), marked);
+    let of_spec = (is_deleting(machine), controller_uid(machine), marked, in_place::is_moving(machine));
     (of_spec, has_vm, machine.phase(), expiry, failed, blocked_by, missing)
 }
 

@@ -27,6 +27,7 @@ use super::{
     snapshot::{Scope, SetView, Snapshot},
     stalls::{self, Obstacle},
     status::{ROLLING_OUT, SCALING, StatusInput, deadline, refused_creation, status, write},
+    updates::Lists,
 };
 use crate::shared::{CONTROL, freeze, membership::release, template};
 
@@ -147,6 +148,9 @@ fn prepare(scope: &Scope<'_>, preparation: &Preparation<'_>) -> Plan {
                 Step::edit(CONTROL, scope.deployment, marks.list.clone()),
             );
         }
+        Preparation::Move(updates) => updates.stages().into_iter().for_each(|stage| {
+            plan.stage(stage);
+        }),
     }
     plan
 }
@@ -205,7 +209,8 @@ fn roll_out(scope: &Scope<'_>, rollout: &Rollout<'_>) -> Plan {
     if let Some(obstacle) = &rollout.stalled {
         plan.append(stall(scope, obstacle));
     }
-    let changes = rollout.targets.iter().filter_map(|target| Some((target, set_change(scope, target)?)));
+    let changes =
+        rollout.targets.iter().filter_map(|target| Some((target, set_change(scope, target, &rollout.lists)?)));
     let (targets, changes): (Vec<_>, Vec<_>) = changes.unzip();
     plan.stage(changes);
     plan.events.extend(targets.into_iter().filter_map(|target| scaling_event(scope, target)));
@@ -292,12 +297,13 @@ fn stalled(scope: &Scope<'_>, obstacle: Obstacle) -> Plan {
     plan
 }
 
-fn set_change(scope: &Scope<'_>, target: &Target<'_>) -> Option<Planned<Never>> {
+fn set_change(scope: &Scope<'_>, target: &Target<'_>, lists: &Lists) -> Option<Planned<Never>> {
     let (set, snapshot) = (target.view.set.as_ref(), scope.snapshot);
     let mut part = SetPart::extract(set);
     if snapshot.current().is_some_and(|current| uid(current.set.as_ref()) == uid(set)) {
         part.follow(scope.deployment, next_revision(snapshot.old()));
     }
+    part.updates(lists.get(uid(set)));
     part.spec.auto_preserve_failed_machine_max = snapshot.auto_preserve_share(set);
     if target.noted {
         part.resize(target.replicas, scope.goal, scope.deployment);

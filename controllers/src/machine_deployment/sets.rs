@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodewright_api::{
     MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels,
-    stored::{REVISION, SizedFor},
+    stored::{REVISION, SizedFor, Updating},
 };
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
@@ -21,7 +21,7 @@ use crate::shared::{
 };
 
 /// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
-const NOT_COPIED: [&str; 11] = [
+const NOT_COPIED: [&str; 12] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::REVISION,
     annotations::REVISION_HISTORY,
@@ -33,6 +33,7 @@ const NOT_COPIED: [&str; 11] = [
     annotations::LEDGER,
     annotations::CREATION_BACKOFF,
     annotations::SIZED_FOR,
+    annotations::UPDATING,
 ];
 
 const FOREIGN_ANNOTATIONS: [&str; 5] = [
@@ -146,6 +147,15 @@ impl SetPart {
         let all = &mut self.metadata.annotations;
         all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());
         all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
+    }
+
+    /// Lists the Machines of other sets that are being updated in place to its template.
+    pub(super) fn updates(&mut self, list: Option<&Updating>) {
+        let all = &mut self.metadata.annotations;
+        match list.filter(|list| !list.0.is_empty()) {
+            Some(list) => all.insert(annotations::UPDATING.to_owned(), list.to_string()),
+            None => all.remove(annotations::UPDATING),
+        };
     }
 
     /// Notes the generation of the deployment that its size follows from.

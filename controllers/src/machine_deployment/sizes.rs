@@ -22,8 +22,10 @@ const EXCLUDED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RolloutMode {
-    /// Whether Machines of former templates are replaced. Otherwise the sets are only scaled.
+    /// Whether Machines of former templates are replaced or updated. Otherwise the sets are only scaled.
     pub(super) rolls: bool,
+    /// Whether they are updated in place.
+    pub(super) updates: bool,
     /// Whether all old Machines must be gone before the first new one is created.
     pub(super) recreates: bool,
     /// Whether the rollout is so young that no Machine of a former template goes yet.
@@ -31,16 +33,13 @@ pub(super) struct RolloutMode {
 }
 
 impl RolloutMode {
-    /// A paused deployment only scales, as does one with in-place updates: its Machines must not be replaced.
+    /// A paused deployment only scales, as does one with updates in place and without Nodes: its Machines must not be replaced.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         let deployment = snapshot.deployment.as_ref();
         let strategy = deployment.spec.strategy.effective_type();
         let in_place = strategy == StrategyType::InPlaceUpdate;
-        Self {
-            rolls: pause::permits_rollout(deployment) && !in_place,
-            recreates: strategy == StrategyType::Recreate,
-            settles: false,
-        }
+        let rolls = pause::permits_rollout(deployment) && (!in_place || snapshot.has_target);
+        Self { rolls, updates: rolls && in_place, recreates: strategy == StrategyType::Recreate, settles: false }
     }
 }
 
@@ -55,8 +54,12 @@ pub(super) struct Target<'a> {
 pub(super) fn targets<'a>(scope: &Scope<'a>, mode: RolloutMode) -> Vec<Target<'a>> {
     let goal = scope.goal;
     let sizes = SetSizes::of(scope, mode);
-    let replicas = if !mode.rolls || sizes.is_scaled() {
+    let replicas = if let Some(counted) = sizes.counted() {
+        counted
+    } else if !mode.rolls || sizes.is_scaled() {
         sizes.scale()
+    } else if mode.updates {
+        sizes.update()
     } else if mode.recreates {
         sizes.recreate()
     } else {
@@ -99,6 +102,8 @@ struct SetSizes<'a> {
     current: Option<usize>,
     /// The sets that are being deleted. Their Machines still count.
     leaving: Vec<Size>,
+    /// Whether Machines may have moved from one set to another.
+    may_have_moved: bool,
 }
 
 impl<'a> SetSizes<'a> {
@@ -114,7 +119,7 @@ impl<'a> SetSizes<'a> {
             size => size,
         };
         let sizes = views.iter().enumerate().map(size).collect();
-        Self { goal, mode, views, sizes, current, leaving }
+        Self { goal, mode, views, sizes, current, leaving, may_have_moved: snapshot.may_have_moved() }
     }
 
     fn replicas(&self) -> Vec<i64> {
@@ -214,6 +219,46 @@ impl<'a> SetSizes<'a> {
         let Some(current) = self.current.filter(|_| !self.keeps_old()) else { return replicas };
         let mut old = self.sizes.clone();
         let size = old.remove(current);
+        let old_replicas = replicas.iter_mut().enumerate().filter(|(at, _)| *at != current);
+        for ((_, replicas), target) in old_replicas.zip(shrink(self.goal, size, &old)) {
+            *replicas = target;
+        }
+        replicas
+    }
+
+    /// The replicas once the Machines count that have moved, if there are any that do not: those of the set that they have left, too.
+    fn counted(&self) -> Option<Vec<i64>> {
+        if !self.may_have_moved {
+            return None;
+        }
+        let more: Vec<_> = self.views.iter().map(|view| view.uncounted()).collect();
+        let counted = || self.present().into_iter().zip(&more).map(|(replicas, more)| replicas + more).collect();
+        more.iter().any(|more| *more > 0).then(counted)
+    }
+
+    /// The replicas without Machines that the set lacks and may not create.
+    fn present(&self) -> Vec<i64> {
+        let of = |(view, size): (&&SetView, &Size)| {
+            let is_known = view.is_scale_up_disabled() && size.observed;
+            if is_known { size.replicas.min(size.live) } else { size.replicas }
+        };
+        self.views.iter().zip(&self.sizes).map(of).collect()
+    }
+
+    /// One step of an update in place. The new set takes the room that is left, for the surge and for Machines that were lost; once it
+    /// is complete, the others are a surplus.
+    fn update(&self) -> Vec<i64> {
+        let mut replicas = self.present();
+        let Some(current) = self.current else { return replicas };
+        let with = |(size, replicas): (&Size, &i64)| Size { replicas: *replicas, ..*size };
+        let mut others: Vec<_> = self.sizes.iter().zip(&replicas).map(with).collect();
+        let size = others.remove(current);
+        let old = others.clone();
+        others.extend(&self.leaving);
+        replicas[current] = grow(self.goal, size, &others);
+        if size.replicas < self.goal.desired || self.keeps_old() {
+            return replicas;
+        }
         let old_replicas = replicas.iter_mut().enumerate().filter(|(at, _)| *at != current);
         for ((_, replicas), target) in old_replicas.zip(shrink(self.goal, size, &old)) {
             *replicas = target;

@@ -1,10 +1,10 @@
 //! The snapshot of a MachineDeployment, and what else all decisions may know.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use nodewright_api::{
-    Machine, MachineDeployment, MachineSet, labels,
+    Machine, MachineDeployment, MachineSet, StrategyType, labels,
     stored::{REVISION, SIZED_FOR},
 };
 use nodewright_runtime::{
@@ -22,7 +22,8 @@ use crate::shared::{
     fleet::PlanSettings,
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, matches, may_be_owned, will_adopt},
-    ownership::vm_id,
+    node::Node,
+    ownership::{is_node_of, node_name, vm_id},
     preservation::{is_auto_preserved, is_preserved_failed},
     template,
 };
@@ -38,6 +39,10 @@ pub struct Snapshot {
     pub namesake: Option<Arc<MachineSet>>,
     /// Whether the API server of the target cluster answers; `None` in a process that asks it nothing.
     pub target: Option<bool>,
+    /// The Nodes of its Machines, by the names of these, if they are updated in place. `None` while they are not listed.
+    pub nodes: Option<BTreeMap<String, Arc<Node>>>,
+    /// Whether there is a target cluster, without which no Machine has a Node.
+    pub has_target: bool,
     pub settings: PlanSettings,
 }
 
@@ -61,7 +66,7 @@ pub(super) struct Scope<'a> {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: PlanSettings) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, has_target: bool, settings: PlanSettings) -> Option<Self> {
         let deployment = stores.of::<MachineDeployment>(CONTROL).get(key)?;
         let store = stores.of::<MachineSet>(CONTROL);
         let machines = stores.of::<Machine>(CONTROL);
@@ -83,8 +88,10 @@ impl Snapshot {
         let mut unreadable = store.unreadable();
         unreadable.retain(|set| may_be_owned(deployment.as_ref(), deployment.spec.selector.as_ref(), set));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
-        let target = stores.contact(TARGET);
-        Some(Self { sets: sets.collect(), orphans, unreadable, namesake, target, deployment, settings })
+        let (sets, target) = (sets.collect::<Vec<_>>(), stores.contact(TARGET));
+        let in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
+        let nodes = if in_place && has_target { nodes(stores, &sets) } else { None };
+        Some(Self { sets, orphans, unreadable, namesake, target, nodes, has_target, deployment, settings })
     }
 
     /// The same, where Machines are available only after the deployment's `minReadySeconds`.
@@ -163,6 +170,18 @@ impl Snapshot {
     pub(super) fn machines(&self) -> impl Iterator<Item = &Arc<Machine>> {
         self.sets.iter().flat_map(|view| &view.machines)
     }
+}
+
+fn nodes(stores: &Stores, sets: &[SetView]) -> Option<BTreeMap<String, Arc<Node>>> {
+    if !stores.is_listed::<Node>(TARGET) {
+        return None;
+    }
+    let nodes = stores.of::<Node>(TARGET);
+    let of_machine = |machine: &Arc<Machine>| {
+        let node = nodes.by_name("", node_name(machine)?).filter(|node| is_node_of(machine, node))?;
+        Some((name(machine.as_ref()).to_owned(), node))
+    };
+    Some(sets.iter().flat_map(|view| &view.machines).filter_map(of_machine).collect())
 }
 
 /// The sort key of sets. Names break ties, so that every process decides alike.

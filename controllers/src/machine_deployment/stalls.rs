@@ -1,7 +1,7 @@
 //! Why a deployment makes no progress without help, besides an invalid spec and a deadline that has passed.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, StrategyType, conditions::machine::CONFIGURATION_VALID, reasons};
+use nodewright_api::{Machine, conditions::machine::CONFIGURATION_VALID, reasons};
 use nodewright_runtime::{
     leadership::LARGE_SKEW,
     object::{is_deleting, name},
@@ -10,7 +10,7 @@ use nodewright_runtime::{
 use super::snapshot::{Scope, SetView};
 use crate::shared::{class_secrets, creation_backoff, usable_class::CLASS_NOT_FOUND};
 
-/// Machines would have to be updated in place, which this version does not do.
+/// Machines would have to be updated in place, and have no Nodes.
 const IN_PLACE_UPDATE_UNSUPPORTED: &str = "InPlaceUpdateUnsupported";
 /// How long the class of a Machine, or its Secret, may be missing: a user who applies a folder may create it last.
 const MISSING_FOR: SignedDuration = SignedDuration::from_mins(1);
@@ -47,11 +47,11 @@ pub(super) fn next(scope: &Scope<'_>) -> Option<Timestamp> {
 
 fn in_place_update(scope: &Scope<'_>) -> Option<Obstacle> {
     let snapshot = scope.snapshot;
-    let in_place = scope.deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
+    let in_place = snapshot.is_in_place() && !snapshot.has_target;
     let is_due = snapshot.current().is_none() && !snapshot.sets.is_empty()
         || snapshot.old().any(|view| view.size().at_most() > 0);
-    let text = "the template has changed, and machines are not yet updated in place by this version: restore the \
-        template, or set spec.strategy.type to RollingUpdate to replace them";
+    let text = "the template has changed, and without a target cluster machines have no nodes that could be updated in place: \
+        restore the template, or set spec.strategy.type to RollingUpdate to replace them";
     (in_place && is_due).then(|| Obstacle::new(IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
 }
 

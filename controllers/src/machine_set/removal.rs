@@ -18,6 +18,7 @@ use super::{
 use crate::shared::{
     creation_backoff::CreationBackoff,
     fleet::FleetSettings,
+    in_place::is_moving,
     ledger::Ledger,
     preservation::{is_auto_preserved, kept_until, preserve_expiry},
 };
@@ -68,6 +69,12 @@ pub(super) fn deletion_candidates<'a>(
     let is_known = known_from(context) <= context.now;
     let goes = |machine: &Machine| is_chosen(set, machine) || (is_known && is_failed(machine) && !is_kept(machine));
     let (mut candidates, mut others): (Vec<_>, Vec<_>) = members.staying.iter().partition(|machine| goes(machine));
+    if candidates.is_empty() && others.len() <= replicas {
+        return vec![];
+    }
+    // Those that have moved here are counted before any goes.
+    candidates.retain(|machine: &&Arc<Machine>| !is_moving(machine));
+    others.retain(|machine: &&Arc<Machine>| !is_moving(machine));
     order.sort(&mut candidates);
     let surplus = others.len().saturating_sub(replicas);
     if surplus > 0 {

@@ -129,7 +129,7 @@ pub(super) struct Members<'a> {
     pub(super) retired: Vec<&'a Arc<Machine>>,
     /// Neither deleting nor retired, and no longer selected.
     pub(super) unselected: Vec<&'a Arc<Machine>>,
-    /// Ordinals of Machines that are being deleted and are not retired yet: the set did not choose them.
+    /// Ordinals of Machines that are being deleted, or have moved to another set, and are not retired yet: the set did not choose them.
     pub(super) leaving: Vec<Ordinal>,
     used: BTreeSet<Ordinal>,
     /// How many Machines may be the set's and cannot be read. They count only if Machines are missing.
@@ -157,6 +157,10 @@ impl<'a> Members<'a> {
                 (false, false) => members.unselected.push(machine),
             }
         }
+        // Their names are not to be used again once they are gone.
+        let moved = snapshot.namesakes.iter().filter(|machine| controller_uid(machine.as_ref()).is_some());
+        let moved: Vec<_> = moved.filter_map(|machine| members.ordinal(machine)).collect();
+        members.leaving.extend(moved.into_iter().filter(|ordinal| !ledger.is_retired(*ordinal)));
         members
     }
 

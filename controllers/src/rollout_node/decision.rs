@@ -1,31 +1,69 @@
 //! Which marks a Node has to have.
 
 use nodewright_api::{MachineDeployment, MachineSet, StrategyType};
+use nodewright_runtime::object::uid;
 
-use super::snapshot::Snapshot;
-use crate::shared::{pause, preservation::preserve_expiry, template};
+use super::snapshot::{Owners, Snapshot};
+use crate::shared::{
+    in_place::{Progress, is_begun, is_moving, is_updated},
+    pause,
+    preservation::preserve_expiry,
+    template,
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// No Machine that stays is known to be the Node's.
+    /// No Machine that stays is known to be the Node's, or its update is in progress.
     Leave,
     /// A rollout replaces its Machine.
     Mark,
-    /// No rollout replaces its Machine. The autoscaler's annotations stay on the Node of a preserved one.
+    /// A rollout updates its Machine in place. `selects`: now.
+    MarkForUpdate { selects: bool },
+    /// Its Machine was updated in place. `is_former`: and is of a former template by now.
+    FinishUpdate { is_former: bool, is_preserved: bool },
+    /// No rollout replaces its Machine, or updates it. The autoscaler's annotations stay on the Node of a preserved one.
     Unmark { is_preserved: bool },
 }
 
 pub(super) fn decide(snapshot: &Snapshot) -> Decision {
-    let Some(machine) = &snapshot.machine else { return Decision::Leave };
-    if snapshot.owners.as_ref().is_some_and(|(set, deployment)| is_replaced(set, deployment)) {
-        return Decision::Mark;
+    let (node, Some(machine)) = (snapshot.node.as_ref(), &snapshot.machine) else { return Decision::Leave };
+    let is_preserved = preserve_expiry(machine).is_some();
+    let Some(owners) = &snapshot.owners else { return Decision::Unmark { is_preserved } };
+    let (is_former, target) = (is_former(owners), owners.target.as_deref());
+    if is_updated(node) && (is_moving(machine) || !is_former && target.is_none()) {
+        return Decision::FinishUpdate { is_former, is_preserved };
     }
-    Decision::Unmark { is_preserved: preserve_expiry(machine).is_some() }
+    if is_begun(machine, node) {
+        return Decision::Leave;
+    }
+    let strategy = owners.deployment.spec.strategy.effective_type();
+    let (is_paused, is_going) = (!pause::permits_rollout(&owners.deployment), owners.deployment.is_deleting());
+    let is_rolled = is_former && !is_going;
+    match strategy {
+        StrategyType::RollingUpdate if is_rolled && !is_paused => Decision::Mark,
+        // A pause takes nothing back: the Node would be drained for nothing.
+        StrategyType::InPlaceUpdate if is_rolled && is_paused && Progress::of(node) != Progress::None => {
+            Decision::Leave
+        }
+        StrategyType::InPlaceUpdate if is_rolled && !is_paused => match target {
+            // The template that it was selected for is a former one itself.
+            Some(target) if is_of_former(target, &owners.deployment) => Decision::Unmark { is_preserved },
+            target => Decision::MarkForUpdate { selects: target.is_some() },
+        },
+        _ => Decision::Unmark { is_preserved },
+    }
 }
 
-/// Whether a rollout replaces the Machines of a set: it is one of a former template.
-fn is_replaced(set: &MachineSet, deployment: &MachineDeployment) -> bool {
-    let rolls = deployment.spec.strategy.effective_type() == StrategyType::RollingUpdate;
-    let rolls = rolls && pause::permits_rollout(deployment) && !deployment.is_deleting();
-    rolls && !template::is_same(&set.spec.template, &deployment.spec.template)
+/// Whether the Machines of a set are to be replaced or updated: it is one of a former template.
+fn is_former(owners: &Owners) -> bool {
+    is_of_former(&owners.set, &owners.deployment)
+}
+
+fn is_of_former(set: &MachineSet, deployment: &MachineDeployment) -> bool {
+    !template::is_same(&set.spec.template, &deployment.spec.template)
+}
+
+/// Whether two sets are the same object.
+pub(super) fn is_same(one: &MachineSet, other: &MachineSet) -> bool {
+    uid(one) == uid(other)
 }

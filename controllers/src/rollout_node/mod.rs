@@ -1,11 +1,15 @@
 //! The marks on the Nodes of former templates while a rollout lasts: the scheduler avoids them if it can, and the cluster
-//! autoscaler leaves them to the rollout.
+//! autoscaler leaves them to the rollout. Where it updates machines in place, labels say which Nodes are candidates and which are
+//! selected, and go once the machine is one of its new set.
 //!
 //! It is a controller of its own, of Nodes, so that neither a rollout nor a set waits for the target cluster.
 //!
 //! # Guarantees
 //! * Only the Node of a Machine's proven VM is marked, and none that is being deleted or whose Machine is.
 //! * The marks go when the Machine is one of the present template again, and while the deployment is paused.
+//! * A Node is selected only if its Machine is listed in the annotation `updating` of a set, which the deployment writes first.
+//! * What a selected Node is closed to Pods with goes when its update is over, or is taken back. One that was closed before stays so.
+//! * An update that the program on the Node may have begun is not taken back.
 //! * Annotations that somebody else has set for the autoscaler stay, as do those of a Machine that is preserved.
 
 mod decision;
@@ -14,20 +18,22 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use jiff::Timestamp;
+use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, stored::UPDATING};
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::{Kind, ObjectRef, controller_uid, uid},
+    object::{Kind, ObjectRef, controller_uid, namespace, uid},
     plan::{Context, Plan},
 };
 
 use self::snapshot::Snapshot;
 use crate::shared::{
     CONTROL, TARGET,
+    in_place::is_moving,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
     ownership::node_name,
@@ -55,7 +61,7 @@ impl Controller for RolloutNodeController {
         let due = move |stores: &Stores, node: Arc<Node>, wake: &mut dyn FnMut(ObjectRef)| {
             let key = ObjectRef::of(TARGET, node.as_ref());
             // Kubelets change their Nodes frequently: only those that need a change are planned.
-            if !plan::plan(&Snapshot::of(stores, node, annotates)).is_idle() {
+            if !plan::plan(&Snapshot::of(stores, node, annotates), Timestamp::MIN).is_idle() {
                 wake(key);
             }
         };
@@ -84,6 +90,13 @@ impl Controller for RolloutNodeController {
             if let Some(set) = change.new.as_ref().filter(|_| owner_changes(change)) {
                 of_set(stores, set, wake);
             }
+            for machine in listed_or_not(change) {
+                let machines = stores.of::<Machine>(CONTROL);
+                let namespace = change.sides().next().map_or("", |set| namespace(set.as_ref()));
+                if let Some(machine) = machines.by_name(namespace, &machine) {
+                    of_machine(stores, &machine, wake);
+                }
+            }
         });
         on.kind::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID).wakes(
             move |change, stores, wake| {
@@ -101,15 +114,16 @@ impl Controller for RolloutNodeController {
         Snapshot::take(stores, key, self.annotates)
     }
 
-    fn plan(_: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
-        plan::plan(snapshot)
+    fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
+        plan::plan(snapshot, context.now)
     }
 }
 
 fn has_moved(change: &Change<Machine>) -> bool {
     let gist = |machine: &Machine| {
         let owner = controller_uid(machine).map(str::to_owned);
-        (node_name(machine).map(str::to_owned), owner, preserve_expiry(machine))
+        let updates = (is_moving(machine), *machine.phase() == MachinePhase::InPlaceUpdating);
+        (node_name(machine).map(str::to_owned), owner, preserve_expiry(machine), updates)
     };
     change.old.as_deref().map(gist) != change.new.as_deref().map(gist)
 }
@@ -117,6 +131,12 @@ fn has_moved(change: &Change<Machine>) -> bool {
 fn owner_changes<K: Kind>(change: &Change<K>) -> bool {
     let owner = |object: &Arc<K>| controller_uid(object.as_ref()).map(str::to_owned);
     change.old.as_ref().map(owner) != change.new.as_ref().map(owner)
+}
+
+/// The Machines of other sets that are being updated to the template of a set since a change, or are no longer.
+fn listed_or_not(change: &Change<MachineSet>) -> BTreeSet<String> {
+    let listed = |set: &Option<Arc<MachineSet>>| set.as_deref().and_then(|set| UPDATING.of(set)).unwrap_or_default().0;
+    listed(&change.old).symmetric_difference(&listed(&change.new)).cloned().collect()
 }
 
 fn spec_changes(change: &Change<MachineDeployment>) -> bool {

@@ -1,10 +1,11 @@
-//! The plan of a Node that a rollout may replace: its marks.
+//! The plan of a Node that a rollout may replace or update: its marks.
 
-use json_patch::Patch;
-use nodewright_api::{Taint, annotations, taints};
+use jiff::Timestamp;
+use json_patch::{Patch, PatchOperation};
+use nodewright_api::{Taint, annotations, labels, taints};
 use nodewright_runtime::{
     effect::Never,
-    object::annotation,
+    object::{annotation, label},
     plan::{Plan, Step},
 };
 
@@ -14,26 +15,40 @@ use super::{
 };
 use crate::shared::{
     TARGET,
+    in_place::{self, Progress, is_prefer_no_schedule},
     node::{AUTOSCALER_MARKS, Node, set_taints},
     patch,
 };
 
-pub(super) fn plan(snapshot: &Snapshot) -> Plan<Never> {
-    let (node, mut plan) = (&snapshot.node, Plan::idle());
-    let (patch, why) = match decide(snapshot) {
+pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
+    let (node, mut plan) = (snapshot.node.as_ref(), Plan::idle());
+    let (operations, why) = match decide(snapshot) {
         Decision::Leave => return plan,
-        Decision::Mark => (mark(node, snapshot.annotates), "a rollout replaces the machine of the node"),
+        Decision::Mark => {
+            ([taken_back(node), mark(node, snapshot.annotates)].concat(), "a rollout replaces the machine of the node")
+        }
+        Decision::MarkForUpdate { selects } => {
+            let operations = [mark(node, snapshot.annotates), asked(node, selects, now)].concat();
+            (operations, "a rollout updates the machine of the node in place")
+        }
+        Decision::FinishUpdate { is_former, is_preserved } => {
+            let marks = if is_former { vec![] } else { unannotate(node, is_preserved) };
+            ([in_place::finish(node, is_former), marks].concat(), "the machine of the node was updated in place")
+        }
         Decision::Unmark { is_preserved } => {
-            (unmark(node, is_preserved), "no rollout replaces the machine of the node")
+            // Whoever updates Nodes without a deployment is to be left alone.
+            let update = if snapshot.owners.is_some() { taken_back(node) } else { vec![] };
+            let operations = [update, unmark(node, is_preserved)].concat();
+            (operations, "no rollout replaces the machine of the node")
         }
     };
-    plan.then(why, Step::edit(TARGET, node.as_ref(), patch));
+    plan.then(why, Step::edit(TARGET, node, Patch(operations)));
     plan
 }
 
-fn mark(node: &Node, annotates: bool) -> Patch {
+fn mark(node: &Node, annotates: bool) -> Vec<PatchOperation> {
     let mut all = node.taints().to_vec();
-    if !all.iter().any(is_ours) {
+    if !all.iter().any(is_prefer_no_schedule) {
         all.push(Taint {
             key: taints::PREFER_NO_SCHEDULE.to_owned(),
             value: Some(taints::PREFER_NO_SCHEDULE_VALUE.to_owned()),
@@ -46,19 +61,45 @@ fn mark(node: &Node, annotates: bool) -> Patch {
         let wanted = AUTOSCALER_MARKS.map(|key| (key, "true".to_owned()));
         operations.extend(patch::annotate(&node.metadata, &wanted.into()).0);
     }
-    Patch(operations)
+    operations
 }
 
-fn unmark(node: &Node, is_preserved: bool) -> Patch {
+fn unmark(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
     let mut all = node.taints().to_vec();
-    all.retain(|taint| !is_ours(taint));
-    let mut operations = set_taints(node, &all);
-    if !is_preserved && annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some() {
-        operations.extend(patch::unannotate(&node.metadata, AUTOSCALER_MARKS));
-    }
-    Patch(operations)
+    all.retain(|taint| !is_prefer_no_schedule(taint));
+    [set_taints(node, &all), unannotate(node, is_preserved)].concat()
 }
 
-fn is_ours(taint: &Taint) -> bool {
-    taint.key == taints::PREFER_NO_SCHEDULE && taint.effect == "PreferNoSchedule"
+fn unannotate(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
+    let is_ours = !is_preserved && annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
+    let ours = AUTOSCALER_MARKS.into_iter().filter(|_| is_ours);
+    patch::unannotate(&node.metadata, ours)
+}
+
+/// The Node is a candidate, and, if it is selected, is closed to Pods in the same write. One that a user selects is closed by the
+/// Machine controller.
+fn asked(node: &Node, selects: bool, now: Timestamp) -> Vec<PatchOperation> {
+    let is_new = selects && label(node, labels::SELECTED_FOR_UPDATE).is_none();
+    let keys: &[&str] = if is_new {
+        &[labels::CANDIDATE_FOR_UPDATE, labels::SELECTED_FOR_UPDATE]
+    } else {
+        &[labels::CANDIDATE_FOR_UPDATE]
+    };
+    let mut operations = in_place::add_labels(node, keys);
+    if is_new {
+        operations.extend(in_place::begin(node, now));
+    } else if Progress::of(node) <= Progress::Candidate {
+        operations.extend(in_place::forget_answer(node));
+    }
+    operations
+}
+
+/// The update of the Node is taken back, unless the program on it may have been permitted to begin meanwhile.
+fn taken_back(node: &Node) -> Vec<PatchOperation> {
+    if Progress::of(node) == Progress::None {
+        return in_place::forget_drain(node);
+    }
+    let mut operations = in_place::end(node);
+    operations.insert(0, patch::same_version(&node.metadata));
+    operations
 }

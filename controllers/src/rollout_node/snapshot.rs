@@ -1,13 +1,14 @@
-//! The snapshot of a Node that a rollout may replace.
+//! The snapshot of a Node that a rollout may replace or update.
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineDeployment, MachineSet, StrategyType, stored::UPDATING};
 use nodewright_runtime::{
     cache::Stores,
-    object::{ObjectRef, controller_uid, is_deleting, name},
+    object::{ObjectRef, controller_uid, is_deleting, name, uid},
 };
 
+use super::decision::is_same;
 use crate::shared::{
     CONTROL, TARGET,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
@@ -21,10 +22,18 @@ pub struct Snapshot {
     pub(super) node: Arc<Node>,
     /// The one Machine of the Node, unless it or the Node is being deleted.
     pub(super) machine: Option<Arc<Machine>>,
-    /// The set of the Machine, and the deployment of the set.
-    pub(super) owners: Option<(Arc<MachineSet>, Arc<MachineDeployment>)>,
+    pub(super) owners: Option<Owners>,
     /// Whether the cluster autoscaler is kept from removing Nodes of former templates.
     pub(super) annotates: bool,
+}
+
+/// The set of the Machine, and the deployment of the set.
+#[derive(Clone, Debug)]
+pub(super) struct Owners {
+    pub(super) set: Arc<MachineSet>,
+    pub(super) deployment: Arc<MachineDeployment>,
+    /// Another set of the deployment, to whose template the Machine is being updated in place.
+    pub(super) target: Option<Arc<MachineSet>>,
 }
 
 impl Snapshot {
@@ -42,9 +51,22 @@ impl Snapshot {
     }
 }
 
-fn owners(stores: &Stores, machine: &Machine) -> Option<(Arc<MachineSet>, Arc<MachineDeployment>)> {
+fn owners(stores: &Stores, machine: &Machine) -> Option<Owners> {
     let set = stores.of::<MachineSet>(CONTROL).by(SET_BY_UID, controller_uid(machine)?).pop()?;
     let deployment =
         stores.of::<MachineDeployment>(CONTROL).by(DEPLOYMENT_BY_UID, controller_uid(set.as_ref())?).pop()?;
-    Some((set, deployment))
+    let in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
+    let target = in_place.then(|| target(stores, machine, &set, &deployment)).flatten();
+    Some(Owners { set, deployment, target })
+}
+
+fn target(
+    stores: &Stores,
+    machine: &Machine,
+    own: &MachineSet,
+    deployment: &MachineDeployment,
+) -> Option<Arc<MachineSet>> {
+    let sets = stores.of::<MachineSet>(CONTROL).owned_by(uid(deployment));
+    let names = |set: &MachineSet| UPDATING.of(set).is_some_and(|updating| updating.0.contains(name(machine)));
+    sets.into_iter().find(|set| !is_same(set, own) && !is_deleting(set.as_ref()) && names(set))
 }

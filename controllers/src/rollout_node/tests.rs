@@ -19,7 +19,7 @@ use crate::{
         indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
         node::Node,
     },
-    testing::{MachineBuilder, NOW, machine, machine_deployment, machine_set, rolling},
+    testing::{MachineBuilder, MachineExt, NOW, machine, machine_deployment, machine_set, rolling},
 };
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
@@ -32,6 +32,8 @@ struct Fixture {
     machine: MachineBuilder,
     node: Value,
     annotates: bool,
+    /// The class of another set that lists the Machine as one that is being updated.
+    listed_by: Option<&'static str>,
 }
 
 impl Fixture {
@@ -42,7 +44,14 @@ impl Fixture {
             machine("m").label("node", "n").with("/spec/providerID", "x:///i-1").with("/status/conditions", proof);
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "5"},
             "spec": {"providerID": "x:///i-1", "taints": [{"key": "theirs", "effect": "NoSchedule"}]}});
-        Self { deployment: machine_deployment(3, &rolling(1, 0)), class, machine, node, annotates: true }
+        Self {
+            deployment: machine_deployment(3, &rolling(1, 0)),
+            class,
+            machine,
+            node,
+            annotates: true,
+            listed_by: None,
+        }
     }
 
     fn plan(&self) -> Plan<Never> {
@@ -60,6 +69,14 @@ impl Fixture {
         machines.apply(machine);
         let sets = Store::<MachineSet>::new(CONTROL, "default");
         sets.add_index(SET_BY_UID);
+        if let Some(class) = self.listed_by {
+            let mut other = serde_json::to_value(&set).unwrap();
+            other["metadata"]["name"] = "other".into();
+            other["metadata"]["uid"] = "uid-other".into();
+            other["metadata"]["annotations"]["nodewright.dev/updating"] = "m".into();
+            other["spec"]["template"]["spec"]["class"]["name"] = class.into();
+            sets.apply(serde_json::from_value(other).unwrap());
+        }
         sets.apply(set);
         let deployments = Store::<MachineDeployment>::new(CONTROL, "default");
         deployments.add_index(DEPLOYMENT_BY_UID);
@@ -121,6 +138,159 @@ fn no_marks_without_a_rollout() {
     assert_eq!(of(|fixture| fixture.machine = fixture.machine.clone().deleting()), none, "it goes anyway");
     assert_eq!(of(|fixture| fixture.node["spec"]["providerID"] = "x:///i-2".into()), none, "the node of another VM");
     assert_eq!(of(|fixture| fixture.annotates = false), (true, false, false));
+}
+
+const CANDIDATE: &str = "node.machine.sapcloud.io/candidate-for-update";
+const SELECTED: &str = "node.machine.sapcloud.io/selected-for-update";
+const RESULT: &str = "node.machine.sapcloud.io/update-result";
+const CORDONED: &str = "nodewright.dev/cordoned";
+const CRITICAL: &str = "node.gardener.cloud/critical-components-not-ready";
+
+impl Fixture {
+    /// The Node of a Machine of a former template that is to be updated in place.
+    fn in_place(class: &'static str) -> Self {
+        let mut fixture = Self::of(class);
+        let bounds = json!({"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Auto"});
+        fixture.deployment["spec"]["strategy"] = json!({"type": "InPlaceUpdate", "inPlaceUpdate": bounds});
+        fixture
+    }
+
+    fn listed(mut self, by: &'static str) -> Self {
+        self.listed_by = Some(by);
+        self
+    }
+
+    fn with(mut self, labels: &[(&str, &str)], reason: Option<&str>, unschedulable: bool) -> Self {
+        for (key, value) in labels {
+            self.node["metadata"]["labels"][*key] = (*value).into();
+        }
+        let condition = reason.map(|reason| json!({"type": "InPlaceUpdate", "status": "True", "reason": reason}));
+        self.node["status"]["conditions"] = condition.into_iter().collect();
+        if unschedulable {
+            self.node["spec"]["unschedulable"] = true.into();
+        }
+        self
+    }
+
+    /// The labels of the update by their last words, whether the Node is closed to Pods, and the mark that says by whom.
+    fn update(&self) -> (Vec<&'static str>, bool, Option<&str>) {
+        let labels = &self.node["metadata"]["labels"];
+        let all = [(CANDIDATE, "candidate"), (SELECTED, "selected"), (RESULT, "result")];
+        let present = all.into_iter().filter(|(key, _)| labels[*key].is_string()).map(|(_, word)| word).collect();
+        let mark = self.node["metadata"]["annotations"][CORDONED].as_str();
+        (present, self.node["spec"]["unschedulable"] == true, mark)
+    }
+
+    fn has_taint(&self, key: &str) -> bool {
+        self.node["spec"]["taints"].as_array().unwrap().iter().any(|taint| taint["key"] == key)
+    }
+}
+
+const UPDATED: [(&str, &str); 3] = [(CANDIDATE, "true"), (SELECTED, "true"), (RESULT, "successful")];
+
+#[test]
+fn a_candidate_gets_its_label_with_the_marks_and_a_listed_one_is_selected_and_closed() {
+    let mut candidate = Fixture::in_place("former");
+    assert!(candidate.act());
+    assert_eq!(candidate.marks(), (true, Some("true"), Some("true")));
+    assert_eq!(candidate.update(), (vec!["candidate"], false, None));
+    assert!(!candidate.act());
+    let mut listed = candidate.listed("v1");
+    assert!(listed.act());
+    assert_eq!(listed.update(), (vec!["candidate", "selected"], true, Some("true")));
+    assert!(!listed.act());
+    let mut closed = Fixture::in_place("former").listed("v1").with(&[], None, true);
+    closed.act();
+    assert_eq!(closed.update(), (vec!["candidate", "selected"], true, Some("false")), "a user had cordoned it");
+}
+
+#[test]
+fn an_answer_of_an_earlier_update_goes_before_the_program_is_asked() {
+    for listed in [None, Some("v1")] {
+        let mut fixture = Fixture::in_place("former").with(&[(RESULT, "successful")], Some("UpdateSuccessful"), false);
+        fixture.listed_by = listed;
+        fixture.act();
+        assert!(!fixture.update().0.contains(&"result"), "{listed:?}");
+    }
+}
+
+#[test]
+fn what_a_user_or_another_manager_has_selected_stays_selected() {
+    let labels = [(CANDIDATE, "true"), (SELECTED, "true")];
+    let mut fixture = Fixture::in_place("former").with(&labels, None, false);
+    fixture.act();
+    assert_eq!(fixture.update(), (vec!["candidate", "selected"], false, None), "the machine controller closes it");
+    assert!(!fixture.act());
+}
+
+#[test]
+fn an_update_is_taken_back_until_it_is_permitted() {
+    let labels = [(CANDIDATE, "true"), (SELECTED, "true")];
+    let selected = |class, reason| {
+        let mut fixture = Fixture::in_place(class).with(&labels, reason, true);
+        fixture.node["metadata"]["annotations"] = json!({CORDONED: "true", "nodewright.dev/update-began": NOW});
+        fixture
+    };
+    let mut back = selected("v1", None);
+    assert!(back.act(), "the template is restored");
+    assert_eq!(back.update(), (vec![], false, None));
+    let mut other = selected("former", None).listed("older");
+    assert!(other.act(), "it was selected for a template that is a former one itself");
+    assert_eq!(other.update(), (vec![], false, None));
+    let mut begun = selected("v1", Some("ReadyForUpdate"));
+    assert!(!begun.act());
+    let mut updating = selected("v1", None);
+    updating.machine = updating.machine.phase("InPlaceUpdating");
+    assert!(!updating.act());
+    let mut theirs = selected("v1", None);
+    theirs.node["metadata"]["annotations"][CORDONED] = "false".into();
+    theirs.act();
+    assert_eq!(theirs.update(), (vec![], true, None), "it was closed before");
+    let raced = selected("v1", None);
+    let plan = raced.plan();
+    let Step::Edit { patch, .. } = &plan.stages[0][0].step else { panic!() };
+    let mut node = raced.node.clone();
+    node["metadata"]["resourceVersion"] = "6".into();
+    assert!(nodewright_testing::json_patch(&mut node, patch).is_err(), "the permission may be there");
+}
+
+#[test]
+fn the_node_of_a_machine_that_has_moved_is_opened_and_waits_for_its_critical_components() {
+    let finished = |class, moved: bool, mark: Option<&str>| {
+        let mut fixture = Fixture::in_place(class).with(&UPDATED, Some("UpdateSuccessful"), true);
+        if moved {
+            fixture.machine = fixture.machine.label(RESULT, "successful");
+        }
+        if let Some(mark) = mark {
+            fixture.node["metadata"]["annotations"] = json!({CORDONED: mark, "nodewright.dev/update-began": NOW});
+        }
+        fixture
+    };
+    let mut waits = finished("former", false, Some("true"));
+    assert!(!waits.act(), "its machine has yet to move");
+    for (moved, mark) in [(true, Some("true")), (false, Some("true")), (false, None)] {
+        let mut fixture = finished("v1", moved, mark);
+        assert!(fixture.act());
+        assert_eq!(fixture.update(), (vec![], false, None), "{moved} {mark:?}");
+        assert!(fixture.has_taint(CRITICAL));
+        assert!(!fixture.act());
+    }
+    let mut kept = finished("v1", true, Some("false"));
+    kept.act();
+    assert_eq!(kept.update(), (vec![], true, None), "a user had cordoned it");
+    let mut behind = finished("former", true, Some("true"));
+    assert!(behind.act() && behind.update().0.is_empty());
+    behind.machine = behind.machine.label("other", "label");
+    assert!(behind.act(), "it is of a former template again");
+    assert_eq!((behind.update().0, behind.marks().0), (vec!["candidate"], true));
+}
+
+#[test]
+fn what_machine_controller_manager_leaves_of_our_update_goes() {
+    let mut fixture = Fixture::in_place("v1").with(&[], Some("UpdateSuccessful"), false);
+    fixture.node["metadata"]["annotations"] = json!({CORDONED: "true", "nodewright.dev/update-began": NOW, "a": "b"});
+    assert!(fixture.act());
+    assert_eq!(fixture.node["metadata"]["annotations"], json!({"a": "b"}));
 }
 
 #[test]

@@ -12,6 +12,7 @@ pub(crate) mod freeze;
 pub(crate) mod frozen;
 pub(crate) mod gauges;
 pub(crate) mod generated;
+pub(crate) mod in_place;
 pub(crate) mod indexes;
 pub mod ledger;
 pub(crate) mod lists;

@@ -91,7 +91,7 @@ impl Node {
         let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return false };
         let is_healthy = |condition: &NodeCondition| match condition.type_.as_str() {
             conditions::node::READY => condition.status == "True",
-            conditions::node::PRESERVED => true,
+            conditions::node::PRESERVED | conditions::node::IN_PLACE_UPDATE => true,
             _ => condition.status == "False",
         };
         new.conditions().iter().all(is_healthy)

@@ -35,6 +35,7 @@ impl Plane {
             namespace: namespace(),
             full_schema: true.into(),
             fleet: FleetSettings::default(),
+            has_target: false,
         });
         manager.add(MachineSetController {
             namespace: namespace(),

@@ -31,8 +31,10 @@ pub mod clusters;
 pub mod collector;
 mod diagnosis;
 pub mod environment;
+pub mod held;
 mod kubectl;
 pub mod metrics;
+pub mod node_updater;
 pub mod objects;
 pub mod oracles;
 pub mod requests;
@@ -43,6 +45,7 @@ pub use self::{
     collector::Collector,
     environment::{Environment, EnvironmentBuilder},
     kubectl::Table,
+    node_updater::{Answer, NodeUpdater},
     objects::{Class, Pool},
     requests::Requests,
 };

@@ -45,6 +45,13 @@ impl Pool {
         self
     }
 
+    /// Sets a label of the machines.
+    #[must_use]
+    pub fn label(mut self, name: &str, value: &str) -> Self {
+        self.object["spec"]["template"]["metadata"]["labels"][name] = value.into();
+        self
+    }
+
     /// Adds an annotation.
     #[must_use]
     pub fn annotation(mut self, name: &str, value: &str) -> Self {

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
-use nodewright_api::Machine;
+use kube::ResourceExt;
+use nodewright_api::{Machine, MachineSet};
 use tokio::time::Instant;
 
 use crate::{Environment, Failure, TestResult, diagnosis, history::State};
@@ -16,6 +17,12 @@ const LOOK: Duration = Duration::from_millis(50);
 pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Whether the set controls the machine.
+pub fn is_of(machine: &Machine, set: &MachineSet) -> bool {
+    let is_set = |uid: &String| set.metadata.uid.as_ref() == Some(uid);
+    machine.owner_references().iter().any(|owner| owner.controller == Some(true) && is_set(&owner.uid))
 }
 
 impl Environment {

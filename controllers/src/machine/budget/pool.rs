@@ -262,6 +262,9 @@ fn held_until(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
         let created = machine.metadata.creation_timestamp.as_ref()?.0;
         return created.checked_add(settings.creation_timeout_of(machine) / 2).ok();
     }
+    if *machine.phase() == MachinePhase::InPlaceUpdating {
+        return settings.update_deadline(machine);
+    }
     // It is about to be deleted, or in a phase of another manager that nothing ends.
     machine.phase_since()?.checked_add(STUCK).ok()
 }

@@ -156,8 +156,12 @@ fn healthy<'a>(scope: &Scope<'a>, node: &Node) -> Health<'a> {
 fn unhealthy<'a>(scope: &Scope<'a>, node: Option<&Node>, why: String) -> Health<'a> {
     match scope.machine.phase() {
         // A Machine of another manager, or of one without a target cluster, was in use as well.
-        MachinePhase::Running | MachinePhase::Available | MachinePhase::Terminating => in_use(scope, node, why),
-        // The in-place update of another manager: no other manager continues it.
+        // So was one whose update in place is over, or was taken back.
+        MachinePhase::Running
+        | MachinePhase::Available
+        | MachinePhase::Terminating
+        | MachinePhase::InPlaceUpdating
+        | MachinePhase::InPlaceUpdateSuccessful => in_use(scope, node, why),
         MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed => unknown(scope, node, why),
         MachinePhase::Pending => pending(scope, "Joining", why),
         _ => Health::Unaffected,

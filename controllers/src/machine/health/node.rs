@@ -6,7 +6,10 @@ use nodewright_api::{conditions, taints};
 use nodewright_runtime::{clip::clip_to, object::is_deleting};
 
 use crate::{
-    machine::scope::{REPORTS_WITHIN, Scope},
+    machine::{
+        scope::{REPORTS_WITHIN, Scope},
+        update,
+    },
     shared::node::Node,
 };
 
@@ -18,8 +21,11 @@ pub(in super::super) fn has_healthy_node(scope: &Scope<'_>) -> bool {
     scope.snapshot.node.as_deref().is_some_and(|node| !is_deleting(node) && unhealthy_because(scope, node).is_none())
 }
 
-/// Why a Node is unhealthy, if it is.
+/// Why a Node is unhealthy, if it is. After an update in place that has failed it counts as that.
 pub(in super::super) fn unhealthy_because(scope: &Scope<'_>, node: &Node) -> Option<String> {
+    if let Some(failure) = update::failure(scope.machine, node) {
+        return Some(failure);
+    }
     if ready(node).is_none() {
         return Some("the node has no condition Ready yet".to_owned());
     }

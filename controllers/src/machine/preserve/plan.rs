@@ -161,7 +161,9 @@ pub(in super::super) fn kept(scope: &Scope<'_>, until: Timestamp) -> PartialPlan
     if !marks(scope, decision).is_empty() {
         return part;
     }
-    let Some(stage) = drain::of_preserved(scope, node) else {
+    // The time to drain begins with the failure.
+    let since = scope.machine.phase_since().unwrap_or(scope.now());
+    let Some(stage) = drain::of_kept(scope, node, since) else {
         let condition = node::condition(until, by_set, true, scope.now());
         let step = Step::edit_status(TARGET, node, Patch(set_condition(node, &condition)));
         return part.then("no pod is left that could leave", step);

@@ -12,6 +12,7 @@ mod provision;
 mod terminate;
 mod tokens;
 mod unreadable;
+mod update;
 mod waiting;
 mod without_target;
 

@@ -72,7 +72,7 @@ impl Life {
     }
 
     /// Carries out what is planned until nothing is left to do, and says what was written, and which events there were.
-    fn settle(&mut self) -> (Vec<&'static str>, Vec<String>) {
+    pub(super) fn settle(&mut self) -> (Vec<&'static str>, Vec<String>) {
         let (mut writes, mut events) = (vec![], vec![]);
         for _ in 0..9 {
             let plan = self.fixture().plan();
@@ -120,7 +120,7 @@ impl Life {
         self.machine["status"]["currentStatus"]["preserveExpiryTime"].as_str()
     }
 
-    fn set_phase(&mut self, phase: &str, ready: &str) {
+    pub(super) fn set_phase(&mut self, phase: &str, ready: &str) {
         self.machine["status"]["currentStatus"]["phase"] = phase.into();
         self.machine["status"]["currentStatus"]["lastUpdateTime"] = self.now.to_string().into();
         let all = self.node.as_mut().unwrap()["status"]["conditions"].as_array_mut().unwrap();

@@ -10,7 +10,10 @@ use kube::{
     Api,
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
 };
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_api::{
+    Machine, MachineDeployment, MachineSet,
+    labels::{SCALE_UP_DISABLED, UPDATE_RESULT},
+};
 use nodewright_runtime::{
     apply_configuration::STATUS,
     cache::{Store, Stores, Unreadable},
@@ -29,6 +32,7 @@ use crate::{
         CONTROL,
         fleet::{FleetSettings, PlanSettings},
         indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
+        node::Node,
     },
 };
 
@@ -67,6 +71,8 @@ pub(crate) struct Cluster {
     pub(crate) unreadable_machines: usize,
     /// Whether the API server of the target cluster answers.
     pub(crate) target: Option<bool>,
+    /// The Nodes by the names of their Machines, if there is a target cluster.
+    pub(crate) nodes: Option<BTreeMap<String, Value>>,
     /// A set that deletes no machine.
     pub(crate) stuck_set: Option<String>,
 }
@@ -98,6 +104,7 @@ impl Cluster {
             unreadable_sets: vec![],
             unreadable_machines: 0,
             target: None,
+            nodes: None,
             stuck_set: None,
         };
         cluster.add::<MachineDeployment>(deployment);
@@ -203,7 +210,10 @@ impl Cluster {
         stores.add(Arc::new(sets));
         stores.add(Arc::new(machines));
         let settings = PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema };
-        let mut snapshot = Snapshot::take(&stores, &ObjectRef::new(CONTROL, "default", "pool"), settings).unwrap();
+        let key = ObjectRef::new(CONTROL, "default", "pool");
+        let mut snapshot = Snapshot::take(&stores, &key, self.nodes.is_some(), settings).unwrap();
+        let nodes = self.nodes.iter().flatten().map(|(name, node)| (name.clone(), Arc::new(decoded::<Node>(node))));
+        snapshot.nodes = self.nodes.is_some().then(|| nodes.collect());
         snapshot.unreadable.clone_from(&self.unreadable_sets);
         snapshot.target = self.target;
         for view in &mut snapshot.sets {
@@ -332,9 +342,12 @@ impl Cluster {
             let mut staying = self.machines_of(&name);
             staying.retain(|(_, machine)| machine["metadata"]["deletionTimestamp"].is_null());
             staying.sort_by_key(|(_, machine)| is_ready(machine));
-            for (surplus, _) in staying.iter().take(staying.len().saturating_sub(wanted)) {
+            let label = |object: &Value, key: &str| object["metadata"]["labels"][key].is_string();
+            let counted: Vec<_> = staying.iter().filter(|(_, it)| is_deleting || !label(it, UPDATE_RESULT)).collect();
+            for (surplus, _) in counted.iter().take(counted.len().saturating_sub(wanted)) {
                 self.delete("machines", surplus);
             }
+            let wanted = if label(&raw, SCALE_UP_DISABLED) { 0 } else { wanted };
             for _ in staying.len()..wanted {
                 self.made += 1;
                 let labels = raw["spec"]["template"]["metadata"]["labels"].clone();
@@ -442,7 +455,7 @@ impl Cluster {
     }
 }
 
-fn decoded<K: Kind>(object: &Value) -> K {
+fn decoded<K: serde::de::DeserializeOwned>(object: &Value) -> K {
     serde_json::from_value(object.clone()).unwrap()
 }
 

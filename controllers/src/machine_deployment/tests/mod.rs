@@ -2,6 +2,7 @@
 
 pub(crate) mod cluster;
 mod gitops;
+mod in_place;
 mod rollouts;
 mod sets;
 mod status;

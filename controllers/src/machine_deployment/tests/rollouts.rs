@@ -303,21 +303,6 @@ fn with_no_strategy_a_paused_deployment_replaces_machines() {
 }
 
 #[test]
-fn machines_are_never_replaced_where_they_should_be_updated_in_place() {
-    let strategy = json!({"type": "InPlaceUpdate", "inPlaceUpdate":
-        {"maxSurge": 1, "maxUnavailable": 0, "orchestrationType": "Auto"}});
-    let mut cluster = Cluster::settled(machine_deployment(3, &strategy));
-    assert_eq!(cluster.ready(), 3);
-    cluster.change("/spec/template/spec/class/name", json!("v2"));
-    cluster.change("/spec/replicas", json!(4));
-    cluster.settle();
-    assert_eq!((cluster.replicas(), cluster.ready()), (vec![4], 4), "scaled, and nothing else");
-    assert_eq!(cluster.reason("Stalled"), "InPlaceUpdateUnsupported");
-    assert_eq!(cluster.events.iter().filter(|event| event.contains("in place")).count(), 1, "said once");
-    assert!(kinds(&cluster.plan()).is_empty());
-}
-
-#[test]
 fn mcm_defect_17_machines_that_the_autoscaler_names_are_marked_and_forgotten_once_they_leave() {
     let key = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));

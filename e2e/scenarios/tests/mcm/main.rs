@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`handover`] | one of them is killed at each stage of its work, and the other continues |
 //! | [`half_swap`] | one of the two processes of each, together |
+//! | [`in_place`] | one of them begins an update in place, and the other continues; and one process of each |
 //! | [`preservation`] | one of them preserves a machine, and the other continues and ends it |
 //! | [`picture`] | what users read of conditions and events is the same under both |
 //! | [`suite`] | machine-controller-manager's own integration tests, run against Nodewright |
@@ -21,6 +22,7 @@ mod environment;
 mod exactness;
 mod half_swap;
 mod handover;
+mod in_place;
 mod moments;
 mod objects;
 mod picture;

@@ -12,6 +12,8 @@ pub(crate) const SMALL: &str = "small";
 pub(crate) const LARGE: &str = "large";
 /// A class whose VMs the cloud refuses.
 pub(crate) const BROKEN: &str = "broken";
+/// The label of the template that tells its versions apart, where machines are updated in place.
+pub(crate) const VERSION: &str = "version";
 /// The number of Pods.
 pub(crate) const PODS: usize = 4;
 
@@ -73,6 +75,15 @@ pub(crate) fn pool(env: &Environment, replicas: u32) -> Value {
     })
 }
 
+/// The pool, of version 1, with machines that are updated in place: unavailable 1, no surge.
+pub(crate) fn in_place_pool(env: &Environment, replicas: u32, orchestration: &str) -> Value {
+    let mut object = pool(env, replicas);
+    let bounds = json!({"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": orchestration});
+    object["spec"]["strategy"] = json!({"type": "InPlaceUpdate", "inPlaceUpdate": bounds});
+    object["spec"]["template"]["metadata"]["labels"][VERSION] = "1".into();
+    object
+}
+
 /// Pods on the nodes of this environment.
 pub(crate) fn workload(env: &Environment) -> Value {
     json!({
@@ -105,6 +116,11 @@ pub(crate) fn workload(env: &Environment) -> Value {
 pub(crate) async fn patch_pool(env: &Environment, spec: &Value) -> TestResult {
     let patch = json!({"spec": spec});
     env.kubectl(&format!("patch machinedeployment {} --type=merge --patch={patch}", pool_name(env))).await.map(drop)
+}
+
+/// Changes the template of the pool to this version.
+pub(crate) async fn set_version(env: &Environment, version: &str) -> TestResult {
+    patch_pool(env, &json!({"template": {"metadata": {"labels": {VERSION: version}}}})).await
 }
 
 /// Has the pool use another class.

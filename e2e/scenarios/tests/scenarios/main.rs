@@ -10,6 +10,7 @@ mod drains;
 mod errors;
 mod fleet;
 mod health;
+mod in_place;
 mod kwok;
 mod leaders;
 mod left_by_mcm;

@@ -1,0 +1,105 @@
+//! The steps of an update in place.
+
+use json_patch::Patch;
+use nodewright_api::{MachinePhase, OperationState, OperationType, reasons};
+use nodewright_runtime::{object::name, plan::Step};
+
+use super::decision::{Answer, Decision, decide, said};
+use crate::{
+    machine::{calls::Call, drain, health, partial_plan::PartialPlan, scope::Scope, status::StatusDraft},
+    shared::{TARGET, in_place, node::Node},
+};
+
+const WAITS: &str = "UpdatingInPlace";
+
+/// What the update of its Node adds to the plan of a Machine.
+pub(in super::super) enum Part {
+    /// Nothing: the health of its Node counts.
+    None,
+    /// The health counts as well, and what is done for it comes first.
+    Beside(PartialPlan),
+    /// While the Node is being updated its health says nothing.
+    Instead(PartialPlan),
+}
+
+pub(in super::super) fn part(scope: &Scope<'_>) -> Part {
+    Part::Instead(match decide(scope) {
+        Decision::Nothing => return Part::None,
+        Decision::Drain(node) => return Part::Beside(drained(scope, node)),
+        Decision::Begin(node) => begun(scope, node),
+        Decision::Permit(node) => permitted(scope, node),
+        Decision::Await(until) => {
+            let text =
+                format!("the program on the node updates it; without an answer the update has failed at {until:.0}");
+            PartialPlan::waiting_until(until, WAITS, text)
+        }
+        Decision::TimedOut => timed_out(scope),
+        Decision::Show(node, answer) => shown(scope, node, answer),
+        Decision::Record(node, answer) => recorded(scope, node, answer),
+    })
+}
+
+fn drained(scope: &Scope<'_>, node: &Node) -> PartialPlan {
+    let begin = in_place::begin(node, scope.now());
+    if !begin.is_empty() {
+        return PartialPlan::step("no new pod may start on the node", Step::edit(TARGET, node, Patch(begin)));
+    }
+    let since = in_place::drained_since(node).unwrap_or(scope.now());
+    drain::of_kept(scope, node, since).unwrap_or_else(|| begun(scope, node))
+}
+
+fn begun(scope: &Scope<'_>, node: &Node) -> PartialPlan {
+    let text = format!("Machine {} is undergoing an in-place update", name(scope.machine));
+    let event = scope.normal(reasons::machine::IN_PLACE_UPDATING, "its node is drained, and may be updated in place");
+    let draft = scope.status().node_conditions(Some(node)).phase(MachinePhase::InPlaceUpdating).timeout_active(false);
+    let draft = draft.operation(OperationType::InPlaceUpdate, OperationState::Processing, text, None);
+    PartialPlan::step("the node is drained for its update in place", draft.step()).event(event.routine())
+}
+
+fn permitted(scope: &Scope<'_>, node: &Node) -> PartialPlan {
+    let text = "Node is ready for in-place update".to_owned();
+    PartialPlan::step(
+        "the program on the node may update it",
+        said_by(scope, node, reasons::node::READY_FOR_UPDATE, text),
+    )
+}
+
+fn said_by(scope: &Scope<'_>, node: &Node, reason: &str, text: String) -> Option<Step<Call>> {
+    Step::edit_status(TARGET, node, in_place::say(node, reason, text, scope.now()))
+}
+
+fn shown(scope: &Scope<'_>, node: &Node, answer: Answer) -> PartialPlan {
+    let (reason, text) = match answer {
+        Answer::Successful => (reasons::node::UPDATE_SUCCESSFUL, "Node in-place update successful".to_owned()),
+        Answer::Failed => (reasons::node::UPDATE_FAILED, format!("Node in-place update failed: {}", said(node))),
+    };
+    PartialPlan::step("the program on the node has answered", said_by(scope, node, reason, text))
+}
+
+fn recorded(scope: &Scope<'_>, node: &Node, answer: Answer) -> PartialPlan {
+    if answer == Answer::Failed {
+        let text = format!("Machine {} failed to update dependencies: {}", name(scope.machine), said(node));
+        return failed(scope, scope.status().node_conditions(Some(node)), text);
+    }
+    // One whose node is yet to be ready is judged by its health from now on.
+    let is_healthy = health::unhealthy_because(scope, node).is_none();
+    let phase = if is_healthy { MachinePhase::Running } else { MachinePhase::InPlaceUpdateSuccessful };
+    let text = format!("Machine {} successfully updated dependencies", name(scope.machine));
+    let event = scope.normal(reasons::machine::IN_PLACE_UPDATE_SUCCESSFUL, "its node was updated in place").routine();
+    let draft = scope.status().node_conditions(Some(node)).phase(phase).timeout_active(false);
+    let draft = draft.operation(OperationType::InPlaceUpdate, OperationState::Successful, text, None);
+    PartialPlan::step("the node was updated", draft.step()).event(event)
+}
+
+fn timed_out(scope: &Scope<'_>) -> PartialPlan {
+    let timeout = scope.settings.update_timeout_of(scope.machine);
+    let text = format!("Machine {} failed to in-place update in {timeout:?}", name(scope.machine));
+    failed(scope, scope.status(), text)
+}
+
+fn failed(scope: &Scope<'_>, draft: StatusDraft<'_>, text: String) -> PartialPlan {
+    let event = scope.warning(reasons::machine::IN_PLACE_UPDATE_FAILED, text.as_str());
+    let draft = draft.phase(MachinePhase::InPlaceUpdateFailed).timeout_active(false);
+    let draft = draft.operation(OperationType::InPlaceUpdate, OperationState::Failed, text, None);
+    PartialPlan::step("the update of the node in place has failed", draft.step()).event(event)
+}

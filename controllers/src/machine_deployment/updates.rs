@@ -1,0 +1,327 @@
+//! Updates in place: which Machines are updated now, and which move to the set of their new template.
+//!
+//! A Machine is *listed* in the annotation `updating` of a set while it is being updated to the template of that set, and still one of
+//! another set. Then its Node is selected (`rollout_node`), the Machine controller drains it, and the program on it updates it. When
+//! the Node shows that this was successful, the Machine moves: it gets the owner and the labels of the set, and the label
+//! `update-result`, by which no set deletes it before it is counted. The set of the former template has the label
+//! `scale-up-disabled`, by which it does not replace what has moved. Both labels are machine-controller-manager's, which may
+//! take over at any moment, or be taken over from.
+//!
+//! # Guarantees
+//! * The list is written before a Node is selected, and its write is refused once the set has changed: neither a stale cache nor
+//!   another leader selects more than the bounds of the strategy allow.
+//! * For no moment do the sets own, or may they create, more Machines than before a move.
+//! * A Machine whose template changes during its update moves to the set of the template that it was updated to, and is a candidate
+//!   again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use json_patch::{Patch, PatchOperation};
+use kube::Resource;
+use nodewright_api::{
+    Machine, MachinePhase, MachineSet, OrchestrationType, StrategyType, annotations, labels,
+    stored::{UPDATING, Updating},
+};
+use nodewright_runtime::{
+    annotations::set_label,
+    effect::Never,
+    object::{annotation, is_deleting, label, name, uid},
+    plan::{Planned, Step},
+};
+use serde_json::{Value, json};
+
+use super::{
+    sizes::RolloutMode,
+    snapshot::{Scope, SetView, Snapshot},
+};
+use crate::shared::{
+    CONTROL,
+    in_place::{Progress, is_begun, is_moving, is_updated},
+    node::Node,
+    patch,
+    preservation::preserve_expiry,
+};
+
+/// What comes before the sizes of the sets.
+#[derive(Debug, Default)]
+pub(super) struct Updates<'a> {
+    /// Sets, and whether they create Machines from now on.
+    labels: Vec<(&'a MachineSet, bool)>,
+    moves: Vec<Move<'a>>,
+    /// Machines that are counted where they have moved to.
+    arrived: Vec<&'a Machine>,
+}
+
+#[derive(Debug)]
+struct Move<'a> {
+    machine: &'a Machine,
+    from: &'a MachineSet,
+    to: &'a MachineSet,
+}
+
+/// The lists of the sets, by UID.
+pub(super) type Lists = BTreeMap<String, Updating>;
+
+impl<'a> Updates<'a> {
+    pub(super) fn of(scope: &Scope<'a>) -> Self {
+        let (snapshot, mode) = (scope.snapshot, RolloutMode::of(scope.snapshot));
+        if !snapshot.may_have_moved() {
+            return Self::default();
+        }
+        let labels = snapshot.staying().filter_map(|view| {
+            let is_disabled = wants_scale_up_disabled(snapshot, mode, view);
+            (is_disabled != view.is_scale_up_disabled()).then_some((view.set.as_ref(), !is_disabled))
+        });
+        let moves = if mode.updates { moves(snapshot) } else { vec![] };
+        let arrived = snapshot.staying().filter(|view| view.uncounted() == 0).flat_map(|view| {
+            view.machines
+                .iter()
+                .map(AsRef::as_ref)
+                .filter(|machine| is_moving(machine) && !is_in_progress(snapshot, machine))
+        });
+        Self { labels: labels.collect(), moves, arrived: arrived.collect() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.labels.is_empty() && self.moves.is_empty() && self.arrived.is_empty()
+    }
+
+    pub(super) fn machines(&self) -> impl Iterator<Item = &'a Machine> {
+        self.moves.iter().map(|it| it.machine).chain(self.arrived.iter().copied())
+    }
+
+    /// The steps of each stage.
+    pub(super) fn stages(&self) -> [Vec<Planned<Never>>; 2] {
+        let label = |(set, creates): &(&MachineSet, bool)| {
+            let value = (!creates).then_some(labels::SCALE_UP_DISABLED_VALUE);
+            let step = Step::edit(CONTROL, *set, set_label(&set.metadata, labels::SCALE_UP_DISABLED, value))?;
+            let why = if *creates {
+                "no machine of the set is updated in place"
+            } else {
+                "its machines are updated in place"
+            };
+            Some(Planned { why: why.into(), step })
+        };
+        let moves = self.moves.iter().filter_map(Move::step);
+        let arrived = self.arrived.iter().filter_map(|machine| {
+            let step = Step::edit(CONTROL, *machine, set_label(&machine.metadata, labels::UPDATE_RESULT, None))?;
+            Some(Planned { why: "the machine is counted where it has moved to".into(), step })
+        });
+        [self.labels.iter().filter_map(label).collect(), moves.chain(arrived).collect()]
+    }
+}
+
+impl Move<'_> {
+    fn step(&self) -> Option<Planned<Never>> {
+        let why = format!("it was updated in place to the template of machine set {}", name(self.to)).into();
+        Some(Planned { why, step: Step::edit(CONTROL, self.machine, self.patch())? })
+    }
+
+    /// The owner, and the labels of the template: those of the former one go. It fails if the Machine has changed.
+    fn patch(&self) -> Patch {
+        let meta = &self.machine.metadata;
+        let mut own = meta.labels.clone().unwrap_or_default();
+        for key in template_labels(self.from).keys() {
+            own.remove(key);
+        }
+        own.extend(template_labels(self.to));
+        own.insert(labels::UPDATE_RESULT.to_owned(), labels::UPDATE_SUCCESSFUL.to_owned());
+        let mut owner = json!(self.to.controller_owner_ref(&()));
+        owner["blockOwnerDeletion"] = Value::Bool(true);
+        let operations: Vec<PatchOperation> = vec![
+            patch::same_version(meta),
+            patch::set(&["metadata", "labels"], json!(own)),
+            patch::set(&["metadata", "ownerReferences"], json!([owner])),
+        ];
+        Patch(operations)
+    }
+}
+
+/// The labels by which a set selects its Machines, and those that it creates them with.
+fn template_labels(set: &MachineSet) -> BTreeMap<String, String> {
+    let mut all = set.spec.template.metadata.labels.clone().unwrap_or_default();
+    let selector = set.spec.selector.as_ref().and_then(|selector| selector.match_labels.clone());
+    all.extend(selector.unwrap_or_default());
+    all
+}
+
+/// Whether a set creates no Machine: one that it lacks is updated in place, or is created by the set of the present template.
+fn wants_scale_up_disabled(snapshot: &Snapshot, mode: RolloutMode, view: &SetView) -> bool {
+    let current = snapshot.current();
+    let is_current = current.is_some_and(|current| uid(current.set.as_ref()) == uid(view.set.as_ref()));
+    if !snapshot.is_in_place() {
+        // Not before each of its Machines is counted somewhere.
+        return view.is_scale_up_disabled() && snapshot.staying().any(|view| view.uncounted() > 0);
+    }
+    if is_current {
+        // Machines that are updated to a template that was taken back since.
+        return view.machines.iter().any(|machine| listed_by(snapshot, machine).is_some());
+    }
+    let has_machines = view.set.spec.replicas > 0 || !view.machines.is_empty();
+    has_machines && (mode.updates || current.is_some())
+}
+
+fn moves(snapshot: &Snapshot) -> Vec<Move<'_>> {
+    // A set that could replace what moves gets its label first.
+    let views = snapshot.staying().filter(|view| view.is_scale_up_disabled());
+    let all = views.flat_map(|view| view.machines.iter().map(move |machine| (view, machine.as_ref())));
+    all.filter_map(|(from, machine)| {
+        let to = target(snapshot, from, machine)?;
+        Some(Move { machine, from: from.set.as_ref(), to: to.set.as_ref() })
+    })
+    .collect()
+}
+
+/// The set that a Machine moves to now.
+fn target<'a>(snapshot: &'a Snapshot, from: &SetView, machine: &Machine) -> Option<&'a SetView> {
+    // One that has moved is counted, and its Node cleaned, before it moves on.
+    let is_ready = !is_deleting(machine)
+        && !is_moving(machine)
+        && is_done(machine)
+        && snapshot.node_of(machine).is_some_and(is_updated);
+    let to = is_ready.then(|| listed_by(snapshot, machine).or_else(|| snapshot.current())).flatten();
+    to.filter(|to| uid_of(to) != uid_of(from))
+}
+
+/// Whether its status has the result of its update.
+fn is_done(machine: &Machine) -> bool {
+    matches!(machine.phase(), MachinePhase::Running | MachinePhase::InPlaceUpdateSuccessful | MachinePhase::Unknown)
+}
+
+/// Whether the Node of a Machine has yet to lose the labels of its update.
+fn is_in_progress(snapshot: &Snapshot, machine: &Machine) -> bool {
+    match &snapshot.nodes {
+        None => true,
+        Some(_) => snapshot.node_of(machine).is_some_and(|node| Progress::of(node) != Progress::None),
+    }
+}
+
+/// The other set that lists a Machine.
+fn listed_by<'a>(snapshot: &'a Snapshot, machine: &Machine) -> Option<&'a SetView> {
+    snapshot.staying().find(|view| {
+        let is_own = view.machines.iter().any(|own| name(own.as_ref()) == name(machine));
+        !is_own && UPDATING.of(view.set.as_ref()).is_some_and(|updating| updating.0.contains(name(machine)))
+    })
+}
+
+/// The lists as they are to be. `replicas`: those of the current set after this plan.
+pub(super) fn lists(scope: &Scope<'_>, mode: RolloutMode, replicas: i64) -> Lists {
+    let snapshot = scope.snapshot;
+    let mut lists: Lists = snapshot.staying().map(|view| (uid_of(view), kept(snapshot, view))).collect();
+    let Some(current) = snapshot.current().filter(|_| snapshot.is_in_place() && snapshot.nodes.is_some()) else {
+        return lists;
+    };
+    let listed: BTreeSet<String> = lists.values().flat_map(|list| list.0.iter().cloned()).collect();
+    let adopted = snapshot.old().flat_map(|view| &view.machines).filter(|machine| {
+        let is_selected = snapshot.node_of(machine).is_some_and(|node| Progress::of(node) >= Progress::Selected);
+        is_selected && !is_deleting(machine.as_ref()) && !listed.contains(name(machine.as_ref()))
+    });
+    let own = lists.entry(uid_of(current)).or_default();
+    own.0.extend(adopted.map(|machine| name(machine.as_ref()).to_owned()));
+    let selected = selected(scope, mode, replicas, &lists);
+    lists.entry(uid_of(current)).or_default().0.extend(selected);
+    lists
+}
+
+fn uid_of(view: &SetView) -> String {
+    uid(view.set.as_ref()).to_owned()
+}
+
+/// What of the list of a set stays.
+fn kept(snapshot: &Snapshot, view: &SetView) -> Updating {
+    let list = UPDATING.of(view.set.as_ref()).unwrap_or_default();
+    if list.0.is_empty() || !snapshot.is_in_place() {
+        return Updating::default();
+    }
+    let is_current = snapshot.current().is_some_and(|current| uid_of(current) == uid_of(view));
+    let is_manual = snapshot.orchestration() == OrchestrationType::Manual;
+    let others =
+        || snapshot.sets.iter().filter(|other| uid_of(other) != uid_of(view)).flat_map(|other| &other.machines);
+    let stays = |entry: &String| {
+        let machine = others().find(|machine| name(machine.as_ref()) == entry && !is_deleting(machine.as_ref()));
+        let Some(machine) = machine else { return false };
+        if snapshot.nodes.is_none() || is_current && !is_manual {
+            return true;
+        }
+        let node = snapshot.node_of(machine);
+        node.is_none() || node.is_some_and(|node| Progress::of(node) >= Progress::Selected || is_begun(machine, node))
+    };
+    Updating(list.0.into_iter().filter(stays).collect())
+}
+
+/// The names of the Machines that are selected now: as many as availability allows.
+fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) -> Vec<String> {
+    let (snapshot, goal) = (scope.snapshot, scope.goal);
+    if !mode.updates || mode.settles || snapshot.orchestration() == OrchestrationType::Manual {
+        return vec![];
+    }
+    let listed: BTreeSet<&String> = lists.values().flat_map(|list| &list.0).collect();
+    let is_updating = |machine: &Machine| {
+        let of_node = |node: &Node| Progress::of(node) >= Progress::Selected;
+        listed.contains(&name(machine).to_owned())
+            || snapshot.node_of(machine).is_some_and(of_node)
+            || is_moving(machine)
+    };
+    let staying = || snapshot.staying().flat_map(|view| view.machines.iter().map(move |machine| (view, machine)));
+    let available =
+        staying().filter(|(view, machine)| view.availability.is_available(machine) && !is_updating(machine));
+    let preserved: i64 = snapshot.staying().map(|view| view.size().preserved).sum();
+    let spare = count(available) - (goal.floor() - preserved);
+    let updating = count(staying().filter(|(_, machine)| is_updating(machine)));
+    let at_once = goal.unavailable + goal.surge - updating;
+    let old = || snapshot.old().flat_map(|view| view.machines.iter().map(move |machine| (view, machine)));
+    let due = goal.desired - replicas - count(old().filter(|(_, machine)| is_updating(machine)));
+    let candidates = old().filter(|(view, machine)| {
+        let has_node = snapshot.node_of(machine).is_some_and(|node| !is_deleting(node));
+        view.availability.is_available(machine) && has_node && !is_updating(machine) && !is_chosen(machine)
+    });
+    let mut candidates: Vec<_> = candidates.map(|(_, machine)| machine).collect();
+    // One that is preserved is updated last; otherwise those of the oldest set come first.
+    candidates.sort_by_key(|machine| preserve_expiry(machine).is_some());
+    let room = usize::try_from(spare.min(due).min(at_once)).unwrap_or(0);
+    candidates.into_iter().take(room).map(|machine| name(machine.as_ref()).to_owned()).collect()
+}
+
+/// Whether the cluster autoscaler has chosen a Machine for removal.
+fn is_chosen(machine: &Machine) -> bool {
+    annotation(machine, annotations::MACHINE_PRIORITY) == Some(annotations::MACHINE_PRIORITY_CANDIDATE)
+}
+
+fn count<T>(items: impl Iterator<Item = T>) -> i64 {
+    i64::try_from(items.count()).unwrap_or(i64::MAX)
+}
+
+impl Snapshot {
+    /// Whether its Machines are updated in place.
+    pub(super) fn is_in_place(&self) -> bool {
+        self.deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate
+    }
+
+    /// Whether Machines may be moving between its sets.
+    pub(super) fn may_have_moved(&self) -> bool {
+        self.is_in_place() || self.staying().any(SetView::is_scale_up_disabled)
+    }
+
+    pub(super) fn orchestration(&self) -> OrchestrationType {
+        let update = self.deployment.spec.strategy.in_place_update.as_ref();
+        update.map_or(OrchestrationType::Auto, |update| update.orchestration_type.clone())
+    }
+
+    /// The Node of a Machine, as far as it is known.
+    pub(super) fn node_of(&self, machine: &Machine) -> Option<&Node> {
+        self.nodes.as_ref()?.get(name(machine)).map(AsRef::as_ref)
+    }
+}
+
+impl SetView {
+    pub(super) fn is_scale_up_disabled(&self) -> bool {
+        label(self.set.as_ref(), labels::SCALE_UP_DISABLED).is_some()
+    }
+
+    /// How many Machines have moved to it and are not counted yet.
+    pub(super) fn uncounted(&self) -> i64 {
+        let moving = count(self.machines.iter().filter(|machine| is_moving(machine) && !is_deleting(machine.as_ref())));
+        let size = self.size();
+        moving.min(size.live - size.replicas).max(0)
+    }
+}
