@@ -124,7 +124,7 @@ impl Ledger {
     }
 
     /// The ordinal from which a name was made.
-    fn ordinal_of(&self, set: &str, machine: &str) -> Option<Ordinal> {
+    pub fn ordinal_of(&self, set: &str, machine: &str) -> Option<Ordinal> {
         let suffix = machine.strip_prefix(base(set))?.strip_prefix('-').filter(|suffix| suffix.len() == SUFFIX)?;
         let digit = |byte: u8| u32::try_from(ALPHABET.iter().position(|letter| *letter == byte)?).ok();
         let digits = suffix.bytes().map(digit).collect::<Option<Vec<_>>>()?;

@@ -117,7 +117,8 @@ impl Move<'_> {
         Some(Planned { why, step: Step::edit(CONTROL, self.machine, self.patch())? })
     }
 
-    /// The owner, and the labels of the template: those of the former one go. It fails if the Machine has changed.
+    /// The owner, and the labels of the template: those of the former one go, as does the index in the ledger of its set, which uses
+    /// the name up. If the Machine returns, it has none. It fails if the Machine has changed.
     fn patch(&self) -> Patch {
         let meta = &self.machine.metadata;
         let mut own = meta.labels.clone().unwrap_or_default();
@@ -128,11 +129,12 @@ impl Move<'_> {
         own.insert(labels::UPDATE_RESULT.to_owned(), labels::UPDATE_SUCCESSFUL.to_owned());
         let mut owner = json!(self.to.controller_owner_ref(&()));
         owner["blockOwnerDeletion"] = Value::Bool(true);
-        let operations: Vec<PatchOperation> = vec![
+        let mut operations: Vec<PatchOperation> = vec![
             patch::same_version(meta),
             patch::set(&["metadata", "labels"], json!(own)),
             patch::set(&["metadata", "ownerReferences"], json!([owner])),
         ];
+        operations.extend(patch::unannotate(meta, [annotations::INDEX]));
         Patch(operations)
     }
 }

@@ -158,9 +158,12 @@ impl<'a> Members<'a> {
             }
         }
         // Their names are not to be used again once they are gone.
-        let moved = snapshot.namesakes.iter().filter(|machine| controller_uid(machine.as_ref()).is_some());
-        let moved: Vec<_> = moved.filter_map(|machine| members.ordinal(machine)).collect();
-        members.leaving.extend(moved.into_iter().filter(|ordinal| !ledger.is_retired(*ordinal)));
+        let has_moved = |machine: &&Arc<Machine>| {
+            controller_uid(machine.as_ref()).is_some() && annotation(machine.as_ref(), annotations::INDEX).is_none()
+        };
+        let moved = snapshot.namesakes.iter().filter(has_moved);
+        let moved = moved.filter_map(|machine| ledger.ordinal_of(name(snapshot.set.as_ref()), name(machine.as_ref())));
+        members.leaving.extend(moved.filter(|ordinal| !ledger.is_retired(*ordinal)));
         members
     }
 

@@ -3,6 +3,7 @@
 mod awaited;
 mod backoff;
 mod limits;
+mod moved;
 mod overshoot;
 mod preserved;
 mod refused;
