@@ -10,7 +10,7 @@ use nodewright_api::{
 use nodewright_runtime::object::uid;
 
 use super::{
-    rollout::{Goal, Size, grow, shrink},
+    rollout::{Goal, Size, grow, shrink, take},
     scale_in::{Share, scale_in, scale_in_rollout},
     snapshot::{Scope, SetView, Snapshot},
 };
@@ -226,14 +226,22 @@ impl<'a> SetSizes<'a> {
         replicas
     }
 
-    /// The replicas once the Machines count that have moved, if there are any that do not: those of the set that they have left, too.
+    /// The replicas once the Machines count that have moved, if there are any that do not: those of the sets that they have left, too. All
+    /// replicas together stay.
     fn counted(&self) -> Option<Vec<i64>> {
-        if !self.may_have_moved {
+        let more = if self.may_have_moved { self.views.iter().map(|view| view.uncounted()).collect() } else { vec![] };
+        let mut moved: i64 = more.iter().sum();
+        if moved == 0 {
             return None;
         }
-        let more: Vec<_> = self.views.iter().map(|view| view.uncounted()).collect();
-        let counted = || self.present().into_iter().zip(&more).map(|(replicas, more)| replicas + more).collect();
-        more.iter().any(|more| *more > 0).then(counted)
+        let mut replicas: Vec<_> =
+            self.replicas().into_iter().zip(&more).map(|(replicas, more)| replicas + more).collect();
+        let left =
+            self.views.iter().zip(&self.sizes).zip(&mut replicas).filter(|((view, _), _)| view.is_scale_up_disabled());
+        for ((_, size), replicas) in left {
+            moved -= take(replicas, moved.min(size.replicas - size.live));
+        }
+        Some(replicas)
     }
 
     /// The replicas without Machines that the set lacks and may not create.

@@ -9,10 +9,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
     ConditionStatus::{False, True, Unknown},
     MachineDeploymentCondition as Condition, MachineDeploymentSpec, MachineDeploymentStatus as Status, MachineSet,
-    MachineSetCondition,
+    MachineSetCondition, OrchestrationType,
     conditions::{machine_deployment as kinds, machine_set},
     reasons::{machine_deployment as reasons, machine_set::OVERSHOOTING_REPLICA_COUNT},
     selector,
+    stored::UPDATING,
 };
 use nodewright_runtime::{
     clip::clip,
@@ -23,7 +24,7 @@ use nodewright_runtime::{
 use super::{
     blockers::blocker,
     memory::{Note, StatusWrite},
-    snapshot::Scope,
+    snapshot::{Scope, Snapshot},
     stalls::Obstacle,
 };
 use crate::shared::{
@@ -307,11 +308,22 @@ impl Draft<'_> {
             with_cause(format!("{what}: {counts}"))
         };
         if pause::permits_rollout(deployment) && (after.replicas - updated > 0 || snapshot.current().is_none()) {
-            return Some((ROLLING_OUT, text("machines of a former template are being replaced")));
+            return Some((ROLLING_OUT, text(rolling_out(snapshot))));
         }
         let is_settled = pause::is_settled(deployment, after.replicas, available);
         (!is_settled.unwrap_or_else(|| is_complete(desired, after)))
             .then(|| (SCALING, text("the number of machines changes")))
+    }
+}
+
+fn rolling_out(snapshot: &Snapshot) -> &'static str {
+    let is_waiting = || snapshot.sets.iter().all(|view| UPDATING.of(view.set.as_ref()).is_none());
+    if !snapshot.is_in_place() {
+        "machines of a former template are being replaced"
+    } else if snapshot.orchestration() == OrchestrationType::Manual && is_waiting() {
+        "machines of a former template wait for a user to label their nodes node.machine.sapcloud.io/selected-for-update=true"
+    } else {
+        "machines of a former template are being updated in place"
     }
 }
 

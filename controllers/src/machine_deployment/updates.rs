@@ -149,11 +149,14 @@ fn template_labels(set: &MachineSet) -> BTreeMap<String, String> {
 
 /// Whether a set creates no Machine: one that it lacks is updated in place, or is created by the set of the present template.
 fn wants_scale_up_disabled(snapshot: &Snapshot, mode: RolloutMode, view: &SetView) -> bool {
+    // Not before each Machine that has moved is counted.
+    if view.is_scale_up_disabled() && snapshot.staying().any(|view| view.uncounted() > 0) {
+        return true;
+    }
     let current = snapshot.current();
     let is_current = current.is_some_and(|current| uid(current.set.as_ref()) == uid(view.set.as_ref()));
     if !snapshot.is_in_place() {
-        // Not before each of its Machines is counted somewhere.
-        return view.is_scale_up_disabled() && snapshot.staying().any(|view| view.uncounted() > 0);
+        return false;
     }
     if is_current {
         // Machines that are updated to a template that was taken back since.

@@ -17,6 +17,7 @@ use super::{
     process::{Slot, Surroundings},
     schedule::Schedule,
     trace::Trace,
+    updates::Programs,
     workload::Keeper,
 };
 use jiff::Timestamp;
@@ -55,6 +56,7 @@ pub(super) struct SimulatedCluster {
     /// The state to which the store will be set back.
     pub(super) backup: Option<Backup>,
     keeper: Option<Keeper>,
+    _programs: Option<Programs>,
     plane: Option<ControlPlane>,
     time: Arc<dyn Clock>,
 }
@@ -86,6 +88,7 @@ impl SimulatedCluster {
         oracles.lock().watch_joins(schedule);
         oracles.lock().watch_set_backs(schedule);
         oracles.lock().watch_preservations(schedule);
+        oracles.lock().watch_updates(design.in_place);
         if schedule.only_users_err() {
             oracles.lock().only_users_err();
         }
@@ -104,6 +107,8 @@ impl SimulatedCluster {
         watch_over(&server, &cloud, &adversary, &oracles, &trace, (zero, &pods_changed));
         let start = |workload| Keeper::start(server.clone(), workload, pods_changed);
         let keeper = design.workload.clone().map(start);
+        let start = |orchestration| Programs::start(server.clone(), design.seed, orchestration);
+        let programs = design.in_place.map(start);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
         let plane = design.heartbeats.then(|| start_control_plane(&server, &time));
         let around = Surroundings {
@@ -129,6 +134,7 @@ impl SimulatedCluster {
             second: None,
             backup: None,
             keeper,
+            _programs: programs,
             plane,
             time,
         }

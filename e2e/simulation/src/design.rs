@@ -6,6 +6,7 @@ use super::{
     limits::Limits,
     names::{NAMESPACE, node_labels},
     trace::Detail,
+    updates::Orchestration,
     workload::Workload,
 };
 
@@ -30,6 +31,8 @@ pub(super) struct Design {
     pub(super) limits: Limits,
     /// The pods, if there are any.
     pub(super) workload: Option<Workload>,
+    /// Who selects the machines of updates in place.
+    pub(super) in_place: Option<Orchestration>,
     /// The detail of the trace.
     pub(super) detail: Detail,
 }
@@ -53,6 +56,9 @@ pub(super) fn pool(design: &Design) -> Value {
             },
         },
     });
+    if let Some(orchestration) = design.in_place {
+        pool["spec"]["strategy"] = orchestration.strategy(design.surge, design.unavailable);
+    }
     if design.quiet
         && let Some(spec) = pool["spec"]["template"]["spec"].as_object_mut()
     {

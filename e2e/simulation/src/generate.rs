@@ -7,6 +7,7 @@ use super::{
     names::{DRAIN_WATCHED, GARBLED, WATCHED},
     run::Run,
     schedule::{Act, Edit, RequestResult, Schedule, Trouble, UserError},
+    updates::Orchestration,
     workload::{App, Budget, Ending, Storage, Volume, Workload},
 };
 use nodewright_e2e_cloud::{Code, Effect, FaultMatch, FaultOperation, FaultOrder};
@@ -26,6 +27,9 @@ const SET_BACK_RUNS: u8 = 10;
 const SET_BACK_SEED: u64 = 0xd1b5_4a32_d192_ed03;
 /// In one of so many runs in which not only managers fail, machines are preserved. The choices for that are made from the seed and this.
 const PRESERVATION_RUNS: u8 = 6;
+/// In one of so many runs machines are updated in place. The choices for that are made from the seed and this.
+const UPDATE_RUNS: u8 = 8;
+const UPDATE_SEED: u64 = 0x6a09_e667_f3bc_c908;
 const PRESERVATION_SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
 /// Makes the run of a seed. Half of all runs are calm: only the manager and the servers that it talks to fail.
@@ -56,15 +60,27 @@ pub fn run(seed: u64) -> Run {
         calls_at_once: None,
         limits: Limits::default(),
         workload: None,
+        in_place: None,
         phases,
         schedule,
     };
     match chance.u8(0..12) {
+        _ if is_in_place(seed) => with_updates(seed, run),
         0 => quiet_run(&mut chance, &run),
         1 | 2 if !is_calm => with_user_error(&mut chance, &run),
         _ if is_calm => with_pods(seed, run, is_calm),
         _ => with_preservation(seed, with_set_back(seed, with_pods(seed, run, is_calm))),
     }
+}
+
+fn is_in_place(seed: u64) -> bool {
+    Rng::with_seed(seed ^ UPDATE_SEED).u8(0..UPDATE_RUNS) == 0
+}
+
+/// The same run, with machines that are updated in place.
+fn with_updates(seed: u64, run: Run) -> Run {
+    let is_manual = Rng::with_seed(seed ^ UPDATE_SEED ^ 1).u8(0..3) == 0;
+    Run { in_place: Some(if is_manual { Orchestration::Manual } else { Orchestration::Auto }), ..run }
 }
 
 /// The same run, with a restore of the store if it is one of those that have it.

@@ -60,6 +60,7 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             calls_at_once: None,
             limits: super::limits::Limits::default(),
             workload: None,
+            in_place: None,
             detail: Detail::Brief,
         };
         let mut cluster = SimulatedCluster::build(&design, &Schedule::default());

@@ -57,6 +57,7 @@ pub mod schedule;
 mod set_back;
 pub mod shrink;
 mod trace;
+mod updates;
 mod users;
 pub mod workload;
 

@@ -25,6 +25,7 @@ use super::{
     replacements::Replacements,
     schedule::{Act, Schedule},
     set_back::{Objects, SetBacks},
+    updates::{Orchestration, Updates, is_selected},
 };
 
 use nodewright_e2e_cloud::{
@@ -65,6 +66,7 @@ pub(super) struct Oracles {
     joins: Joins,
     set_backs: SetBacks,
     preservations: Preservations,
+    updates: Updates,
     /// The names that had a VM when the store was backed up.
     lived_before: BTreeSet<String>,
     /// When the youngest VM of a neighbour was made.
@@ -218,6 +220,11 @@ impl Oracles {
     /// From now on, deletions of preserved machines are evaluated.
     pub(super) fn watch_preservations(&mut self, schedule: &Schedule) {
         self.preservations = Preservations::of(schedule);
+    }
+
+    /// From now on, updates in place are evaluated.
+    pub(super) fn watch_updates(&mut self, orchestration: Option<Orchestration>) {
+        self.updates = Updates::of(orchestration);
     }
 
     /// Checks a request of a manager for a machine.
@@ -375,8 +382,10 @@ impl Oracles {
         let number = |value: &Value| value.as_u64().unwrap_or(0);
         self.wanted.now = spec.map_or(0, |spec| number(&spec["replicas"]));
         if let Some(spec) = spec {
-            self.wanted.surge = number(&spec["strategy"]["rollingUpdate"]["maxSurge"]);
-            self.wanted.unavailable = number(&spec["strategy"]["rollingUpdate"]["maxUnavailable"]);
+            let strategy = &spec["strategy"];
+            let of_type = if strategy["type"] == "InPlaceUpdate" { "inPlaceUpdate" } else { "rollingUpdate" };
+            self.wanted.surge = number(&strategy[of_type]["maxSurge"]);
+            self.wanted.unavailable = number(&strategy[of_type]["maxUnavailable"]);
         }
         self.wanted.most = self.wanted.most.max(self.wanted.now + self.wanted.surge);
         self.wanted.fewest = self.wanted.fewest.map(|fewest| fewest.min(self.wanted.now));
@@ -429,7 +438,10 @@ impl Oracles {
 
     fn node(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>) {
         let cordoned = |node: Option<&Value>| node.is_some_and(|node| node["spec"]["unschedulable"] == true);
-        if !cordoned(old) && cordoned(new) {
+        let stays = |name: &str| self.machines.values().any(|it| it.node == name && !it.is_deleting);
+        let wrong = self.updates.node(name, new, self.wanted.surge + self.wanted.unavailable, stays);
+        self.violations.extend(wrong);
+        if !cordoned(old) && cordoned(new) && !new.is_some_and(is_selected) {
             // A machine that was recreated may get a cordon that was meant for its predecessor.
             let is_kept = |it: &Machine| it.node == name && !it.is_deleting && !self.was_forced(&it.name);
             if self.machines.values().any(is_kept) {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::{
     cluster::SimulatedCluster,
     names::{BYSTANDER, CLASSES, DEPLOYMENTS, MACHINES, NEIGHBOUR, NODE_LABELS, NODES, POOL, SETS, is_foreign},
-    preservation,
+    preservation, updates,
 };
 use nodewright_e2e_cloud::VmState;
 
@@ -100,11 +100,16 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
         }
     }
     let machines = cluster.server().objects(MACHINES);
+    let is_in_place = pool["spec"]["strategy"]["type"] == "InPlaceUpdate";
+    if let Some(left) = is_in_place.then(|| updates::left_over(cluster.server())).flatten() {
+        return Some(left);
+    }
     let is_well = |machine: &&Arc<Value>| {
         machine["metadata"]["deletionTimestamp"].is_null()
             && machine["status"]["currentStatus"]["phase"] == "Running"
             && machine["status"]["currentStatus"]["preserveExpiryTime"].is_null()
-            && machine["spec"]["class"]["name"] == *class
+            // One that was updated in place keeps the class that its VM was made from.
+            && (is_in_place || machine["spec"]["class"]["name"] == *class)
     };
     if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
         return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));

@@ -17,6 +17,7 @@ use super::{
     quiescence,
     schedule::{Act, Edit, Schedule, Trouble},
     trace::{Detail, logged},
+    updates::Orchestration,
     workload::Workload,
 };
 use nodewright_e2e_cloud::VmState;
@@ -65,6 +66,9 @@ pub struct Run {
     /// The pods, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<Workload>,
+    /// Who selects the machines of updates in place, if machines are updated and not replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place: Option<Orchestration>,
     /// The user's acts. Each one waits until the cluster is quiescent after the one before it.
     pub phases: Vec<Act>,
     /// The faults.
@@ -115,6 +119,7 @@ impl Run {
             calls_at_once: None,
             limits: Limits::default(),
             workload: None,
+            in_place: None,
             phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
             schedule: Schedule::default(),
         }
@@ -171,6 +176,7 @@ impl Run {
             calls_at_once: self.calls_at_once,
             limits: self.limits,
             workload: self.workload.clone(),
+            in_place: self.in_place,
             detail,
         };
         let begun = Instant::now();

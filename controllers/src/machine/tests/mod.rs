@@ -4,6 +4,7 @@ mod claims;
 mod health;
 
 mod limits;
+mod mcm_in_place;
 mod mcm_preservation;
 mod observed;
 mod ownership;

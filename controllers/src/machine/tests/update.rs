@@ -244,7 +244,7 @@ fn what_a_user_has_cordoned_is_remembered() {
 }
 
 #[test]
-fn a_drain_is_forced_by_its_timeout_and_by_the_label() {
+fn mcm_defect_12_a_drain_that_is_forced_for_an_update_ends() {
     let blocked = || {
         let mut life = selected();
         life.pods =

@@ -43,7 +43,7 @@ impl Cluster {
         }
     }
 
-    fn listed(&self) -> BTreeSet<String> {
+    pub(super) fn listed(&self) -> BTreeSet<String> {
         let sets = self.sets();
         let lists = sets.values().filter_map(|set| set["metadata"]["annotations"]["nodewright.dev/updating"].as_str());
         lists.flat_map(|list| list.parse::<Updating>().unwrap().0).collect()
@@ -256,6 +256,8 @@ fn a_user_selects_in_a_manual_update() {
     cluster.acts();
     assert_eq!((cluster.listed().len(), cluster.members("v2").len()), (0, 0));
     assert_eq!((cluster.replicas(), cluster.creates("v1")), (vec![3, 0], false));
+    let message = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("wait for a user to label their nodes"), "{message}");
     let names: Vec<_> = cluster.machines().into_keys().collect();
     for name in &names[..2] {
         cluster.node(name)["metadata"]["labels"] = json!({CANDIDATE: "true", SELECTED: "true"});
@@ -340,6 +342,30 @@ fn a_template_that_is_taken_back_takes_the_selection_back() {
     cluster.deployment_acts();
     assert_eq!((cluster.listed().len(), cluster.replicas()), (0, vec![3, 0]));
     assert!(cluster.creates("v1"));
+}
+
+#[test]
+fn a_template_that_returns_right_after_a_move_costs_no_machine() {
+    let mut cluster = settled(2, "Auto", 0, 1);
+    cluster.new_template("v2");
+    for _ in 0..2 {
+        cluster.acts();
+        let name = cluster.selected().pop_first().unwrap();
+        cluster.drain(&name);
+        cluster.answer(&name);
+        cluster.act();
+    }
+    assert_eq!((cluster.members("v2").len(), cluster.replicas()), (2, vec![1, 1]), "the last one is not counted");
+    // Another change of the former set is not observed yet.
+    cluster.edit_sets(|set| set["metadata"]["generation"] = 9.into());
+    cluster.new_template("v1");
+    for _ in 0..9 {
+        cluster.act();
+        cluster.sets_act();
+        assert_eq!(cluster.machines().len(), 2);
+    }
+    run(&mut cluster, 2, 1, 1);
+    assert_eq!((cluster.members("v1").len(), cluster.creates("v1")), (2, true));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub(crate) mod cluster;
 mod gitops;
 mod in_place;
+mod mcm_in_place;
 mod rollouts;
 mod sets;
 mod status;

@@ -12,6 +12,7 @@ mod pods;
 mod pools;
 mod preservation;
 mod set_backs;
+mod updates;
 mod users;
 
 pub use self::pods::ten_pods;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Scenario> {
         pools::pools(),
         preservation::preservations(),
         set_backs::set_backs(),
+        updates::updates(),
     ]
     .concat()
 }
