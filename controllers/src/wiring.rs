@@ -24,7 +24,7 @@ use crate::{
     orphan_node::{OrphanNodeController, look_up},
     orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
     rollout_node::RolloutNodeController,
-    shared::{CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, schema::Schemas},
+    shared::{CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, ownership::NodeProof, schema::Schemas},
 };
 
 /// The controllers of sets, as in the process `machine-controller-manager`.
@@ -49,6 +49,8 @@ pub struct Wiring {
     pub orphan_vms: OrphanVmSettings,
     /// Limits and times of deployments and sets.
     pub fleet: FleetSettings,
+    /// Whether the same process proves which Nodes are Machines'.
+    pub proof: NodeProof,
     /// What concerns node configuration.
     pub machine_config: machine_config_pool::Settings,
     /// The folder of the templates of MachineConfigs, if there is one.
@@ -124,11 +126,11 @@ impl Wiring {
 
     fn add_machine_deployment(&self, manager: &mut impl AddControllers) {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
-        let (fleet, has_target) = (self.fleet.clone(), self.settings.has_target);
-        manager.add(MachineDeploymentController { namespace, full_schema, fleet, has_target });
-        if has_target {
+        let (fleet, nodes) = (self.fleet.clone(), self.settings.has_target.then_some(self.proof));
+        manager.add(MachineDeploymentController { namespace, full_schema, fleet, nodes });
+        if let Some(proof) = nodes {
             let (namespace, annotates) = (self.namespace.clone(), self.fleet.annotates_nodes_in_rollouts);
-            manager.add(RolloutNodeController { namespace, annotates });
+            manager.add(RolloutNodeController { namespace, annotates, proof });
         }
     }
 

@@ -7,7 +7,7 @@ use kube::Client;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     in_use::{InUseLabels, Note},
-    shared::{CONTROL, TARGET, schema::Schemas},
+    shared::{CONTROL, TARGET, ownership::NodeProof, schema::Schemas},
     wiring::{MACHINE_CONFIG_CONTROLLERS, MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver::Driver;
@@ -217,6 +217,7 @@ impl ControllerProcess {
             ),
             orphan_vms: self.flags.orphans.settings(),
             fleet: self.flags.fleet.settings(),
+            proof: if self.chosen.contains(&"machine") { NodeProof::Here } else { NodeProof::Elsewhere },
             machine_config: self.flags.machine_config.settings(),
             machine_config_templates: self.flags.machine_config.machine_config_templates.as_deref().map(Into::into),
             clock: self.process.clock.clone(),

@@ -62,7 +62,7 @@ use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, ORPHAN_MACHINES, ORPHAN_SETS, SET_BY_UID},
     membership::{conflicting_machines, would_adopt},
     node::Node,
-    ownership::noted_id,
+    ownership::{NodeProof, noted_id},
     preservation::preserve_expiry,
     schema::FullSchema,
     wake_all, wake_namespace,
@@ -77,8 +77,8 @@ pub struct MachineDeploymentController {
     pub full_schema: FullSchema,
     /// Limits and times.
     pub fleet: FleetSettings,
-    /// Whether there is a target cluster, whose Nodes are updated in place.
-    pub has_target: bool,
+    /// How the Nodes of Machines are known, which are updated in place; `None` without a target cluster.
+    pub nodes: Option<NodeProof>,
 }
 
 impl Controller for MachineDeploymentController {
@@ -112,7 +112,7 @@ impl Controller for MachineDeploymentController {
                     sets.for_each(|set| wake_all(owners(stores, &set), wake));
                 }
             });
-        if self.has_target {
+        if self.nodes.is_some() {
             on.kind::<Node>(TARGET, "").wakes(|change, stores, wake| {
                 if change.differs_in(in_place::gist) {
                     let machines = stores.of::<Machine>(CONTROL);
@@ -127,7 +127,7 @@ impl Controller for MachineDeploymentController {
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let settings = PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() };
-        Snapshot::take(stores, key, self.has_target, settings)
+        Snapshot::take(stores, key, self.nodes, settings)
     }
 
     /// Only updates in place depend on the target cluster.

@@ -23,7 +23,7 @@ use crate::shared::{
     indexes::{ORPHAN_MACHINES, ORPHAN_SETS},
     membership::{is_sized, matches, may_be_owned, will_adopt},
     node::Node,
-    ownership::{is_node_of, node_name, vm_id},
+    ownership::{NodeProof, node_name, vm_id},
     preservation::{is_auto_preserved, is_preserved_failed},
     template,
 };
@@ -66,7 +66,12 @@ pub(super) struct Scope<'a> {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, has_target: bool, settings: PlanSettings) -> Option<Self> {
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        proof: Option<NodeProof>,
+        settings: PlanSettings,
+    ) -> Option<Self> {
         let deployment = stores.of::<MachineDeployment>(CONTROL).get(key)?;
         let store = stores.of::<MachineSet>(CONTROL);
         let machines = stores.of::<Machine>(CONTROL);
@@ -90,7 +95,8 @@ impl Snapshot {
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
         let (sets, target) = (sets.collect::<Vec<_>>(), stores.contact(TARGET));
         let in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
-        let nodes = if in_place && has_target { nodes(stores, &sets) } else { None };
+        let nodes = proof.filter(|_| in_place).and_then(|proof| nodes(stores, &sets, proof));
+        let has_target = proof.is_some();
         Some(Self { sets, orphans, unreadable, namesake, target, nodes, has_target, deployment, settings })
     }
 
@@ -172,13 +178,13 @@ impl Snapshot {
     }
 }
 
-fn nodes(stores: &Stores, sets: &[SetView]) -> Option<BTreeMap<String, Arc<Node>>> {
+fn nodes(stores: &Stores, sets: &[SetView], proof: NodeProof) -> Option<BTreeMap<String, Arc<Node>>> {
     if !stores.is_listed::<Node>(TARGET) {
         return None;
     }
     let nodes = stores.of::<Node>(TARGET);
     let of_machine = |machine: &Arc<Machine>| {
-        let node = nodes.by_name("", node_name(machine)?).filter(|node| is_node_of(machine, node))?;
+        let node = nodes.by_name("", node_name(machine)?).filter(|node| proof.is_node_of(machine, node))?;
         Some((name(machine.as_ref()).to_owned(), node))
     };
     Some(sets.iter().flat_map(|view| &view.machines).filter_map(of_machine).collect())

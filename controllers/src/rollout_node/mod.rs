@@ -5,7 +5,7 @@
 //! It is a controller of its own, of Nodes, so that neither a rollout nor a set waits for the target cluster.
 //!
 //! # Guarantees
-//! * Only the Node of a Machine's proven VM is marked, and none that is being deleted or whose Machine is.
+//! * Only the Node of a Machine's proven VM is marked ([`NodeProof`]), and none that is being deleted or whose Machine is.
 //! * The marks go when the Machine is one of the present template again, and while the deployment is paused.
 //! * A Node is selected only if its Machine is listed in the annotation `updating` of a set, which the deployment writes first.
 //! * What a selected Node is closed to Pods with goes when its update is over, or is taken back. One that was closed before stays so.
@@ -36,7 +36,7 @@ use crate::shared::{
     in_place::is_moving,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
-    ownership::node_name,
+    ownership::{NodeProof, node_name},
     preservation::preserve_expiry,
 };
 
@@ -47,6 +47,8 @@ pub struct RolloutNodeController {
     pub namespace: String,
     /// Whether the cluster autoscaler is kept from removing Nodes of former templates.
     pub annotates: bool,
+    /// How a Node is known to be a Machine's.
+    pub proof: NodeProof,
 }
 
 impl Controller for RolloutNodeController {
@@ -57,11 +59,11 @@ impl Controller for RolloutNodeController {
     type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        let annotates = self.annotates;
+        let how = (self.annotates, self.proof);
         let due = move |stores: &Stores, node: Arc<Node>, wake: &mut dyn FnMut(ObjectRef)| {
             let key = ObjectRef::of(TARGET, node.as_ref());
             // Kubelets change their Nodes frequently: only those that need a change are planned.
-            if !plan::plan(&Snapshot::of(stores, node, annotates), Timestamp::MIN).is_idle() {
+            if !plan::plan(&Snapshot::of(stores, node, how), Timestamp::MIN).is_idle() {
                 wake(key);
             }
         };
@@ -111,7 +113,7 @@ impl Controller for RolloutNodeController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.annotates)
+        Snapshot::take(stores, key, (self.annotates, self.proof))
     }
 
     fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {

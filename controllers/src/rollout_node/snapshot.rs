@@ -13,7 +13,7 @@ use crate::shared::{
     CONTROL, TARGET,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
-    ownership::is_node_of,
+    ownership::NodeProof,
 };
 
 /// A Node, its Machine, and what owns that.
@@ -37,13 +37,13 @@ pub(super) struct Owners {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, annotates: bool) -> Option<Self> {
-        Some(Self::of(stores, stores.of::<Node>(TARGET).get(key)?, annotates))
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, how: (bool, NodeProof)) -> Option<Self> {
+        Some(Self::of(stores, stores.of::<Node>(TARGET).get(key)?, how))
     }
 
-    pub(super) fn of(stores: &Stores, node: Arc<Node>, annotates: bool) -> Self {
+    pub(super) fn of(stores: &Stores, node: Arc<Node>, (annotates, proof): (bool, NodeProof)) -> Self {
         let mut machines = stores.of::<Machine>(CONTROL).by(MACHINE_BY_NODE, name(node.as_ref()));
-        machines.retain(|machine| is_node_of(machine, &node));
+        machines.retain(|machine| proof.is_node_of(machine, &node));
         let machine = machines.pop().filter(|_| machines.is_empty());
         let machine = machine.filter(|machine| !is_deleting(machine.as_ref()) && !is_deleting(node.as_ref()));
         let owners = machine.as_deref().and_then(|machine| owners(stores, machine));

@@ -18,6 +18,7 @@ use crate::{
         CONTROL, TARGET,
         indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
         node::Node,
+        ownership::NodeProof,
     },
     testing::{MachineBuilder, MachineExt, NOW, machine, machine_deployment, machine_set, rolling},
 };
@@ -34,6 +35,7 @@ struct Fixture {
     annotates: bool,
     /// The class of another set that lists the Machine as one that is being updated.
     listed_by: Option<&'static str>,
+    proof: NodeProof,
 }
 
 impl Fixture {
@@ -51,6 +53,7 @@ impl Fixture {
             node,
             annotates: true,
             listed_by: None,
+            proof: NodeProof::Here,
         }
     }
 
@@ -85,7 +88,8 @@ impl Fixture {
         stores.add(Arc::new(machines));
         stores.add(Arc::new(sets));
         stores.add(Arc::new(deployments));
-        let controller = RolloutNodeController { namespace: "default".into(), annotates: self.annotates };
+        let controller =
+            RolloutNodeController { namespace: "default".into(), annotates: self.annotates, proof: self.proof };
         let snapshot = controller.snapshot(&stores, &ObjectRef::new(TARGET, "", "n")).unwrap();
         RolloutNodeController::plan(&Context::new(NOW.parse().unwrap(), &Outcomes::default()), &snapshot)
     }
@@ -291,6 +295,24 @@ fn what_machine_controller_manager_leaves_of_our_update_goes() {
     fixture.node["metadata"]["annotations"] = json!({CORDONED: "true", "nodewright.dev/update-began": NOW, "a": "b"});
     assert!(fixture.act());
     assert_eq!(fixture.node["metadata"]["annotations"], json!({"a": "b"}));
+}
+
+#[test]
+fn where_another_manager_has_provisioned_the_machine_its_claim_counts() {
+    let of = |proof, change: fn(&mut Fixture)| {
+        let mut fixture = Fixture { proof, ..Fixture::of("former") };
+        fixture.machine = fixture.machine.with("/status/conditions", json!([])).phase("Running");
+        change(&mut fixture);
+        fixture.act()
+    };
+    assert!(of(NodeProof::Elsewhere, |_| {}));
+    assert!(!of(NodeProof::Here, |_| {}), "ours has yet to prove it");
+    assert!(!of(NodeProof::Elsewhere, |it| it.machine = it.machine.clone().phase("")), "nobody has provisioned it");
+    assert!(
+        !of(NodeProof::Elsewhere, |it| it.machine = it.machine.clone().label("node", "m")),
+        "it names another node"
+    );
+    assert!(!of(NodeProof::Elsewhere, |it| it.node["spec"]["providerID"] = "x:///i-2".into()));
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) mod machine_config;
 pub(crate) mod membership;
 pub(crate) mod metadata;
 pub(crate) mod node;
-pub(crate) mod ownership;
+pub mod ownership;
 pub(crate) mod patch;
 pub(crate) mod pause;
 pub(crate) mod preservation;

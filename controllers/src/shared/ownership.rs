@@ -4,7 +4,7 @@
 //! `InstanceProvisioned` is True and its message is the id; the message of `NodeJoined` is the Node's name.
 
 use nodewright_api::{
-    Machine, conditions, reasons,
+    Machine, MachinePhase, conditions, reasons,
     stored::{AdoptedVm, JoinedNode, NodeProgress, ProvenVm},
 };
 use nodewright_runtime::object::name;
@@ -56,4 +56,26 @@ pub(crate) fn is_disputed(machine: &Machine) -> bool {
 pub(crate) fn is_node_of(machine: &Machine, node: &Node) -> bool {
     let is_named = noted_node(machine).is_none_or(|named| named == name(node));
     is_named && noted_id(machine).is_some() && noted_id(machine) == node.provider_id()
+}
+
+/// Whether a Node is a Machine's, for the controllers of sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeProof {
+    /// The Machine controller of the same process proves VMs.
+    Here,
+    /// The Machine controller is one of another process, which may be machine-controller-manager's: that records no proof, and the
+    /// label and the claim of a Machine that it has provisioned count.
+    Elsewhere,
+}
+
+impl NodeProof {
+    pub(crate) fn is_node_of(self, machine: &Machine, node: &Node) -> bool {
+        let is_theirs = || {
+            let is_provisioned = machine.condition(conditions::machine::INSTANCE_PROVISIONED).is_none()
+                && !matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
+            let is_claimed = machine.provider_id().is_some() && machine.provider_id() == node.provider_id();
+            self == Self::Elsewhere && is_provisioned && is_claimed && machine.node_name() == Some(name(node))
+        };
+        is_node_of(machine, node) || is_theirs()
+    }
 }

@@ -35,7 +35,7 @@ impl Plane {
             namespace: namespace(),
             full_schema: true.into(),
             fleet: FleetSettings::default(),
-            has_target: false,
+            nodes: None,
         });
         manager.add(MachineSetController {
             namespace: namespace(),

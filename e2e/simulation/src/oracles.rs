@@ -227,6 +227,11 @@ impl Oracles {
         self.updates = Updates::of(orchestration);
     }
 
+    /// How many times a Node was selected for an update in place.
+    pub(super) fn updates(&self) -> u64 {
+        self.updates.begun
+    }
+
     /// Checks a request of a manager for a machine.
     pub(super) fn machine_request(
         &mut self,

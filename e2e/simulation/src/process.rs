@@ -29,7 +29,7 @@ use super::{
     pools, preservation,
     purity::Transcribing,
 };
-use nodewright_controllers::shared::{CONTROL, TARGET};
+use nodewright_controllers::shared::{CONTROL, TARGET, ownership::NodeProof};
 use nodewright_e2e_cloud::LocalCloud;
 
 /// The time until an ended process is running again.
@@ -168,6 +168,7 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         },
         orphan_vms: lost::settings(),
         fleet: around.limits.fleet(),
+        proof: NodeProof::Here,
         machine_config: pools::settings(),
         machine_config_templates: None,
         clock,

@@ -345,7 +345,11 @@ impl Stage {
         let (events, forgiven) = (adversary.events(), 20 + self.forgiven);
         // A drain says every half minute what it waits for, and at each refusal of an eviction.
         let drains = if self.has_pods { oracles.counts.0.get("machines").map_or(0, |machines| machines.1) } else { 0 };
-        let enough = [("writes", writes, made * 6 + drains * 12), ("events", events, made * 2 + drains * 24)];
+        let updates = oracles.updates();
+        let enough = [
+            ("writes", writes, made * 6 + drains * 12 + updates * 15),
+            ("events", events, made * 2 + drains * 24 + updates * 4),
+        ];
         for (what, number, enough) in enough {
             if number > enough + forgiven {
                 violations.push(format!("I9: {number} {what}, and {} would do", enough + forgiven));

@@ -137,6 +137,8 @@ pub(super) struct Updates {
     /// Whether managers alone select them.
     is_evaluated: bool,
     selected: BTreeSet<String>,
+    /// How many times a Node was selected.
+    pub(super) begun: u64,
 }
 
 impl Updates {
@@ -155,6 +157,7 @@ impl Updates {
     ) -> Option<String> {
         if new.is_some_and(is_selected) {
             let is_new = self.selected.insert(name.to_owned());
+            self.begun += u64::from(is_new);
             let selected = self.selected.iter().filter(|name| stays(name)).count() as u64;
             return (is_new && self.is_evaluated && selected > most)
                 .then(|| format!("I35: node {name} is one of {selected} that are being updated, and {most} may be"));

@@ -12,7 +12,7 @@ use nodewright_controllers::{
     machine::Settings,
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
-    shared::{CONTROL, TARGET, fleet::FleetSettings},
+    shared::{CONTROL, TARGET, fleet::FleetSettings, ownership::NodeProof},
     wiring::Wiring,
 };
 use nodewright_observability::{metrics::Metrics, trace::Spans};
@@ -148,6 +148,7 @@ fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>) -> Wiring {
         settings: Settings::default(),
         orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
+        proof: NodeProof::Here,
         machine_config: machine_config_pool::Settings::default(),
         machine_config_templates: None,
         clock,

@@ -13,6 +13,7 @@ use crate::{
         scope::{REPORTS_WITHIN, Scope},
         snapshot::Owner,
         status::{StatusDraft, announced_deadline},
+        update,
     },
     shared::node::Node,
 };
@@ -47,7 +48,13 @@ impl Deadline {
         gone: Option<Timestamp>,
     ) -> Option<Self> {
         let timeout = health_timeout(scope, node, since)?;
-        let own = Self::with_time_to_report(timeout, node, scope.context.connected_since);
+        // After an update in place that has failed, no report counts.
+        let has_failed = node.is_some_and(|node| update::failure(scope.machine, node).is_some());
+        let own = if has_failed {
+            Self { at: timeout, cause: DeadlineCause::Timeout }
+        } else {
+            Self::with_time_to_report(timeout, node, scope.context.connected_since)
+        };
         let gone = gone.filter(|gone| *gone < own.at).map(|at| Self { at, cause: DeadlineCause::VmGone });
         Some(gone.unwrap_or(own))
     }

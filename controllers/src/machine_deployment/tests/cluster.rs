@@ -33,6 +33,7 @@ use crate::{
         fleet::{FleetSettings, PlanSettings},
         indexes::{MACHINE_BY_INSTANCE, ORPHAN_MACHINES, ORPHAN_SETS},
         node::Node,
+        ownership::NodeProof,
     },
 };
 
@@ -211,7 +212,8 @@ impl Cluster {
         stores.add(Arc::new(machines));
         let settings = PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema };
         let key = ObjectRef::new(CONTROL, "default", "pool");
-        let mut snapshot = Snapshot::take(&stores, &key, self.nodes.is_some(), settings).unwrap();
+        let mut snapshot =
+            Snapshot::take(&stores, &key, self.nodes.is_some().then_some(NodeProof::Here), settings).unwrap();
         let nodes = self.nodes.iter().flatten().map(|(name, node)| (name.clone(), Arc::new(decoded::<Node>(node))));
         snapshot.nodes = self.nodes.is_some().then(|| nodes.collect());
         snapshot.unreadable.clone_from(&self.unreadable_sets);

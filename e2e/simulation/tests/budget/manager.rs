@@ -7,7 +7,7 @@ use nodewright_controllers::{
     machine::Settings,
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
-    shared::{CONTROL, TARGET, fleet::FleetSettings},
+    shared::{CONTROL, TARGET, fleet::FleetSettings, ownership::NodeProof},
     wiring::Wiring,
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
@@ -146,6 +146,7 @@ fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>, cloud: Option<&LocalClo
         settings: Settings::default(),
         orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
+        proof: NodeProof::Here,
         machine_config: machine_config_pool::Settings::default(),
         machine_config_templates: None,
         clock,
