@@ -34,6 +34,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("adopted-vm", 4, 0x9ef3_f26b),
     ("applied-node-template", 5, 0x99ce_b069),
     ("class-identity", 5, 0xfcb1_37b6),
+    ("cordoned", 4, 0x45f3_5c0f),
     ("creation-round", 9, 0x5358_552d),
     ("desired-replicas", 7, 0xa7b4_5a45),
     ("freeze", 1, 0xa156_6424),
@@ -62,6 +63,8 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("swept-vms", 4, 0x0a82_d801),
     ("unexplained-vms", 4, 0xc89d_9ea0),
     ("unused-since", 4, 0xbeb6_b5fc),
+    ("update-began", 4, 0xac42_6c05),
+    ("updating", 7, 0x7ea1_7a53),
     ("virtual-capacity", 3, 0x9163_fe11),
 ];
 

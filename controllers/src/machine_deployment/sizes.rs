@@ -20,14 +20,22 @@ use crate::shared::pause;
 /// controller may delete them: meanwhile there are as many more than the strategy allows.
 const EXCLUDED_AFTER: SignedDuration = SignedDuration::from_mins(15);
 
+/// What becomes of Machines of former templates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    /// They are replaced one by one.
+    Replace,
+    /// All of them are gone before the first new one is created.
+    Recreate,
+    /// They are updated in place.
+    Update,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RolloutMode {
     /// Whether Machines of former templates are replaced or updated. Otherwise the sets are only scaled.
     pub(super) rolls: bool,
-    /// Whether they are updated in place.
-    pub(super) updates: bool,
-    /// Whether all old Machines must be gone before the first new one is created.
-    pub(super) recreates: bool,
+    pub(super) method: Method,
     /// Whether the rollout is so young that no Machine of a former template goes yet.
     pub(super) settles: bool,
 }
@@ -39,7 +47,19 @@ impl RolloutMode {
         let strategy = deployment.spec.strategy.effective_type();
         let in_place = strategy == StrategyType::InPlaceUpdate;
         let rolls = pause::permits_rollout(deployment) && (!in_place || snapshot.has_target);
-        Self { rolls, updates: rolls && in_place, recreates: strategy == StrategyType::Recreate, settles: false }
+        let method = match strategy {
+            StrategyType::Recreate => Method::Recreate,
+            StrategyType::InPlaceUpdate => Method::Update,
+            StrategyType::Unset | StrategyType::RollingUpdate | StrategyType::Other(_) => Method::Replace,
+        };
+        Self { rolls, method, settles: false }
+    }
+}
+
+impl RolloutMode {
+    /// Whether Machines are updated in place now.
+    pub(super) fn updates(self) -> bool {
+        self.rolls && self.method == Method::Update
     }
 }
 
@@ -58,12 +78,12 @@ pub(super) fn targets<'a>(scope: &Scope<'a>, mode: RolloutMode) -> Vec<Target<'a
         counted
     } else if !mode.rolls || sizes.is_scaled() {
         sizes.scale()
-    } else if mode.updates {
-        sizes.update()
-    } else if mode.recreates {
-        sizes.recreate()
     } else {
-        sizes.roll()
+        match mode.method {
+            Method::Replace => sizes.roll(),
+            Method::Recreate => sizes.recreate(),
+            Method::Update => sizes.update(),
+        }
     };
     let target = |(at, (view, replicas)): (usize, (&&'a SetView, i64))| {
         let is_current = sizes.current == Some(at);
@@ -81,7 +101,7 @@ pub(super) fn may_create(snapshot: &Snapshot, mode: RolloutMode) -> bool {
     match mode {
         // The very first set replaces nothing.
         RolloutMode { rolls: false, .. } => snapshot.sets.is_empty() && pause::permits_rollout(&snapshot.deployment),
-        RolloutMode { recreates: true, .. } => snapshot.sets.iter().all(|view| view.size().is_gone()),
+        RolloutMode { method: Method::Recreate, .. } => snapshot.sets.iter().all(|view| view.size().is_gone()),
         RolloutMode { .. } => true,
     }
 }
@@ -203,7 +223,7 @@ impl<'a> SetSizes<'a> {
         let mut others = self.sizes.clone();
         let size = others.remove(at);
         others.extend(&self.leaving);
-        let is_blocked = self.mode.recreates && !others.iter().all(|other| other.is_gone());
+        let is_blocked = self.mode.method == Method::Recreate && !others.iter().all(|other| other.is_gone());
         replicas[at] = if is_blocked { size.replicas.min(self.goal.desired) } else { grow(self.goal, size, &others) };
         replicas
     }

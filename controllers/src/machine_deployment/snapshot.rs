@@ -97,7 +97,7 @@ impl Snapshot {
         let in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
         let nodes = proof.filter(|_| in_place).and_then(|proof| nodes(stores, &sets, proof));
         let has_target = proof.is_some();
-        Some(Self { sets, orphans, unreadable, namesake, target, nodes, has_target, deployment, settings })
+        Some(Self { deployment, sets, orphans, unreadable, namesake, target, nodes, has_target, settings })
     }
 
     /// The same, where Machines are available only after the deployment's `minReadySeconds`.

@@ -72,7 +72,7 @@ impl<'a> Updates<'a> {
             let is_disabled = wants_scale_up_disabled(snapshot, mode, view);
             (is_disabled != view.is_scale_up_disabled()).then_some((view.set.as_ref(), !is_disabled))
         });
-        let moves = if mode.updates { moves(snapshot) } else { vec![] };
+        let moves = if mode.updates() { moves(snapshot) } else { vec![] };
         let arrived = snapshot.staying().filter(|view| view.uncounted() == 0).flat_map(|view| {
             view.machines
                 .iter()
@@ -163,7 +163,7 @@ fn wants_scale_up_disabled(snapshot: &Snapshot, mode: RolloutMode, view: &SetVie
         return view.machines.iter().any(|machine| listed_by(snapshot, machine).is_some());
     }
     let has_machines = view.set.spec.replicas > 0 || !view.machines.is_empty();
-    has_machines && (mode.updates || current.is_some())
+    has_machines && (mode.updates() || current.is_some())
 }
 
 fn moves(snapshot: &Snapshot) -> Vec<Move<'_>> {
@@ -249,7 +249,7 @@ fn kept(snapshot: &Snapshot, view: &SetView) -> Updating {
             return true;
         }
         let node = snapshot.node_of(machine);
-        node.is_none() || node.is_some_and(|node| Progress::of(node) >= Progress::Selected || is_begun(machine, node))
+        node.is_none_or(|node| Progress::of(node) >= Progress::Selected || is_begun(machine, node))
     };
     Updating(list.0.into_iter().filter(stays).collect())
 }
@@ -257,7 +257,7 @@ fn kept(snapshot: &Snapshot, view: &SetView) -> Updating {
 /// The names of the Machines that are selected now: as many as availability allows.
 fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) -> Vec<String> {
     let (snapshot, goal) = (scope.snapshot, scope.goal);
-    if !mode.updates || mode.settles || snapshot.orchestration() == OrchestrationType::Manual {
+    if !mode.updates() || mode.settles || snapshot.orchestration() == OrchestrationType::Manual {
         return vec![];
     }
     let listed: BTreeSet<&String> = lists.values().flat_map(|list| &list.0).collect();

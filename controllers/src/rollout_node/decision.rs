@@ -1,7 +1,6 @@
 //! Which marks a Node has to have.
 
 use nodewright_api::{MachineDeployment, MachineSet, StrategyType};
-use nodewright_runtime::object::uid;
 
 use super::snapshot::{Owners, Snapshot};
 use crate::shared::{
@@ -61,9 +60,4 @@ fn is_former(owners: &Owners) -> bool {
 
 fn is_of_former(set: &MachineSet, deployment: &MachineDeployment) -> bool {
     !template::is_same(&set.spec.template, &deployment.spec.template)
-}
-
-/// Whether two sets are the same object.
-pub(super) fn is_same(one: &MachineSet, other: &MachineSet) -> bool {
-    uid(one) == uid(other)
 }

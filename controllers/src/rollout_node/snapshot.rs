@@ -8,7 +8,6 @@ use nodewright_runtime::{
     object::{ObjectRef, controller_uid, is_deleting, name, uid},
 };
 
-use super::decision::is_same;
 use crate::shared::{
     CONTROL, TARGET,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
@@ -68,5 +67,5 @@ fn target(
 ) -> Option<Arc<MachineSet>> {
     let sets = stores.of::<MachineSet>(CONTROL).owned_by(uid(deployment));
     let names = |set: &MachineSet| UPDATING.of(set).is_some_and(|updating| updating.0.contains(name(machine)));
-    sets.into_iter().find(|set| !is_same(set, own) && !is_deleting(set.as_ref()) && names(set))
+    sets.into_iter().find(|set| uid(set.as_ref()) != uid(own) && !is_deleting(set.as_ref()) && names(set))
 }

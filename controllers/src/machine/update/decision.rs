@@ -57,18 +57,15 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Decision<'a> {
     let is_in_use =
         matches!(phase, MachinePhase::Running | MachinePhase::Unknown | MachinePhase::InPlaceUpdateSuccessful);
     match Progress::of(node) {
-        Progress::None | Progress::Candidate => Decision::Nothing,
         Progress::Successful => answered(scope, node, Answer::Successful),
         Progress::Failed => answered(scope, node, Answer::Failed),
-        Progress::Drained if is_updating => Decision::Permit(node),
+        // The Machine has said that it is being updated, and the Node does not permit it yet.
+        Progress::Selected | Progress::Drained if is_updating => Decision::Permit(node),
         Progress::Ready if is_updating => awaited(scope),
         Progress::Drained | Progress::Ready if is_in_use => Decision::Begin(node),
-        Progress::Drained | Progress::Ready => Decision::Nothing,
-        // The Machine has said that it is being updated, and the Node does not permit it yet.
-        Progress::Selected if is_updating => Decision::Permit(node),
         // One whose update has failed is tried again, once the program's answer was removed.
         Progress::Selected if is_in_use || *phase == MachinePhase::InPlaceUpdateFailed => Decision::Drain(node),
-        Progress::Selected => Decision::Nothing,
+        _ => Decision::Nothing,
     }
 }
 
