@@ -114,7 +114,9 @@ impl Controller for MachineDeploymentController {
             });
         if self.nodes.is_some() {
             on.kind::<Node>(TARGET, "").wakes(|change, stores, wake| {
-                if change.differs_in(in_place::gist) {
+                // Few Nodes are updated in place: the others come, change and go for their Machines alone.
+                let gist = |node: &Option<Arc<Node>>| node.as_deref().map(in_place::gist).unwrap_or_default();
+                if gist(&change.old) != gist(&change.new) {
                     let machines = stores.of::<Machine>(CONTROL);
                     let of_node = |node: &Arc<Node>| machines.by(MACHINE_BY_NODE, name(node.as_ref()));
                     let machines = change.sides().flat_map(of_node).collect::<Vec<_>>();

@@ -24,9 +24,10 @@ use super::{
 };
 
 /// How far the update of a Node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Progress {
     /// It is not to be updated.
+    #[default]
     None,
     Candidate,
     /// It is being drained.
