@@ -116,7 +116,7 @@ impl Settings {
         machine.spec.in_place_update_timeout.as_ref().map_or(self.update_timeout, |own| own.to_std())
     }
 
-    /// When the update of a Machine in place has failed without an answer.
+    /// When the update of a Machine in place has failed without an answer, if it was permitted with the phase.
     pub(super) fn update_deadline(&self, machine: &Machine) -> Option<Timestamp> {
         machine.phase_since()?.checked_add(self.update_timeout_of(machine)).ok()
     }

@@ -1,7 +1,7 @@
 //! Which machine sets of former templates are deleted: the empty ones beyond `spec.revisionHistoryLimit`, oldest first. Without a
 //! limit all stay, as in machine-controller-manager.
 
-use nodewright_api::MachineDeploymentStatus;
+use nodewright_api::{MachineDeploymentStatus, stored::UPDATING};
 
 use super::{
     snapshot::{Scope, SetView},
@@ -18,6 +18,7 @@ pub(super) fn surplus_revisions<'a>(scope: &Scope<'a>, after: &MachineDeployment
         return vec![];
     }
     let old: Vec<_> = snapshot.old().collect();
+    let is_target = |view: &SetView| UPDATING.read(view.set.as_ref()).is_some();
     let surplus = old.len().saturating_sub(usize::try_from(limit).unwrap_or(0));
-    old.into_iter().take(surplus).filter(|view| view.size().is_gone()).collect()
+    old.into_iter().take(surplus).filter(|view| view.size().is_gone() && !is_target(view)).collect()
 }

@@ -3,12 +3,14 @@
 use std::{cmp::Ordering, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
+use json_patch::Patch;
 use nodewright_api::{
-    MachineDeployment, MachineDeploymentStatus, MachineSet, annotations, conditions, finalizers,
+    MachineDeployment, MachineDeploymentStatus, MachineSet, annotations, conditions, finalizers, labels,
     reasons::{events, machine_deployment as reasons},
 };
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
+    annotations as annotations_patch,
     apply_configuration::ApplyConfiguration,
     effect::Never,
     events::Event,
@@ -159,7 +161,10 @@ fn prepare(scope: &Scope<'_>, preparation: &Preparation<'_>) -> Plan {
 fn releases(deployment: &MachineDeployment, sets: &[&SetView]) -> Plan {
     let mut plan = Plan::idle();
     for set in sets.iter().map(|view| view.set.as_ref()) {
-        let step = Step::edit(CONTROL, set, release(&set.metadata, uid(deployment)));
+        // No deployment is left that would let the set create machines again.
+        let grows = annotations_patch::set_label(&set.metadata, labels::SCALE_UP_DISABLED, None);
+        let patch = Patch([release(&set.metadata, uid(deployment)).0, grows.0].concat());
+        let step = Step::edit(CONTROL, set, patch);
         plan.beside("the selector no longer matches the machine set", step);
         let text = format!("Released machine set {}, whose labels the selector no longer matches", name(set));
         plan.event(Event::normal(reference(deployment), events::RELEASED, text));

@@ -89,6 +89,9 @@ pub(super) fn targets<'a>(scope: &Scope<'a>, mode: RolloutMode) -> Vec<Target<'a
         let is_current = sizes.current == Some(at);
         let before = i64::from(view.set.spec.replicas);
         let replicas = if is_current { replicas } else { view.unclaimed().unwrap_or(replicas) };
+        // A set that may not delete a Machine that has moved to it would grow again at once.
+        let is_kept = sizes.may_have_moved && view.has_moving();
+        let replicas = if is_kept { replicas.max(before) } else { replicas };
         // A set without replicas that will get some has no size yet, but the note would say that it has.
         let waits = replicas == 0 && goal.desired > 0;
         let noted = before > 0 || before != replicas || is_current && !waits;

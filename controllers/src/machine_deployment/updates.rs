@@ -36,7 +36,7 @@ use super::{
 };
 use crate::shared::{
     CONTROL,
-    in_place::{Progress, is_begun, is_moving, is_updated},
+    in_place::{Progress, awaits_components, is_begun, is_moving, is_updated},
     node::Node,
     patch,
     preservation::preserve_expiry,
@@ -147,23 +147,27 @@ fn template_labels(set: &MachineSet) -> BTreeMap<String, String> {
     all
 }
 
-/// Whether a set creates no Machine: one that it lacks is updated in place, or is created by the set of the present template.
+/// Whether a set creates no Machine: one that it lacks is updated in place, or is created by the set of the present template. While
+/// nothing is updated, each set may grow.
 fn wants_scale_up_disabled(snapshot: &Snapshot, mode: RolloutMode, view: &SetView) -> bool {
-    // Not before each Machine that has moved is counted.
-    if view.is_scale_up_disabled() && snapshot.staying().any(|view| view.uncounted() > 0) {
+    // Not before each Machine that has moved is counted, and is no longer marked as moving.
+    let is_settling = || {
+        let is_marked = |view: &SetView| !snapshot.is_in_place() && view.has_moving();
+        snapshot.staying().any(|view| view.uncounted() > 0 || is_marked(view))
+    };
+    if view.is_scale_up_disabled() && is_settling() {
         return true;
     }
     let current = snapshot.current();
-    let is_current = current.is_some_and(|current| uid(current.set.as_ref()) == uid(view.set.as_ref()));
-    if !snapshot.is_in_place() {
-        return false;
+    let is_current = current.is_some_and(|current| uid_of(current) == uid_of(view));
+    if !mode.updates() {
+        false
+    } else if is_current {
+        // Machines that were updated to a template that was taken back since.
+        view.machines.iter().any(|machine| target(snapshot, view, machine).is_some())
+    } else {
+        view.set.spec.replicas > 0 || !view.machines.is_empty()
     }
-    if is_current {
-        // Machines that are updated to a template that was taken back since.
-        return view.machines.iter().any(|machine| listed_by(snapshot, machine).is_some());
-    }
-    let has_machines = view.set.spec.replicas > 0 || !view.machines.is_empty();
-    has_machines && (mode.updates() || current.is_some())
 }
 
 fn moves(snapshot: &Snapshot) -> Vec<Move<'_>> {
@@ -196,7 +200,7 @@ fn is_done(machine: &Machine) -> bool {
 /// Whether the Node of a Machine has yet to lose the labels of its update.
 fn is_in_progress(snapshot: &Snapshot, machine: &Machine) -> bool {
     match &snapshot.nodes {
-        None => true,
+        None => snapshot.is_in_place(),
         Some(_) => snapshot.node_of(machine).is_some_and(|node| Progress::of(node) != Progress::None),
     }
 }
@@ -262,7 +266,7 @@ fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) 
     }
     let listed: BTreeSet<&String> = lists.values().flat_map(|list| &list.0).collect();
     let is_updating = |machine: &Machine| {
-        let of_node = |node: &Node| Progress::of(node) >= Progress::Selected;
+        let of_node = |node: &Node| Progress::of(node) >= Progress::Selected || awaits_components(node);
         listed.contains(&name(machine).to_owned())
             || snapshot.node_of(machine).is_some_and(of_node)
             || is_moving(machine)
@@ -321,6 +325,11 @@ impl Snapshot {
 impl SetView {
     pub(super) fn is_scale_up_disabled(&self) -> bool {
         label(self.set.as_ref(), labels::SCALE_UP_DISABLED).is_some()
+    }
+
+    /// Whether Machines have moved to it that its set may not delete yet.
+    pub(super) fn has_moving(&self) -> bool {
+        self.machines.iter().any(|machine| is_moving(machine) && !is_deleting(machine.as_ref()))
     }
 
     /// How many Machines have moved to it and are not counted yet.

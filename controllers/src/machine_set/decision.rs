@@ -254,7 +254,7 @@ fn creation_blocker(set: &MachineSet) -> Option<(&'static str, &'static str)> {
     if set.is_frozen() {
         return Some(("Frozen", "the set is frozen: no machine is created while there are too many"));
     }
-    let is_disabled = label(set, labels::SCALE_UP_DISABLED) == Some(labels::SCALE_UP_DISABLED_VALUE);
+    let is_disabled = label(set, labels::SCALE_UP_DISABLED).is_some();
     is_disabled.then_some(("ScaleUpDisabled", "machines are being moved to another set: none is created here"))
 }
 

@@ -1,6 +1,6 @@
 //! Which marks a Node has to have.
 
-use nodewright_api::{MachineDeployment, MachineSet, StrategyType};
+use nodewright_api::{MachineDeployment, MachineSet, OrchestrationType, StrategyType};
 
 use super::snapshot::{Owners, Snapshot};
 use crate::shared::{
@@ -47,10 +47,16 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
         StrategyType::InPlaceUpdate if is_rolled && !is_paused => match target {
             // The template that it was selected for is a former one itself.
             Some(target) if is_of_former(target, &owners.deployment) => Decision::Unmark { is_preserved },
-            target => Decision::MarkForUpdate { selects: target.is_some() },
+            // Where users select Nodes, the list follows the labels, and not the other way round.
+            target => Decision::MarkForUpdate { selects: target.is_some() && !is_manual(&owners.deployment) },
         },
         _ => Decision::Unmark { is_preserved },
     }
+}
+
+fn is_manual(deployment: &MachineDeployment) -> bool {
+    let update = deployment.spec.strategy.in_place_update.as_ref();
+    update.is_some_and(|update| update.orchestration_type == OrchestrationType::Manual)
 }
 
 /// Whether the Machines of a set are to be replaced or updated: it is one of a former template.

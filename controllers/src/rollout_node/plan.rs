@@ -90,6 +90,7 @@ fn asked(node: &Node, selects: bool, now: Timestamp) -> Vec<PatchOperation> {
         operations.extend(in_place::begin(node, now));
     } else if Progress::of(node) <= Progress::Candidate {
         operations.extend(in_place::forget_answer(node));
+        operations.extend(in_place::reopen(node));
     }
     operations
 }
@@ -97,7 +98,7 @@ fn asked(node: &Node, selects: bool, now: Timestamp) -> Vec<PatchOperation> {
 /// The update of the Node is taken back, unless the program on it may have been permitted to begin meanwhile.
 fn taken_back(node: &Node) -> Vec<PatchOperation> {
     if Progress::of(node) == Progress::None {
-        return in_place::forget_drain(node);
+        return in_place::reopen(node);
     }
     let mut operations = in_place::end(node);
     operations.insert(0, patch::same_version(&node.metadata));

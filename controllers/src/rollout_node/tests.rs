@@ -228,6 +228,20 @@ fn what_a_user_or_another_manager_has_selected_stays_selected() {
 }
 
 #[test]
+fn what_a_user_no_longer_selects_is_opened_again_and_not_selected_for_the_list() {
+    let mut fixture = Fixture::in_place("former").listed("v1").with(&[(CANDIDATE, "true")], None, true);
+    fixture.deployment["spec"]["strategy"]["inPlaceUpdate"]["orchestrationType"] = "Manual".into();
+    fixture.node["metadata"]["annotations"] = json!({CORDONED: "true", "nodewright.dev/update-began": NOW});
+    assert!(fixture.act());
+    assert_eq!(fixture.update(), (vec!["candidate"], false, None));
+    assert!(!fixture.act());
+    let mut closed = Fixture::in_place("former").with(&[(CANDIDATE, "true")], None, true);
+    closed.node["metadata"]["annotations"] = json!({CORDONED: "false", "nodewright.dev/update-began": NOW});
+    closed.act();
+    assert_eq!(closed.update(), (vec!["candidate"], true, None), "a user had cordoned it");
+}
+
+#[test]
 fn an_update_is_taken_back_until_it_is_permitted() {
     let labels = [(CANDIDATE, "true"), (SELECTED, "true")];
     let selected = |class, reason| {

@@ -80,20 +80,26 @@ pub(crate) fn is_moving(machine: &Machine) -> bool {
     label(machine, labels::UPDATE_RESULT) == Some(labels::UPDATE_SUCCESSFUL)
 }
 
+/// Whether a Node that was updated takes no Pods yet: its critical components are not ready.
+pub(crate) fn awaits_components(node: &Node) -> bool {
+    let is_due = |taint: &Taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY;
+    reason(node).is_some() && node.taints().iter().any(is_due)
+}
+
 /// What of a Node changes in the course of its update.
-pub(crate) fn gist(node: &Node) -> (Progress, Option<String>) {
-    (Progress::of(node), reason(node).map(str::to_owned))
+pub(crate) fn gist(node: &Node) -> (Progress, Option<String>, bool) {
+    (Progress::of(node), reason(node).map(str::to_owned), awaits_components(node))
 }
 
 pub(crate) fn reason(node: &Node) -> Option<&str> {
     node.condition(conditions::node::IN_PLACE_UPDATE)?.reason.as_deref()
 }
 
-/// When the drain of a selected Node began, if it did: here, or under machine-controller-manager.
+/// When the drain of a selected Node began, if it did: here, or under machine-controller-manager, whichever was the last.
 pub(crate) fn drained_since(node: &Node) -> Option<Timestamp> {
     let condition = node.condition(conditions::node::IN_PLACE_UPDATE);
     let theirs = condition.filter(|it| it.reason.as_deref() == Some(reasons::SELECTED_FOR_UPDATE));
-    UPDATE_BEGAN.of(node).or_else(|| theirs?.last_transition_time.as_ref().map(|time| time.0))
+    UPDATE_BEGAN.of(node).max(theirs.and_then(|it| it.last_transition_time.as_ref()).map(|time| time.0))
 }
 
 /// The operations that begin the drain of a Node that is or becomes selected: no Pod may start on it, and what is left of an earlier
@@ -128,12 +134,25 @@ pub(crate) fn forget_answer(node: &Node) -> Vec<PatchOperation> {
     operations
 }
 
-/// The operations that remove what machine-controller-manager leaves on a Node when it ends an update that began here.
-pub(crate) fn forget_drain(node: &Node) -> Vec<PatchOperation> {
+/// The operations that open a Node that is no longer selected to Pods again, if it was closed here. One that
+/// machine-controller-manager has updated is open, or was closed by a user since.
+pub(crate) fn reopen(node: &Node) -> Vec<PatchOperation> {
     if UPDATE_BEGAN.read(node).is_none() {
         return vec![];
     }
-    patch::unannotate(&node.metadata, [annotations::CORDONED, annotations::UPDATE_BEGAN])
+    let is_ours = annotation(node, annotations::CORDONED) == Some(annotations::CORDONED_HERE);
+    let mut operations =
+        if is_ours && reason(node) != Some(reasons::UPDATE_SUCCESSFUL) { opened(node) } else { vec![] };
+    operations.extend(patch::unannotate(&node.metadata, [annotations::CORDONED, annotations::UPDATE_BEGAN]));
+    operations
+}
+
+fn opened(node: &Node) -> Vec<PatchOperation> {
+    if node.spec.unschedulable != Some(true) {
+        return vec![];
+    }
+    let path = ["spec", "unschedulable"];
+    vec![patch::test(&path, true.into()), patch::remove(&path)]
 }
 
 fn annotate(node: &Node, wanted: [(&str, &str); 2]) -> Vec<PatchOperation> {
@@ -163,9 +182,8 @@ pub(crate) fn end(node: &Node) -> Vec<PatchOperation> {
     // One without a mark was closed by machine-controller-manager, if it was selected.
     let is_ours =
         annotation(node, annotations::CORDONED) == Some(annotations::CORDONED_HERE) || is_drained_by_mcm(node);
-    if is_ours && !stays_closed && node.spec.unschedulable == Some(true) {
-        let path = ["spec", "unschedulable"];
-        operations.extend([patch::test(&path, true.into()), patch::remove(&path)]);
+    if is_ours && !stays_closed {
+        operations.extend(opened(node));
     }
     let ours = [annotations::CORDONED, annotations::UPDATE_BEGAN, annotations::UPDATE_FAILED_REASON];
     operations.extend(patch::unannotate(meta, ours));

@@ -73,7 +73,7 @@ fn work(server: &ApiServer, seed: u64, asked: &mut BTreeMap<String, Instant>) {
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         if !is_asked(&node) {
             asked.remove(name);
-            if !has_label(&node, labels::CANDIDATE_FOR_UPDATE) {
+            if !is_selected(&node) {
                 open(server, &node);
             }
             continue;

@@ -132,8 +132,9 @@ fn reconcile_machine_health() {
     for row in rows("reconcileMachineHealth") {
         let mut life = life(&row, true);
         // The program on the Node was asked, or its answer would not count.
+        let since = life.machine["status"]["currentStatus"]["lastUpdateTime"].clone();
         let asked =
-            json!({"type": "InPlaceUpdate", "status": "True", "reason": "ReadyForUpdate", "lastTransitionTime": NOW});
+            json!({"type": "InPlaceUpdate", "status": "True", "reason": "ReadyForUpdate", "lastTransitionTime": since});
         life.node.as_mut().unwrap()["status"]["conditions"].as_array_mut().unwrap().push(asked);
         settle(&mut life);
         let phase = life.machine["status"]["currentStatus"]["phase"].as_str().unwrap().to_owned();

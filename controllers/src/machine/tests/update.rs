@@ -301,6 +301,26 @@ fn an_update_that_is_taken_back_leaves_the_machine_to_its_health() {
 }
 
 #[test]
+fn a_permission_that_nobody_took_back_does_not_count_for_the_next_update() {
+    let mut life = candidate();
+    life.says("ReadyForUpdate", "2026-05-01T11:59:00Z");
+    life.settle();
+    assert_eq!(life.reason(), Some("CandidateForUpdate"));
+    life.label(SELECTED, Some("true"));
+    assert_eq!(life.settle().0, ["node", "machine status", "node status"], "it is closed and drained first");
+}
+
+#[test]
+fn the_time_of_the_program_begins_with_its_permission() {
+    let mut life = ready();
+    life.machine["status"]["currentStatus"]["lastUpdateTime"] = "2026-06-01T11:00:00Z".into();
+    life.passes(19);
+    assert_eq!(life.fixture().steps(), [""; 0], "the permission was late");
+    life.passes(1);
+    assert_eq!(life.fixture().steps(), ["status InPlaceUpdateFailed"]);
+}
+
+#[test]
 fn a_node_that_is_unhealthy_before_its_update_fails_as_ever() {
     let mut life = selected();
     life.turns("Unknown");

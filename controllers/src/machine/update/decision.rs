@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use nodewright_api::{
-    Machine, MachinePhase, annotations,
-    reasons::node::{UPDATE_FAILED, UPDATE_SUCCESSFUL},
+    Machine, MachinePhase, annotations, conditions,
+    reasons::node::{DRAIN_SUCCESSFUL, READY_FOR_UPDATE, UPDATE_FAILED, UPDATE_SUCCESSFUL},
 };
 use nodewright_runtime::{
     clip::clip_to,
@@ -33,6 +33,8 @@ pub(super) enum Decision<'a> {
     /// The program has until then to answer.
     Await(Timestamp),
     TimedOut,
+    /// The Node is no longer selected, and its condition still permits the update.
+    Revoke(&'a Node),
     /// The program's answer, which the Node shows first, and then the Machine.
     Show(&'a Node, Answer),
     Record(&'a Node, Answer),
@@ -52,7 +54,7 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Decision<'a> {
         return Decision::Nothing;
     }
     let Some(node) = snapshot.node.as_deref() else {
-        return if is_updating { awaited(scope) } else { Decision::Nothing };
+        return if is_updating { awaited(scope, None) } else { Decision::Nothing };
     };
     let is_in_use =
         matches!(phase, MachinePhase::Running | MachinePhase::Unknown | MachinePhase::InPlaceUpdateSuccessful);
@@ -61,7 +63,10 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Decision<'a> {
         Progress::Failed => answered(scope, node, Answer::Failed),
         // The Machine has said that it is being updated, and the Node does not permit it yet.
         Progress::Selected | Progress::Drained if is_updating => Decision::Permit(node),
-        Progress::Ready if is_updating => awaited(scope),
+        Progress::Ready if is_updating => awaited(scope, Some(node)),
+        Progress::Candidate if [Some(READY_FOR_UPDATE), Some(DRAIN_SUCCESSFUL)].contains(&reason(node)) => {
+            Decision::Revoke(node)
+        }
         Progress::Drained | Progress::Ready if is_in_use => Decision::Begin(node),
         // One whose update has failed is tried again, once the program's answer was removed.
         Progress::Selected if is_in_use || *phase == MachinePhase::InPlaceUpdateFailed => Decision::Drain(node),
@@ -69,8 +74,13 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Decision<'a> {
     }
 }
 
-fn awaited<'a>(scope: &Scope<'a>) -> Decision<'a> {
-    match scope.settings.update_deadline(scope.machine) {
+/// The program has its time from the permission on, which may be later than the phase.
+fn awaited<'a>(scope: &Scope<'a>, node: Option<&Node>) -> Decision<'a> {
+    let condition = node.and_then(|node| node.condition(conditions::node::IN_PLACE_UPDATE));
+    let permitted = condition.filter(|it| it.reason.as_deref() == Some(READY_FOR_UPDATE));
+    let permitted = permitted.and_then(|it| it.last_transition_time.as_ref()).map(|time| time.0.min(scope.now()));
+    let since = scope.machine.phase_since().max(permitted);
+    match since.and_then(|since| since.checked_add(scope.settings.update_timeout_of(scope.machine)).ok()) {
         Some(deadline) if deadline <= scope.now() => Decision::TimedOut,
         Some(deadline) => Decision::Await(deadline),
         None => Decision::Nothing,

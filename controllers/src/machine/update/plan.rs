@@ -34,6 +34,11 @@ pub(in super::super) fn part(scope: &Scope<'_>) -> Part {
             PartialPlan::waiting_until(until, WAITS, text)
         }
         Decision::TimedOut => timed_out(scope),
+        Decision::Revoke(node) => {
+            let text = "Node is a candidate for in-place update".to_owned();
+            let step = said_by(scope, node, reasons::node::CANDIDATE_FOR_UPDATE, text);
+            return Part::Beside(PartialPlan::step("the node is no longer selected", step));
+        }
         Decision::Show(node, answer) => shown(scope, node, answer),
         Decision::Record(node, answer) => recorded(scope, node, answer),
     })
@@ -44,7 +49,11 @@ fn drained(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     if !begin.is_empty() {
         return PartialPlan::step("no new pod may start on the node", Step::edit(TARGET, node, Patch(begin)));
     }
-    let since = in_place::drained_since(node).unwrap_or(scope.now());
+    let mut since = in_place::drained_since(node).unwrap_or(scope.now());
+    if *scope.machine.phase() == MachinePhase::InPlaceUpdateFailed {
+        // It is tried again.
+        since = since.max(scope.machine.phase_since().unwrap_or(since));
+    }
     drain::of_kept(scope, node, since).unwrap_or_else(|| begun(scope, node))
 }
 

@@ -325,7 +325,62 @@ fn a_moved_machine_is_counted_while_the_deployment_is_paused_and_with_another_st
         cluster.act();
         assert_eq!(cluster.replicas(), [2, 1]);
         assert_eq!(cluster.machines().len(), 3);
+        cluster.acts_only();
+        assert!(cluster.machines()[&name]["metadata"]["labels"][RESULT].is_null(), "its set may delete it again");
+        assert!(cluster.creates("v1"), "and the other one may grow");
     }
+}
+
+#[test]
+fn while_the_deployment_is_paused_a_lost_machine_is_created_again() {
+    let mut cluster = settled(3, "Auto", 0, 1);
+    cluster.new_template("v2");
+    cluster.acts();
+    cluster.edit(|live| live["spec"]["paused"] = true.into());
+    let lost = cluster.members("v1").into_iter().find(|name| !cluster.selected().contains(name)).unwrap();
+    cluster.remove_machine(&lost);
+    cluster.nodes.as_mut().unwrap().remove(&lost);
+    cluster.settle();
+    assert_eq!((cluster.members("v1").len(), cluster.members("v2").len()), (3, 0));
+    cluster.change("/spec/replicas", json!(5));
+    cluster.settle();
+    assert_eq!(cluster.machines().len(), 5);
+}
+
+#[test]
+fn no_other_machine_is_selected_before_the_node_of_the_last_one_takes_pods() {
+    let mut cluster = settled(3, "Auto", 0, 1);
+    cluster.new_template("v2");
+    cluster.acts();
+    let name = cluster.selected().pop_first().unwrap();
+    cluster.drain(&name);
+    cluster.answer(&name);
+    let closed = json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
+    cluster.node(&name)["spec"]["taints"] = closed;
+    cluster.acts();
+    assert_eq!((cluster.members("v2").len(), cluster.listed().len()), (1, 0));
+    cluster.node(&name)["spec"]["taints"] = json!([]);
+    cluster.acts();
+    assert_eq!(cluster.listed().len(), 1);
+}
+
+#[test]
+fn a_set_does_not_shrink_while_a_machine_moves_to_it() {
+    let mut cluster = settled(2, "Auto", 0, 1);
+    cluster.new_template("v2");
+    for _ in 0..2 {
+        cluster.acts();
+        let name = cluster.selected().pop_first().unwrap();
+        cluster.drain(&name);
+        cluster.answer(&name);
+        cluster.deployment_acts();
+    }
+    assert_eq!(cluster.replicas(), [0, 2]);
+    cluster.change("/spec/replicas", json!(1));
+    cluster.deployment_acts();
+    assert_eq!(cluster.replicas(), [0, 2], "its node has yet to be cleaned");
+    cluster.acts();
+    assert_eq!(cluster.replicas(), [0, 1]);
 }
 
 #[test]
@@ -337,7 +392,7 @@ fn a_template_that_is_taken_back_takes_the_selection_back() {
     cluster.new_template("v1");
     cluster.deployment_acts();
     assert_eq!(cluster.listed(), BTreeSet::from([name.clone()]), "its node is still selected");
-    assert!(!cluster.creates("v1"), "it may have begun");
+    assert!(cluster.creates("v1"), "it may grow meanwhile");
     cluster.node(&name)["metadata"]["labels"] = json!({});
     cluster.deployment_acts();
     assert_eq!((cluster.listed().len(), cluster.replicas()), (0, vec![3, 0]));
