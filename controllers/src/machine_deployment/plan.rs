@@ -216,8 +216,16 @@ fn roll_out(scope: &Scope<'_>, rollout: &Rollout<'_>) -> Plan {
     }
     let changes =
         rollout.targets.iter().filter_map(|target| Some((target, set_change(scope, target, &rollout.lists)?)));
-    let (targets, changes): (Vec<_>, Vec<_>) = changes.unzip();
-    plan.stage(changes);
+    // A set that Machines have left is smaller before another one counts them: the other way round it might create as many.
+    let shrinks = |target: &Target<'_>| target.replicas < i64::from(target.view.set.spec.replicas);
+    let in_turn = scope.snapshot.may_have_moved();
+    let (first, then): (Vec<_>, Vec<_>) = changes.partition(|(target, _)| in_turn && shrinks(target));
+    let mut targets = vec![];
+    for changes in [first, then] {
+        let (resized, stage): (Vec<&Target<'_>>, Vec<_>) = changes.into_iter().unzip();
+        targets.extend(resized);
+        plan.stage(stage);
+    }
     plan.events.extend(targets.into_iter().filter_map(|target| scaling_event(scope, target)));
     if let Creation::AwaitDeletion(set) = &rollout.creation {
         let text = format!("machine set {} has to be gone before it is created again", name(*set));

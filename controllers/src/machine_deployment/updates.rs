@@ -69,7 +69,7 @@ impl<'a> Updates<'a> {
             return Self::default();
         }
         let labels = snapshot.staying().filter_map(|view| {
-            let is_disabled = wants_scale_up_disabled(snapshot, mode, view);
+            let is_disabled = wants_scale_up_disabled(scope, mode, view);
             (is_disabled != view.is_scale_up_disabled()).then_some((view.set.as_ref(), !is_disabled))
         });
         let moves = if mode.updates() { moves(snapshot) } else { vec![] };
@@ -149,7 +149,8 @@ fn template_labels(set: &MachineSet) -> BTreeMap<String, String> {
 
 /// Whether a set creates no Machine: one that it lacks is updated in place, or is created by the set of the present template. While
 /// nothing is updated, each set may grow.
-fn wants_scale_up_disabled(snapshot: &Snapshot, mode: RolloutMode, view: &SetView) -> bool {
+fn wants_scale_up_disabled(scope: &Scope<'_>, mode: RolloutMode, view: &SetView) -> bool {
+    let snapshot = scope.snapshot;
     // Not before each Machine that has moved is counted, and is no longer marked as moving.
     let is_settling = || {
         let is_marked = |view: &SetView| !snapshot.is_in_place() && view.has_moving();
@@ -163,8 +164,13 @@ fn wants_scale_up_disabled(snapshot: &Snapshot, mode: RolloutMode, view: &SetVie
     if !mode.updates() {
         false
     } else if is_current {
-        // Machines that were updated to a template that was taken back since.
-        view.machines.iter().any(|machine| target(snapshot, view, machine).is_some())
+        // Machines that were updated to a template that was taken back since; or its size is from before some have left it.
+        let is_too_large = || {
+            let all: i64 = snapshot.sets.iter().map(|view| view.size().at_most()).sum();
+            view.size().replicas > view.size().live && all > scope.goal.ceiling()
+        };
+        view.is_scale_up_disabled() && is_too_large()
+            || view.machines.iter().any(|machine| target(snapshot, view, machine).is_some())
     } else {
         view.set.spec.replicas > 0 || !view.machines.is_empty()
     }

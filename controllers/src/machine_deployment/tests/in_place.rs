@@ -424,6 +424,35 @@ fn a_template_that_returns_right_after_a_move_costs_no_machine() {
 }
 
 #[test]
+fn a_former_set_that_was_not_made_smaller_creates_nothing_when_its_template_returns() {
+    let mut cluster = settled(2, "Auto", 0, 1);
+    cluster.new_template("v2");
+    for _ in 0..2 {
+        cluster.acts();
+        let name = cluster.selected().pop_first().unwrap();
+        cluster.drain(&name);
+        cluster.answer(&name);
+        cluster.act();
+    }
+    assert_eq!((cluster.members("v2").len(), cluster.replicas()), (2, vec![1, 1]));
+    // One of two writes has failed.
+    let new = cluster.set_of("v2")["metadata"]["name"].clone();
+    cluster.edit_sets(|set| {
+        if set["metadata"]["name"] == new {
+            set["spec"]["replicas"] = 2.into();
+        }
+    });
+    cluster.new_template("v1");
+    for _ in 0..9 {
+        cluster.act();
+        cluster.sets_act();
+        assert_eq!(cluster.machines().len(), 2);
+    }
+    run(&mut cluster, 2, 1, 1);
+    assert_eq!((cluster.members("v1").len(), cluster.creates("v1")), (2, true));
+}
+
+#[test]
 fn one_whose_update_has_begun_moves_to_the_template_that_it_was_updated_to() {
     let mut cluster = settled(2, "Auto", 0, 1);
     cluster.new_template("v2");
