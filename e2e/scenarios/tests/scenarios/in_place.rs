@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 /// The label of the template that tells its versions apart.
 const VERSION: &str = "version";
+/// Writes of the manager to update a machine, of the machine and its node: four of the machine, and five of the node.
+const TO_UPDATE: usize = 9;
 /// How long nothing may happen while no Node is selected. Nodewright would do it at once.
 const QUIET: Duration = Duration::from_secs(3);
 /// What a time may seem to be shorter by: those of a status have whole seconds, and a watch is late.
@@ -208,8 +210,16 @@ async fn machines_are_updated_one_by_one_and_keep_their_vms() -> TestResult {
     let fixture = Fixture::start(Environment::builder("in-place"), &auto(0, 1), 3).await?;
     let (_, slow) = fixture.first()?;
     fixture.updater.on(&slow, Answer::Late(Duration::from_secs(2)));
+    let has_log = fixture.env.cluster().control_plane().is_some();
+    let mark = if has_log { fixture.env.requests().await?.entries().len() } else { 0 };
     fixture.roll("2").await?;
     fixture.wait_for_version("2", 3).await?;
+    if has_log {
+        let requests = fixture.env.requests_since(mark).await?;
+        let writes = requests.writes_by_machine();
+        let most = writes.values().max().copied().unwrap_or_default();
+        ensure(most <= TO_UPDATE, || format!("writes: {writes:?}"))?;
+    }
     fixture.stayed(3)?;
     fixture.came_and_went(0, 0)?;
     fixture.kept_within(2, 3)?;
