@@ -33,11 +33,11 @@ pub(super) fn updates() -> Vec<Scenario> {
         ),
         named(
             "an update in place whose manager dies after each write of a node",
-            auto(vec![roll("large")], killed("nodes", 3..30)),
+            auto(vec![roll("large")], killed("nodes", 3..15)),
         ),
         named(
             "an update in place whose manager dies after each write of a machine",
-            auto(vec![roll("large")], killed("machines", 12..40)),
+            auto(vec![roll("large")], killed("machines", 12..21)),
         ),
         named(
             "an update in place whose template is taken back and given again",
