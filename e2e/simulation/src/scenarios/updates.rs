@@ -29,7 +29,7 @@ pub(super) fn updates() -> Vec<Scenario> {
         ),
         named(
             "an update in place whose manager dies after each write of a set",
-            auto(vec![roll("large")], killed("machinesets", 6..30)),
+            auto(vec![roll("large")], killed("machinesets", 6..22)),
         ),
         named(
             "an update in place whose manager dies after each write of a node",
