@@ -207,7 +207,8 @@ fn is_done(machine: &Machine) -> bool {
 fn is_in_progress(snapshot: &Snapshot, machine: &Machine) -> bool {
     match &snapshot.nodes {
         None => snapshot.is_in_place(),
-        Some(_) => snapshot.node_of(machine).is_some_and(|node| Progress::of(node) != Progress::None),
+        // It may be a candidate again, of the next template.
+        Some(_) => snapshot.node_of(machine).is_some_and(|node| Progress::of(node) >= Progress::Selected),
     }
 }
 

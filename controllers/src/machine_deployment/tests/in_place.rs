@@ -496,6 +496,23 @@ fn selections_of_machine_controller_manager_count() {
 }
 
 #[test]
+fn one_that_is_a_candidate_again_at_once_has_arrived_all_the_same() {
+    let mut cluster = settled(2, "Auto", 0, 1);
+    cluster.new_template("v2");
+    cluster.acts();
+    let name = cluster.selected().pop_first().unwrap();
+    cluster.drain(&name);
+    cluster.answer(&name);
+    cluster.act();
+    cluster.new_template("v1");
+    cluster.node(&name)["metadata"]["labels"] = json!({CANDIDATE: "true"});
+    cluster.deployment_acts();
+    assert!(cluster.machines()[&name]["metadata"]["labels"][RESULT].is_null());
+    run(&mut cluster, 2, 1, 1);
+    assert_eq!(cluster.members("v1").len(), 2);
+}
+
+#[test]
 fn one_that_is_lost_is_created_by_the_new_set() {
     let mut cluster = settled(3, "Auto", 0, 1);
     cluster.new_template("v2");
