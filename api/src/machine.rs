@@ -237,6 +237,12 @@ impl Machine {
         stored::MACHINE_PRIORITY.of(self).unwrap_or(annotations::MACHINE_PRIORITY_DEFAULT)
     }
 
+    /// Whether the cluster autoscaler has chosen it for removal.
+    pub fn is_removal_candidate(&self) -> bool {
+        let priority = self.annotations().get(annotations::MACHINE_PRIORITY);
+        priority.is_some_and(|priority| priority == annotations::MACHINE_PRIORITY_CANDIDATE)
+    }
+
     /// Whether the label [`labels::FORCE_DELETION`] skips the drain and forces the deletion.
     pub fn is_force_deletion(&self) -> bool {
         self.labels().get(labels::FORCE_DELETION).is_some_and(|text| labels::parse_bool(text) == Some(true))

@@ -284,6 +284,12 @@ impl Strategy {
         }
     }
 
+    /// Whether users choose the machines of an update in place.
+    pub fn is_manual(&self) -> bool {
+        let update = self.in_place_update.as_ref();
+        update.is_some_and(|update| update.orchestration_type == OrchestrationType::Manual)
+    }
+
     /// The bounds of a rollout around a number of machines.
     ///
     /// Absent bounds have their [defaults](crate::defaults). A manual update in place has no surge, because the user chooses
@@ -294,10 +300,10 @@ impl Strategy {
             (StrategyType::RollingUpdate, Some(bounds), _) => {
                 (bounds.max_surge.as_ref(), bounds.max_unavailable.as_ref())
             }
-            (StrategyType::InPlaceUpdate, _, Some(bounds)) => {
-                let manual = bounds.orchestration_type == OrchestrationType::Manual;
-                (if manual { Some(&NONE) } else { bounds.max_surge.as_ref() }, bounds.max_unavailable.as_ref())
-            }
+            (StrategyType::InPlaceUpdate, _, Some(bounds)) => (
+                if self.is_manual() { Some(&NONE) } else { bounds.max_surge.as_ref() },
+                bounds.max_unavailable.as_ref(),
+            ),
             (StrategyType::RollingUpdate | StrategyType::InPlaceUpdate, _, _) => (None, None),
             _ => return Ok(UpdateBounds { max_surge: 0, max_unavailable: 0 }),
         };

@@ -122,7 +122,9 @@ pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patc
 /// before stays without the mark.
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
     let cordoned = node.spec.unschedulable.unwrap_or_default();
-    let mark = || nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some("true"));
+    let mark = || {
+        nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some(annotations::CORDONED_HERE))
+    };
     (!cordoned).then(|| Patch([vec![patch::set(&["spec", "unschedulable"], true.into())], mark().0].concat()))
 }
 

@@ -116,9 +116,10 @@ impl Settings {
         machine.spec.in_place_update_timeout.as_ref().map_or(self.update_timeout, |own| own.to_std())
     }
 
-    /// When the update of a Machine in place has failed without an answer, if it was permitted with the phase.
-    pub(super) fn update_deadline(&self, machine: &Machine) -> Option<Timestamp> {
-        machine.phase_since()?.checked_add(self.update_timeout_of(machine)).ok()
+    /// When the update of a Machine in place has failed without an answer. The program has its time from the permission on, which may be
+    /// later than the phase.
+    pub(super) fn update_deadline(&self, machine: &Machine, permitted: Option<Timestamp>) -> Option<Timestamp> {
+        machine.phase_since().max(permitted)?.checked_add(self.update_timeout_of(machine)).ok()
     }
 
     pub(super) fn drain_timeout_of(&self, machine: &Machine) -> Duration {

@@ -255,8 +255,7 @@ fn roll_out<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     mode.settles = young.as_ref().is_some_and(|(_, until)| *until > scope.context.now);
     let stalled = stalls::stalled(scope);
     let targets = targets(scope, mode);
-    let current = scope.snapshot.current().map(|view| uid(view.set.as_ref()));
-    let replicas = targets.iter().find(|target| Some(uid(target.view.set.as_ref())) == current);
+    let replicas = targets.iter().find(|target| scope.snapshot.is_current(&target.view.set));
     let lists = updates::lists(scope, mode, replicas.map_or(0, |target| target.replicas));
     Rollout { young, stalled, targets, lists, creation: creation(scope, mode) }
 }

@@ -313,7 +313,7 @@ fn stalled(scope: &Scope<'_>, obstacle: Obstacle) -> Plan {
 fn set_change(scope: &Scope<'_>, target: &Target<'_>, lists: &Lists) -> Option<Planned<Never>> {
     let (set, snapshot) = (target.view.set.as_ref(), scope.snapshot);
     let mut part = SetPart::extract(set);
-    if snapshot.current().is_some_and(|current| uid(current.set.as_ref()) == uid(set)) {
+    if snapshot.is_current(set) {
         part.follow(scope.deployment, next_revision(snapshot.old()));
     }
     part.updates(lists.get(uid(set)));

@@ -94,8 +94,7 @@ impl Snapshot {
         unreadable.retain(|set| may_be_owned(deployment.as_ref(), deployment.spec.selector.as_ref(), set));
         let namesake = store.get(&key.sibling(template::set_name(&deployment)));
         let (sets, target) = (sets.collect::<Vec<_>>(), stores.contact(TARGET));
-        let in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
-        let nodes = proof.filter(|_| in_place).and_then(|proof| nodes(stores, &sets, proof));
+        let nodes = proof.filter(|_| is_in_place(&deployment)).and_then(|proof| nodes(stores, &sets, proof));
         let has_target = proof.is_some();
         Some(Self { deployment, sets, orphans, unreadable, namesake, target, nodes, has_target, settings })
     }
@@ -115,11 +114,8 @@ impl Snapshot {
     /// How many failed Machines a set may preserve by itself. Together the sets have the number of their deployment: those of former
     /// templates what they preserve already, newest first, and the present one the rest. MCM gives each the whole number.
     pub(super) fn auto_preserve_share(&self, set: &MachineSet) -> i32 {
-        let is_current =
-            |view: &SetView| self.current().is_some_and(|it| uid(it.set.as_ref()) == uid(view.set.as_ref()));
         let mut rest = self.deployment.spec.auto_preserve_failed_machine_max.max(0);
-        let former: Vec<_> = self.staying().filter(|view| !is_current(view)).collect();
-        for view in former.into_iter().rev() {
+        for view in self.old().rev() {
             let share = view.auto_preserved().min(rest);
             if uid(view.set.as_ref()) == uid(set) {
                 return share;
@@ -140,10 +136,19 @@ impl Snapshot {
         self.sets.iter().map(of).sum()
     }
 
+    /// Whether its Machines are updated in place.
+    pub(super) fn is_in_place(&self) -> bool {
+        is_in_place(&self.deployment)
+    }
+
     /// The set of the present template: if there are several the oldest, as in Kubernetes.
     pub(super) fn current(&self) -> Option<&SetView> {
         let template = &self.deployment.spec.template;
         self.staying().find(|view| template::is_same(&view.set.spec.template, template))
+    }
+
+    pub(super) fn is_current(&self, set: &MachineSet) -> bool {
+        self.current().is_some_and(|current| uid(current.set.as_ref()) == uid(set))
     }
 
     /// The generation for which one of the sets was sized, if it is newer than the one in this snapshot.
@@ -176,6 +181,10 @@ impl Snapshot {
     pub(super) fn machines(&self) -> impl Iterator<Item = &Arc<Machine>> {
         self.sets.iter().flat_map(|view| &view.machines)
     }
+}
+
+fn is_in_place(deployment: &MachineDeployment) -> bool {
+    deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate
 }
 
 fn nodes(stores: &Stores, sets: &[SetView], proof: NodeProof) -> Option<BTreeMap<String, Arc<Node>>> {
@@ -244,6 +253,6 @@ impl SetView {
     }
 }
 
-fn count<T>(items: impl Iterator<Item = T>) -> i64 {
+pub(super) fn count<T>(items: impl Iterator<Item = T>) -> i64 {
     i64::try_from(items.count()).unwrap_or(i64::MAX)
 }

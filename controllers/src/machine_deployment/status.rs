@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use nodewright_api::{
     ConditionStatus::{False, True, Unknown},
     MachineDeploymentCondition as Condition, MachineDeploymentSpec, MachineDeploymentStatus as Status, MachineSet,
-    MachineSetCondition, OrchestrationType,
+    MachineSetCondition,
     conditions::{machine_deployment as kinds, machine_set},
     reasons::{machine_deployment as reasons, machine_set::OVERSHOOTING_REPLICA_COUNT},
     selector,
@@ -320,7 +320,7 @@ fn rolling_out(snapshot: &Snapshot) -> &'static str {
     let is_waiting = || snapshot.sets.iter().all(|view| UPDATING.of(view.set.as_ref()).is_none());
     if !snapshot.is_in_place() {
         "machines of a former template are being replaced"
-    } else if snapshot.orchestration() == OrchestrationType::Manual && is_waiting() {
+    } else if snapshot.deployment.spec.strategy.is_manual() && is_waiting() {
         "machines of a former template wait for a user to label their nodes node.machine.sapcloud.io/selected-for-update=true"
     } else {
         "machines of a former template are being updated in place"

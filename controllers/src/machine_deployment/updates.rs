@@ -17,26 +17,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use json_patch::{Patch, PatchOperation};
-use kube::Resource;
 use nodewright_api::{
-    Machine, MachinePhase, MachineSet, OrchestrationType, StrategyType, annotations, labels,
+    Machine, MachinePhase, MachineSet, annotations, labels,
     stored::{UPDATING, Updating},
 };
 use nodewright_runtime::{
     annotations::set_label,
     effect::Never,
-    object::{annotation, is_deleting, label, name, uid},
+    object::{is_deleting, label, name, uid},
     plan::{Planned, Step},
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     sizes::RolloutMode,
-    snapshot::{Scope, SetView, Snapshot},
+    snapshot::{Scope, SetView, Snapshot, count},
 };
 use crate::shared::{
     CONTROL,
     in_place::{Progress, awaits_components, is_begun, is_moving, is_updated},
+    metadata::ChildMeta,
     node::Node,
     patch,
     preservation::preserve_expiry,
@@ -127,12 +127,11 @@ impl Move<'_> {
         }
         own.extend(template_labels(self.to));
         own.insert(labels::UPDATE_RESULT.to_owned(), labels::UPDATE_SUCCESSFUL.to_owned());
-        let mut owner = json!(self.to.controller_owner_ref(&()));
-        owner["blockOwnerDeletion"] = Value::Bool(true);
+        let owners = ChildMeta::default().owned_by(self.to).owner_references;
         let mut operations: Vec<PatchOperation> = vec![
             patch::same_version(meta),
             patch::set(&["metadata", "labels"], json!(own)),
-            patch::set(&["metadata", "ownerReferences"], json!([owner])),
+            patch::set(&["metadata", "ownerReferences"], json!(owners)),
         ];
         operations.extend(patch::unannotate(meta, [annotations::INDEX]));
         Patch(operations)
@@ -159,15 +158,14 @@ fn wants_scale_up_disabled(scope: &Scope<'_>, mode: RolloutMode, view: &SetView)
     if view.is_scale_up_disabled() && is_settling() {
         return true;
     }
-    let current = snapshot.current();
-    let is_current = current.is_some_and(|current| uid_of(current) == uid_of(view));
     if !mode.updates() {
         false
-    } else if is_current {
+    } else if snapshot.is_current(&view.set) {
         // Machines that were updated to a template that was taken back since; or its size is from before some have left it.
         let is_too_large = || {
             let all: i64 = snapshot.sets.iter().map(|view| view.size().at_most()).sum();
-            view.size().replicas > view.size().live && all > scope.goal.ceiling()
+            let size = view.size();
+            size.replicas > size.live && all > scope.goal.ceiling()
         };
         view.is_scale_up_disabled() && is_too_large()
             || view.machines.iter().any(|machine| target(snapshot, view, machine).is_some())
@@ -187,15 +185,17 @@ fn moves(snapshot: &Snapshot) -> Vec<Move<'_>> {
     .collect()
 }
 
-/// The set that a Machine moves to now.
+/// The set that a Machine moves to now: the other one that lists it, or else that of the present template.
 fn target<'a>(snapshot: &'a Snapshot, from: &SetView, machine: &Machine) -> Option<&'a SetView> {
     // One that has moved is counted, and its Node cleaned, before it moves on.
     let is_ready = !is_deleting(machine)
         && !is_moving(machine)
         && is_done(machine)
         && snapshot.node_of(machine).is_some_and(is_updated);
-    let to = is_ready.then(|| listed_by(snapshot, machine).or_else(|| snapshot.current())).flatten();
-    to.filter(|to| uid_of(to) != uid_of(from))
+    let is_other = |to: &&SetView| uid_of(to) != uid_of(from);
+    let names = |to: &&SetView| UPDATING.of(to.set.as_ref()).is_some_and(|list| list.0.contains(name(machine)));
+    let listed = || snapshot.staying().filter(is_other).find(names);
+    is_ready.then(|| listed().or_else(|| snapshot.current().filter(is_other))).flatten()
 }
 
 /// Whether its status has the result of its update.
@@ -212,51 +212,49 @@ fn is_in_progress(snapshot: &Snapshot, machine: &Machine) -> bool {
     }
 }
 
-/// The other set that lists a Machine.
-fn listed_by<'a>(snapshot: &'a Snapshot, machine: &Machine) -> Option<&'a SetView> {
-    snapshot.staying().find(|view| {
-        let is_own = view.machines.iter().any(|own| name(own.as_ref()) == name(machine));
-        !is_own && UPDATING.of(view.set.as_ref()).is_some_and(|updating| updating.0.contains(name(machine)))
-    })
-}
-
-/// The lists as they are to be. `replicas`: those of the current set after this plan.
+/// The lists as they are to be; a set without one lists nothing. `replicas`: those of the current set after this plan.
 pub(super) fn lists(scope: &Scope<'_>, mode: RolloutMode, replicas: i64) -> Lists {
     let snapshot = scope.snapshot;
-    let mut lists: Lists = snapshot.staying().map(|view| (uid_of(view), kept(snapshot, view))).collect();
-    let Some(current) = snapshot.current().filter(|_| snapshot.is_in_place() && snapshot.nodes.is_some()) else {
-        return lists;
-    };
-    let listed: BTreeSet<String> = lists.values().flat_map(|list| list.0.iter().cloned()).collect();
+    if !snapshot.is_in_place() {
+        return Lists::new();
+    }
+    let mut lists: Lists = snapshot.staying().map(|view| (uid_of(view).to_owned(), kept(snapshot, view))).collect();
+    let Some(current) = snapshot.current().filter(|_| snapshot.nodes.is_some()) else { return lists };
+    let listed: BTreeSet<&str> = names(&lists).collect();
     let adopted = snapshot.old().flat_map(|view| &view.machines).filter(|machine| {
         let is_selected = snapshot.node_of(machine).is_some_and(|node| Progress::of(node) >= Progress::Selected);
         is_selected && !is_deleting(machine.as_ref()) && !listed.contains(name(machine.as_ref()))
     });
-    let own = lists.entry(uid_of(current)).or_default();
-    own.0.extend(adopted.map(|machine| name(machine.as_ref()).to_owned()));
+    let adopted: Vec<_> = adopted.map(|machine| name(machine.as_ref()).to_owned()).collect();
+    let own = uid_of(current).to_owned();
+    lists.entry(own.clone()).or_default().0.extend(adopted);
     let selected = selected(scope, mode, replicas, &lists);
-    lists.entry(uid_of(current)).or_default().0.extend(selected);
+    lists.entry(own).or_default().0.extend(selected);
     lists
 }
 
-fn uid_of(view: &SetView) -> String {
-    uid(view.set.as_ref()).to_owned()
+fn names(lists: &Lists) -> impl Iterator<Item = &str> {
+    lists.values().flat_map(|list| &list.0).map(String::as_str)
+}
+
+fn uid_of(view: &SetView) -> &str {
+    uid(view.set.as_ref())
 }
 
 /// What of the list of a set stays.
 fn kept(snapshot: &Snapshot, view: &SetView) -> Updating {
     let list = UPDATING.of(view.set.as_ref()).unwrap_or_default();
-    if list.0.is_empty() || !snapshot.is_in_place() {
-        return Updating::default();
+    if list.0.is_empty() {
+        return list;
     }
-    let is_current = snapshot.current().is_some_and(|current| uid_of(current) == uid_of(view));
-    let is_manual = snapshot.orchestration() == OrchestrationType::Manual;
+    // Where users select Nodes, the list follows the labels.
+    let is_selection = snapshot.is_current(&view.set) && !snapshot.deployment.spec.strategy.is_manual();
     let others =
         || snapshot.sets.iter().filter(|other| uid_of(other) != uid_of(view)).flat_map(|other| &other.machines);
     let stays = |entry: &String| {
         let machine = others().find(|machine| name(machine.as_ref()) == entry && !is_deleting(machine.as_ref()));
         let Some(machine) = machine else { return false };
-        if snapshot.nodes.is_none() || is_current && !is_manual {
+        if snapshot.nodes.is_none() || is_selection {
             return true;
         }
         let node = snapshot.node_of(machine);
@@ -268,15 +266,13 @@ fn kept(snapshot: &Snapshot, view: &SetView) -> Updating {
 /// The names of the Machines that are selected now: as many as availability allows.
 fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) -> Vec<String> {
     let (snapshot, goal) = (scope.snapshot, scope.goal);
-    if !mode.updates() || mode.settles || snapshot.orchestration() == OrchestrationType::Manual {
+    if !mode.updates() || mode.settles || scope.deployment.spec.strategy.is_manual() {
         return vec![];
     }
-    let listed: BTreeSet<&String> = lists.values().flat_map(|list| &list.0).collect();
+    let listed: BTreeSet<&str> = names(lists).collect();
     let is_updating = |machine: &Machine| {
         let of_node = |node: &Node| Progress::of(node) >= Progress::Selected || awaits_components(node);
-        listed.contains(&name(machine).to_owned())
-            || snapshot.node_of(machine).is_some_and(of_node)
-            || is_moving(machine)
+        listed.contains(name(machine)) || snapshot.node_of(machine).is_some_and(of_node) || is_moving(machine)
     };
     let staying = || snapshot.staying().flat_map(|view| view.machines.iter().map(move |machine| (view, machine)));
     let available =
@@ -289,7 +285,7 @@ fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) 
     let due = goal.desired - replicas - count(old().filter(|(_, machine)| is_updating(machine)));
     let candidates = old().filter(|(view, machine)| {
         let has_node = snapshot.node_of(machine).is_some_and(|node| !is_deleting(node));
-        view.availability.is_available(machine) && has_node && !is_updating(machine) && !is_chosen(machine)
+        view.availability.is_available(machine) && has_node && !is_updating(machine) && !machine.is_removal_candidate()
     });
     let mut candidates: Vec<_> = candidates.map(|(_, machine)| machine).collect();
     // One that is preserved is updated last; otherwise those of the oldest set come first.
@@ -298,29 +294,10 @@ fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) 
     candidates.into_iter().take(room).map(|machine| name(machine.as_ref()).to_owned()).collect()
 }
 
-/// Whether the cluster autoscaler has chosen a Machine for removal.
-fn is_chosen(machine: &Machine) -> bool {
-    annotation(machine, annotations::MACHINE_PRIORITY) == Some(annotations::MACHINE_PRIORITY_CANDIDATE)
-}
-
-fn count<T>(items: impl Iterator<Item = T>) -> i64 {
-    i64::try_from(items.count()).unwrap_or(i64::MAX)
-}
-
 impl Snapshot {
-    /// Whether its Machines are updated in place.
-    pub(super) fn is_in_place(&self) -> bool {
-        self.deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate
-    }
-
     /// Whether Machines may be moving between its sets.
     pub(super) fn may_have_moved(&self) -> bool {
         self.is_in_place() || self.staying().any(SetView::is_scale_up_disabled)
-    }
-
-    pub(super) fn orchestration(&self) -> OrchestrationType {
-        let update = self.deployment.spec.strategy.in_place_update.as_ref();
-        update.map_or(OrchestrationType::Auto, |update| update.orchestration_type.clone())
     }
 
     /// The Node of a Machine, as far as it is known.
@@ -334,14 +311,23 @@ impl SetView {
         label(self.set.as_ref(), labels::SCALE_UP_DISABLED).is_some()
     }
 
+    fn moving(&self) -> impl Iterator<Item = &Machine> {
+        let machines = self.machines.iter().map(AsRef::as_ref);
+        machines.filter(|machine| is_moving(machine) && !is_deleting(*machine))
+    }
+
     /// Whether Machines have moved to it that its set may not delete yet.
     pub(super) fn has_moving(&self) -> bool {
-        self.machines.iter().any(|machine| is_moving(machine) && !is_deleting(machine.as_ref()))
+        self.moving().next().is_some()
     }
 
     /// How many Machines have moved to it and are not counted yet.
     pub(super) fn uncounted(&self) -> i64 {
-        let moving = count(self.machines.iter().filter(|machine| is_moving(machine) && !is_deleting(machine.as_ref())));
+        let moving = count(self.moving());
+        // Mostly there is none, and a size counts all Machines.
+        if moving == 0 {
+            return 0;
+        }
         let size = self.size();
         moving.min(size.live - size.replicas).max(0)
     }

@@ -99,9 +99,8 @@ fn is_failed(machine: &Machine) -> bool {
 
 /// Whether the autoscaler has marked a Machine, and the set has the replica count that was written with the mark.
 pub(super) fn is_chosen(set: &MachineSet, machine: &Machine) -> bool {
-    let candidate = annotation(machine, annotations::MACHINE_PRIORITY) == Some(annotations::MACHINE_PRIORITY_CANDIDATE);
     let changed = SCALER_CHANGE.of(set);
-    candidate && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
+    machine.is_removal_candidate() && marked(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
 }
 
 /// When the next failed Machine is no longer kept.

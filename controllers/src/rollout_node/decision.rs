@@ -1,6 +1,6 @@
 //! Which marks a Node has to have.
 
-use nodewright_api::{MachineDeployment, MachineSet, OrchestrationType, StrategyType};
+use nodewright_api::{MachineDeployment, MachineSet, StrategyType};
 
 use super::snapshot::{Owners, Snapshot};
 use crate::shared::{
@@ -35,10 +35,10 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
     if is_begun(machine, node) {
         return Decision::Leave;
     }
-    let strategy = owners.deployment.spec.strategy.effective_type();
+    let strategy = &owners.deployment.spec.strategy;
     let (is_paused, is_going) = (!pause::permits_rollout(&owners.deployment), owners.deployment.is_deleting());
     let is_rolled = is_former && !is_going;
-    match strategy {
+    match strategy.effective_type() {
         StrategyType::RollingUpdate if is_rolled && !is_paused => Decision::Mark,
         // A pause takes nothing back: the Node would be drained for nothing.
         StrategyType::InPlaceUpdate if is_rolled && is_paused && Progress::of(node) != Progress::None => {
@@ -48,15 +48,10 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
             // The template that it was selected for is a former one itself.
             Some(target) if is_of_former(target, &owners.deployment) => Decision::Unmark { is_preserved },
             // Where users select Nodes, the list follows the labels, and not the other way round.
-            target => Decision::MarkForUpdate { selects: target.is_some() && !is_manual(&owners.deployment) },
+            target => Decision::MarkForUpdate { selects: target.is_some() && !strategy.is_manual() },
         },
         _ => Decision::Unmark { is_preserved },
     }
-}
-
-fn is_manual(deployment: &MachineDeployment) -> bool {
-    let update = deployment.spec.strategy.in_place_update.as_ref();
-    update.is_some_and(|update| update.orchestration_type == OrchestrationType::Manual)
 }
 
 /// Whether the Machines of a set are to be replaced or updated: it is one of a former template.

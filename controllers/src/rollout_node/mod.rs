@@ -92,12 +92,10 @@ impl Controller for RolloutNodeController {
             if let Some(set) = change.new.as_ref().filter(|_| owner_changes(change)) {
                 of_set(stores, set, wake);
             }
-            for machine in listed_or_not(change) {
-                let machines = stores.of::<Machine>(CONTROL);
-                let namespace = change.sides().next().map_or("", |set| namespace(set.as_ref()));
-                if let Some(machine) = machines.by_name(namespace, &machine) {
-                    of_machine(stores, &machine, wake);
-                }
+            let namespace = change.sides().next().map_or("", |set| namespace(set.as_ref()));
+            let machine = |name: String| stores.of::<Machine>(CONTROL).by_name(namespace, &name);
+            for machine in listed_or_not(change).into_iter().filter_map(machine) {
+                of_machine(stores, &machine, wake);
             }
         });
         on.kind::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID).wakes(

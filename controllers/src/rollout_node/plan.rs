@@ -36,7 +36,7 @@ pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
             ([in_place::finish(node, is_former), marks].concat(), "the machine of the node was updated in place")
         }
         Decision::Unmark { is_preserved } => {
-            // Whoever updates Nodes without a deployment is to be left alone.
+            // Without a deployment another program updates the Node.
             let update = if snapshot.owners.is_some() { taken_back(node) } else { vec![] };
             let operations = [update, unmark(node, is_preserved)].concat();
             (operations, "no rollout replaces the machine of the node")

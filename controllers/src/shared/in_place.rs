@@ -97,9 +97,14 @@ pub(crate) fn reason(node: &Node) -> Option<&str> {
 
 /// When the drain of a selected Node began, if it did: here, or under machine-controller-manager, whichever was the last.
 pub(crate) fn drained_since(node: &Node) -> Option<Timestamp> {
-    let condition = node.condition(conditions::node::IN_PLACE_UPDATE);
-    let theirs = condition.filter(|it| it.reason.as_deref() == Some(reasons::SELECTED_FOR_UPDATE));
-    UPDATE_BEGAN.of(node).max(theirs.and_then(|it| it.last_transition_time.as_ref()).map(|time| time.0))
+    UPDATE_BEGAN.of(node).max(since(node, reasons::SELECTED_FOR_UPDATE))
+}
+
+/// Since when the condition of a Node has a reason, if it has that.
+pub(crate) fn since(node: &Node, reason: &str) -> Option<Timestamp> {
+    let condition = node.condition(conditions::node::IN_PLACE_UPDATE)?;
+    let time = condition.last_transition_time.as_ref().filter(|_| condition.reason.as_deref() == Some(reason));
+    time.map(|time| time.0)
 }
 
 /// The operations that begin the drain of a Node that is or becomes selected: no Pod may start on it, and what is left of an earlier
@@ -118,7 +123,8 @@ pub(crate) fn begin(node: &Node, now: Timestamp) -> Vec<PatchOperation> {
         // The time on an open Node is that of an earlier update.
         let began = known.filter(|_| is_closed).unwrap_or(now);
         let began = Timestamp::from_second(began.as_second()).unwrap_or(now).to_string();
-        operations.extend(annotate(node, [(annotations::CORDONED, mark), (annotations::UPDATE_BEGAN, &began)]));
+        let wanted = [(annotations::CORDONED, mark.to_owned()), (annotations::UPDATE_BEGAN, began)];
+        operations.extend(patch::annotate(&node.metadata, &wanted.into()).0);
     }
     operations.extend(forget_answer(node));
     operations
@@ -155,10 +161,6 @@ fn opened(node: &Node) -> Vec<PatchOperation> {
     vec![patch::test(&path, true.into()), patch::remove(&path)]
 }
 
-fn annotate(node: &Node, wanted: [(&str, &str); 2]) -> Vec<PatchOperation> {
-    patch::annotate(&node.metadata, &wanted.map(|(key, value)| (key, value.to_owned())).into()).0
-}
-
 /// The operations that set labels to [`labels::UPDATE_LABEL_VALUE`] that a Node lacks.
 pub(crate) fn add_labels(node: &Node, keys: &[&str]) -> Vec<PatchOperation> {
     let meta = &node.metadata;
@@ -178,11 +180,13 @@ pub(crate) fn end(node: &Node) -> Vec<PatchOperation> {
     let meta = &node.metadata;
     let keys = [labels::CANDIDATE_FOR_UPDATE, labels::SELECTED_FOR_UPDATE, labels::UPDATE_RESULT];
     let mut operations: Vec<_> = keys.iter().flat_map(|key| annotation_patch::set_label(meta, key, None).0).collect();
-    let stays_closed = annotation(node, annotations::CORDONED) == Some(annotations::CORDONED_BEFORE);
-    // One without a mark was closed by machine-controller-manager, if it was selected.
-    let is_ours =
-        annotation(node, annotations::CORDONED) == Some(annotations::CORDONED_HERE) || is_drained_by_mcm(node);
-    if is_ours && !stays_closed {
+    let is_ours = match annotation(node, annotations::CORDONED) {
+        Some(annotations::CORDONED_HERE) => true,
+        Some(annotations::CORDONED_BEFORE) => false,
+        // One without a mark was closed by machine-controller-manager, if it was selected.
+        _ => is_drained_by_mcm(node),
+    };
+    if is_ours {
         operations.extend(opened(node));
     }
     let ours = [annotations::CORDONED, annotations::UPDATE_BEGAN, annotations::UPDATE_FAILED_REASON];

@@ -78,7 +78,7 @@ impl Answers {
 }
 
 impl NodeUpdater {
-    /// Starts it. All updates succeed, unless it is told otherwise.
+    /// Starts it. All updates succeed by default.
     pub async fn start(env: &Environment) -> TestResult<Self> {
         let api: Api<Node> = Api::all(env.target_client());
         let nodes = History::record(api.clone(), &format!("{ENVIRONMENT_LABEL}={}", env.namespace())).await?;

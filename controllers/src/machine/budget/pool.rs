@@ -263,7 +263,7 @@ fn held_until(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
         return created.checked_add(settings.creation_timeout_of(machine) / 2).ok();
     }
     if *machine.phase() == MachinePhase::InPlaceUpdating {
-        return settings.update_deadline(machine);
+        return settings.update_deadline(machine, None);
     }
     // It is about to be deleted, or in a phase of another manager that nothing ends.
     machine.phase_since()?.checked_add(STUCK).ok()

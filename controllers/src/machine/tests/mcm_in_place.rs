@@ -78,7 +78,7 @@ fn condition(life: &Life) -> Option<(String, String)> {
     Some((text("reason"), text("message")))
 }
 
-/// Carries out what is planned, until a phase that is judged by health or nothing is left to do.
+/// Carries out what is planned, until nothing is left to do or the health of the Node counts.
 fn settle(life: &mut Life) {
     for _ in 0..9 {
         let plan = life.fixture().plan();

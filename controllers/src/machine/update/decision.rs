@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nodewright_api::{
-    Machine, MachinePhase, annotations, conditions,
+    Machine, MachinePhase, annotations,
     reasons::node::{DRAIN_SUCCESSFUL, READY_FOR_UPDATE, UPDATE_FAILED, UPDATE_SUCCESSFUL},
 };
 use nodewright_runtime::{
@@ -13,7 +13,7 @@ use nodewright_runtime::{
 use crate::{
     machine::scope::Scope,
     shared::{
-        in_place::{Progress, reason},
+        in_place::{Progress, reason, since},
         node::Node,
     },
 };
@@ -28,7 +28,7 @@ pub(super) enum Decision<'a> {
     Drain(&'a Node),
     /// The Node is drained: the Machine says that it is being updated.
     Begin(&'a Node),
-    /// The Machine says so: the program on the Node may begin.
+    /// The phase of the Machine is written: the program on the Node may begin.
     Permit(&'a Node),
     /// The program has until then to answer.
     Await(Timestamp),
@@ -74,13 +74,9 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Decision<'a> {
     }
 }
 
-/// The program has its time from the permission on, which may be later than the phase.
 fn awaited<'a>(scope: &Scope<'a>, node: Option<&Node>) -> Decision<'a> {
-    let condition = node.and_then(|node| node.condition(conditions::node::IN_PLACE_UPDATE));
-    let permitted = condition.filter(|it| it.reason.as_deref() == Some(READY_FOR_UPDATE));
-    let permitted = permitted.and_then(|it| it.last_transition_time.as_ref()).map(|time| time.0.min(scope.now()));
-    let since = scope.machine.phase_since().max(permitted);
-    match since.and_then(|since| since.checked_add(scope.settings.update_timeout_of(scope.machine)).ok()) {
+    let permitted = node.and_then(|node| since(node, READY_FOR_UPDATE)).map(|time| time.min(scope.now()));
+    match scope.settings.update_deadline(scope.machine, permitted) {
         Some(deadline) if deadline <= scope.now() => Decision::TimedOut,
         Some(deadline) => Decision::Await(deadline),
         None => Decision::Nothing,
@@ -112,10 +108,12 @@ fn answered<'a>(scope: &Scope<'a>, node: &'a Node, answer: Answer) -> Decision<'
 /// Why the update of a Machine has failed, if it has, and nothing has changed since: what its Node reports about its health does not
 /// count then, as in machine-controller-manager.
 pub(in super::super) fn failure(machine: &Machine, node: &Node) -> Option<String> {
-    let has_failed = matches!(machine.phase(), MachinePhase::InPlaceUpdateFailed | MachinePhase::Failed);
+    if !matches!(machine.phase(), MachinePhase::InPlaceUpdateFailed | MachinePhase::Failed) {
+        return None;
+    }
     match Progress::of(node) {
-        Progress::Failed if has_failed => Some(format!("the update of the node in place has failed: {}", said(node))),
-        Progress::Drained | Progress::Ready if has_failed => {
+        Progress::Failed => Some(format!("the update of the node in place has failed: {}", said(node))),
+        Progress::Drained | Progress::Ready => {
             Some("the update of the node in place was not finished in time".to_owned())
         }
         _ => None,

@@ -5,13 +5,13 @@
 //! label `update-result` is the program's answer.
 //!
 //! ```text
-//! label ─► decision ─┬─ the Node is selected: it is closed to Pods, and drained, while its health is still judged
+//! label ─► decision ─┬─ the Node is selected: it is closed to Pods, and drained, while its health still counts
 //!                    ├─ it is drained: phase InPlaceUpdating, then the condition that permits the update
 //!                    └─ the answer, or its absence: phase Running or InPlaceUpdateFailed
 //! ```
 //!
 //! # Guarantees
-//! * The program is permitted to begin only once the Machine's phase says so: until then its health is judged by its Node.
+//! * The program is permitted to begin only once the Machine has the phase `InPlaceUpdating`: until then the health of its Node counts.
 //! * An answer that was there before the program was asked does not count.
 //! * A Node whose labels are taken back before that is never permitted: the write of the permission tests for them.
 //!

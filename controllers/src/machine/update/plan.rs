@@ -90,7 +90,7 @@ fn recorded(scope: &Scope<'_>, node: &Node, answer: Answer) -> PartialPlan {
         let text = format!("Machine {} failed to update dependencies: {}", name(scope.machine), said(node));
         return failed(scope, scope.status().node_conditions(Some(node)), text);
     }
-    // One whose node is yet to be ready is judged by its health from now on.
+    // The health of a node that is not ready counts from now on.
     let is_healthy = health::unhealthy_because(scope, node).is_none();
     let phase = if is_healthy { MachinePhase::Running } else { MachinePhase::InPlaceUpdateSuccessful };
     let text = format!("Machine {} successfully updated dependencies", name(scope.machine));

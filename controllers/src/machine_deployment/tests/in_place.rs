@@ -27,6 +27,13 @@ fn settled(replicas: i32, by: &str, surge: i64, unavailable: i64) -> Cluster {
     cluster
 }
 
+/// The same, whose Machines are to be updated one by one to another template.
+fn rolled(replicas: i32) -> Cluster {
+    let mut cluster = settled(replicas, "Auto", 0, 1);
+    cluster.new_template("v2");
+    cluster
+}
+
 fn condition(reason: &str) -> Value {
     json!([{"type": "Ready", "status": "True"}, {"type": "InPlaceUpdate", "status": "True", "reason": reason}])
 }
@@ -78,6 +85,19 @@ impl Cluster {
             }
         }
         changed
+    }
+
+    fn select_one(&mut self) -> String {
+        self.acts();
+        self.selected().pop_first().unwrap()
+    }
+
+    /// The next Machine is updated, and has yet to move.
+    fn update_one(&mut self) -> String {
+        let name = self.select_one();
+        self.drain(&name);
+        self.answer(&name);
+        name
     }
 
     /// The Machine controller drains a selected Node.
@@ -223,12 +243,10 @@ fn each_machine_keeps_its_vm_and_moves_to_the_new_set_within_the_bounds() {
 
 #[test]
 fn nothing_is_selected_before_a_change_has_lasted_nor_while_nodes_are_unknown() {
-    let mut cluster = settled(3, "Auto", 0, 1);
-    cluster.new_template("v2");
+    let mut cluster = rolled(3);
     cluster.deployment_acts();
     assert_eq!(cluster.listed().len(), 0, "it may be taken back");
     let nodes = cluster.nodes.take();
-    cluster.nodes = None;
     cluster.let_time_pass();
     cluster.deployment_acts();
     assert_eq!(cluster.listed().len(), 0);
@@ -275,10 +293,8 @@ fn a_user_selects_in_a_manual_update() {
 
 #[test]
 fn the_move_is_safe_at_each_step() {
-    let mut cluster = settled(3, "Auto", 0, 1);
-    cluster.new_template("v2");
-    cluster.acts();
-    let name = cluster.selected().pop_first().unwrap();
+    let mut cluster = rolled(3);
+    let name = cluster.select_one();
     assert!(!cluster.creates("v1"), "the former set replaces nothing");
     cluster.drain(&name);
     cluster.answer(&name);
@@ -313,12 +329,8 @@ fn a_moved_machine_is_counted_while_the_deployment_is_paused_and_with_another_st
         |cluster| cluster.change("/spec/strategy", crate::testing::rolling(1, 0)),
     ];
     for edit in edits {
-        let mut cluster = settled(3, "Auto", 0, 1);
-        cluster.new_template("v2");
-        cluster.acts();
-        let name = cluster.selected().pop_first().unwrap();
-        cluster.drain(&name);
-        cluster.answer(&name);
+        let mut cluster = rolled(3);
+        let name = cluster.update_one();
         cluster.act();
         assert_eq!(cluster.members("v2"), BTreeSet::from([name.clone()]));
         edit(&mut cluster);
@@ -333,8 +345,7 @@ fn a_moved_machine_is_counted_while_the_deployment_is_paused_and_with_another_st
 
 #[test]
 fn while_the_deployment_is_paused_a_lost_machine_is_created_again() {
-    let mut cluster = settled(3, "Auto", 0, 1);
-    cluster.new_template("v2");
+    let mut cluster = rolled(3);
     cluster.acts();
     cluster.edit(|live| live["spec"]["paused"] = true.into());
     let lost = cluster.members("v1").into_iter().find(|name| !cluster.selected().contains(name)).unwrap();
@@ -349,12 +360,8 @@ fn while_the_deployment_is_paused_a_lost_machine_is_created_again() {
 
 #[test]
 fn no_other_machine_is_selected_before_the_node_of_the_last_one_takes_pods() {
-    let mut cluster = settled(3, "Auto", 0, 1);
-    cluster.new_template("v2");
-    cluster.acts();
-    let name = cluster.selected().pop_first().unwrap();
-    cluster.drain(&name);
-    cluster.answer(&name);
+    let mut cluster = rolled(3);
+    let name = cluster.update_one();
     let closed = json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
     cluster.node(&name)["spec"]["taints"] = closed;
     cluster.acts();
@@ -366,13 +373,9 @@ fn no_other_machine_is_selected_before_the_node_of_the_last_one_takes_pods() {
 
 #[test]
 fn a_set_does_not_shrink_while_a_machine_moves_to_it() {
-    let mut cluster = settled(2, "Auto", 0, 1);
-    cluster.new_template("v2");
+    let mut cluster = rolled(2);
     for _ in 0..2 {
-        cluster.acts();
-        let name = cluster.selected().pop_first().unwrap();
-        cluster.drain(&name);
-        cluster.answer(&name);
+        cluster.update_one();
         cluster.deployment_acts();
     }
     assert_eq!(cluster.replicas(), [0, 2]);
@@ -385,10 +388,8 @@ fn a_set_does_not_shrink_while_a_machine_moves_to_it() {
 
 #[test]
 fn a_template_that_is_taken_back_takes_the_selection_back() {
-    let mut cluster = settled(3, "Auto", 0, 1);
-    cluster.new_template("v2");
-    cluster.acts();
-    let name = cluster.selected().pop_first().unwrap();
+    let mut cluster = rolled(3);
+    let name = cluster.select_one();
     cluster.new_template("v1");
     cluster.deployment_acts();
     assert_eq!(cluster.listed(), BTreeSet::from([name.clone()]), "its node is still selected");
@@ -399,20 +400,18 @@ fn a_template_that_is_taken_back_takes_the_selection_back() {
     assert!(cluster.creates("v1"));
 }
 
-#[test]
-fn a_template_that_returns_right_after_a_move_costs_no_machine() {
-    let mut cluster = settled(2, "Auto", 0, 1);
-    cluster.new_template("v2");
+/// Both Machines have moved, and the last one is not counted.
+fn last_one_uncounted() -> Cluster {
+    let mut cluster = rolled(2);
     for _ in 0..2 {
-        cluster.acts();
-        let name = cluster.selected().pop_first().unwrap();
-        cluster.drain(&name);
-        cluster.answer(&name);
+        cluster.update_one();
         cluster.act();
     }
     assert_eq!((cluster.members("v2").len(), cluster.replicas()), (2, vec![1, 1]), "the last one is not counted");
-    // Another change of the former set is not observed yet.
-    cluster.edit_sets(|set| set["metadata"]["generation"] = 9.into());
+    cluster
+}
+
+fn returns_without_another_machine(mut cluster: Cluster) {
     cluster.new_template("v1");
     for _ in 0..9 {
         cluster.act();
@@ -424,17 +423,16 @@ fn a_template_that_returns_right_after_a_move_costs_no_machine() {
 }
 
 #[test]
+fn a_template_that_returns_right_after_a_move_costs_no_machine() {
+    let cluster = last_one_uncounted();
+    // Another change of the former set is not observed yet.
+    cluster.edit_sets(|set| set["metadata"]["generation"] = 9.into());
+    returns_without_another_machine(cluster);
+}
+
+#[test]
 fn a_former_set_that_was_not_made_smaller_creates_nothing_when_its_template_returns() {
-    let mut cluster = settled(2, "Auto", 0, 1);
-    cluster.new_template("v2");
-    for _ in 0..2 {
-        cluster.acts();
-        let name = cluster.selected().pop_first().unwrap();
-        cluster.drain(&name);
-        cluster.answer(&name);
-        cluster.act();
-    }
-    assert_eq!((cluster.members("v2").len(), cluster.replicas()), (2, vec![1, 1]));
+    let cluster = last_one_uncounted();
     // One of two writes has failed.
     let new = cluster.set_of("v2")["metadata"]["name"].clone();
     cluster.edit_sets(|set| {
@@ -442,22 +440,13 @@ fn a_former_set_that_was_not_made_smaller_creates_nothing_when_its_template_retu
             set["spec"]["replicas"] = 2.into();
         }
     });
-    cluster.new_template("v1");
-    for _ in 0..9 {
-        cluster.act();
-        cluster.sets_act();
-        assert_eq!(cluster.machines().len(), 2);
-    }
-    run(&mut cluster, 2, 1, 1);
-    assert_eq!((cluster.members("v1").len(), cluster.creates("v1")), (2, true));
+    returns_without_another_machine(cluster);
 }
 
 #[test]
 fn one_whose_update_has_begun_moves_to_the_template_that_it_was_updated_to() {
-    let mut cluster = settled(2, "Auto", 0, 1);
-    cluster.new_template("v2");
-    cluster.acts();
-    let name = cluster.selected().pop_first().unwrap();
+    let mut cluster = rolled(2);
+    let name = cluster.select_one();
     cluster.drain(&name);
     cluster.new_template("v3");
     cluster.acts();
@@ -479,12 +468,8 @@ fn selections_of_machine_controller_manager_count() {
     cluster.acts();
     assert_eq!(cluster.listed(), BTreeSet::from([names[3].clone()]), "no other one besides");
     // It had moved this one, and had not counted it.
-    let mut cluster = settled(4, "Auto", 0, 1);
-    cluster.new_template("v2");
-    cluster.acts();
-    let name = cluster.selected().pop_first().unwrap();
-    cluster.drain(&name);
-    cluster.answer(&name);
+    let mut cluster = rolled(4);
+    cluster.update_one();
     cluster.act();
     cluster.edit_sets(|set| {
         set["metadata"]["annotations"].as_object_mut().unwrap().remove("nodewright.dev/updating");
@@ -497,12 +482,8 @@ fn selections_of_machine_controller_manager_count() {
 
 #[test]
 fn one_that_is_a_candidate_again_at_once_has_arrived_all_the_same() {
-    let mut cluster = settled(2, "Auto", 0, 1);
-    cluster.new_template("v2");
-    cluster.acts();
-    let name = cluster.selected().pop_first().unwrap();
-    cluster.drain(&name);
-    cluster.answer(&name);
+    let mut cluster = rolled(2);
+    let name = cluster.update_one();
     cluster.act();
     cluster.new_template("v1");
     cluster.node(&name)["metadata"]["labels"] = json!({CANDIDATE: "true"});
@@ -514,10 +495,8 @@ fn one_that_is_a_candidate_again_at_once_has_arrived_all_the_same() {
 
 #[test]
 fn one_that_is_lost_is_created_by_the_new_set() {
-    let mut cluster = settled(3, "Auto", 0, 1);
-    cluster.new_template("v2");
-    cluster.acts();
-    let name = cluster.selected().pop_first().unwrap();
+    let mut cluster = rolled(3);
+    let name = cluster.select_one();
     cluster.remove_machine(&name);
     cluster.nodes.as_mut().unwrap().remove(&name);
     run(&mut cluster, 3, 1, 1);
@@ -527,8 +506,7 @@ fn one_that_is_lost_is_created_by_the_new_set() {
 #[test]
 fn it_is_scaled_during_an_update() {
     for wanted in [5, 2] {
-        let mut cluster = settled(3, "Auto", 0, 1);
-        cluster.new_template("v2");
+        let mut cluster = rolled(3);
         cluster.acts();
         cluster.change("/spec/replicas", json!(wanted));
         run(&mut cluster, 5, 1, 1);
@@ -539,8 +517,7 @@ fn it_is_scaled_during_an_update() {
 
 #[test]
 fn another_leader_cannot_select_besides() {
-    let mut cluster = settled(4, "Auto", 0, 1);
-    cluster.new_template("v2");
+    let mut cluster = rolled(4);
     cluster.deployment_acts();
     cluster.let_time_pass();
     let plan = cluster.plan();
