@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase", default)]
 #[garde(allow_unvalidated)]
 pub struct ClassRef {
-    /// API group of the class. Not used.
+    /// API group of the class. Changing it in a template starts a rollout.
     #[serde(skip_serializing_if = "String::is_empty", deserialize_with = "null_as_default")]
     pub api_group: String,
     /// Kind of the class. Required; the value is not used.

@@ -8,7 +8,8 @@ use nodewright_runtime::object::name;
 use nodewright_api::stored::{ALPHABET, SUFFIX, fnv1a};
 
 /// Whether machines of one template serve as machines of the other, by MCM's rule: labels (without the hash of the template),
-/// annotations and the name of the class count. All other fields are copied to the existing machines.
+/// annotations, the name and the API group of the class, and the provider id count. All other fields are copied to the existing
+/// machines.
 pub(crate) fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
     compared(one).eq(compared(other))
 }
@@ -19,6 +20,13 @@ fn compared(template: &MachineTemplate) -> impl Iterator<Item = [&str; 3]> {
         .filter(|[_, key, _]| *key != labels::MACHINE_TEMPLATE_HASH)
         .chain(entries("annotation", template.metadata.annotations.as_ref()))
         .chain([["class", template.spec.class.name.as_str(), ""]])
+        // Most templates have neither, and hashes are those of versions that did not look at them.
+        .chain(optional("apiGroup", &template.spec.class.api_group))
+        .chain(optional("providerID", &template.spec.provider_id))
+}
+
+fn optional<'a>(field: &'static str, value: &'a str) -> Option<[&'a str; 3]> {
+    (!value.is_empty()).then_some([field, value, ""])
 }
 
 fn entries<'a>(section: &'a str, map: Option<&'a BTreeMap<String, String>>) -> impl Iterator<Item = [&'a str; 3]> {
@@ -75,11 +83,11 @@ mod tests {
     }
 
     #[test]
-    fn only_labels_annotations_and_class_name_start_a_rollout() {
+    fn only_labels_annotations_class_and_provider_id_start_a_rollout() {
         let same = [
             changed("/spec/drainTimeout", json!("3h")),
             changed("/spec/class/kind", json!("AWSMachineClass")),
-            changed("/spec/class", json!({"apiGroup": "machine.sapcloud.io", "name": "small"})),
+            changed("/spec/class", json!({"apiGroup": "", "name": "small"})),
             changed("/metadata/labels", json!({"name": "pool", "machine-template-hash": "123"})),
             changed("/spec", json!({"class": {"name": "small"}, "nodeTemplate": {"metadata": {"labels": {"a": "b"}}}})),
         ];
@@ -93,6 +101,8 @@ mod tests {
             changed("/metadata/labels", json!({"name": "other"})),
             changed("/metadata/annotations", json!({})),
             changed("/metadata", json!({"labels": {"name": "pool", "zone": "1"}})),
+            changed("/spec/class", json!({"apiGroup": "machine.sapcloud.io", "name": "small"})),
+            changed("/spec", json!({"class": {"name": "small"}, "providerID": "x:///1"})),
         ];
         for other in different {
             assert!(!is_same(&template(plain()), &other), "{other:?}");
