@@ -5,6 +5,7 @@
 
 use crate::shared::{CONTROL, TARGET};
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::object::HasStatus;
 use nodewright_api::{
     ConditionStatus, LastOperation, Machine, MachineClassStatus, MachineDeploymentStatus, MachinePhase, MachineSet,
@@ -74,10 +75,12 @@ pub(crate) trait Status: Serialize + PartialEq + Clone + Default + Send + Sync +
     fn headlines(&self) -> Vec<(&str, &ConditionStatus, &str)>;
     /// The same status without the messages of its conditions.
     fn without_messages(&self) -> Self;
+    /// Notes when it is written, where it has a field for that.
+    fn stamp(&mut self, _now: Timestamp) {}
 }
 
 macro_rules! status {
-    ($cluster:expr, $($kind:ty),*) => {$(
+    ($cluster:expr, $($kind:ty $(=> $stamp:expr)?),*) => {$(
         impl Status for $kind {
             const CLUSTER: Cluster = $cluster;
 
@@ -95,11 +98,19 @@ macro_rules! status {
                 own.conditions.iter_mut().for_each(|condition| condition.message.clear());
                 own
             }
+
+            $(fn stamp(&mut self, now: Timestamp) {
+                let stamp: fn(&mut Self, Timestamp) = $stamp;
+                stamp(self, now);
+            })?
         }
     )*};
 }
 
-status!(CONTROL, MachineClassStatus, MachineDeploymentStatus, MachineSetStatus);
+// As in machine-controller-manager, the last operation of a set has no other field.
+status!(CONTROL, MachineClassStatus, MachineDeploymentStatus, MachineSetStatus => |status, now| {
+    status.last_operation.last_update_time = Some(Time(now));
+});
 status!(TARGET, ControllerConfigStatus, KubeletConfigStatus, MachineConfigPoolStatus);
 
 #[derive(Clone, PartialEq, Serialize)]
@@ -157,7 +168,7 @@ impl<E, N> StatusWrite<E, N> {
 pub(crate) fn write_status<K, E, N>(
     context: &Context<'_, E, N>,
     live: &K,
-    wanted: K::Status,
+    mut wanted: K::Status,
     urgency: Urgency<N>,
 ) -> StatusWrite<E, N>
 where
@@ -186,6 +197,7 @@ where
     if let Some(later) = next.filter(|_| !is_urgent && !is_new) {
         return StatusWrite::Later(later);
     }
+    wanted.stamp(context.now);
     let step = Step::apply(<K::Status as Status>::CLUSTER, live, StatusPart::<K> { status: wanted });
     Planned::new("the status changed", step).map_or(StatusWrite::Never, |step| StatusWrite::Now(Box::new(step)))
 }
