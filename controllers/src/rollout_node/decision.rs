@@ -1,13 +1,12 @@
 //! Which marks a Node has to have.
 
-use nodewright_api::{MachineDeployment, MachineSet, StrategyType};
+use nodewright_api::StrategyType;
 
-use super::snapshot::{Owners, Snapshot};
+use super::snapshot::{Snapshot, is_of_former};
 use crate::shared::{
     in_place::{Progress, is_begun, is_moving, is_updated},
     pause,
     preservation::preserve_expiry,
-    template,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +19,8 @@ pub(super) enum Decision {
     MarkForUpdate { selects: bool },
     /// Its Machine was updated in place. `is_former`: and is of a former template by now.
     FinishUpdate { is_former: bool, is_preserved: bool },
+    /// A rollout replaces other Machines of its deployment: the autoscaler leaves them all to it.
+    Annotate,
     /// No rollout replaces its Machine, or updates it. The autoscaler's annotations stay on the Node of a preserved one.
     Unmark { is_preserved: bool },
 }
@@ -28,7 +29,7 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
     let (node, Some(machine)) = (snapshot.node.as_ref(), &snapshot.machine) else { return Decision::Leave };
     let is_preserved = preserve_expiry(machine).is_some();
     let Some(owners) = &snapshot.owners else { return Decision::Unmark { is_preserved } };
-    let (is_former, target) = (is_former(owners), owners.target.as_deref());
+    let (is_former, target) = (is_of_former(&owners.set, &owners.deployment), owners.target.as_deref());
     if is_updated(node) && (is_moving(machine) || !is_former && target.is_none()) {
         return Decision::FinishUpdate { is_former, is_preserved };
     }
@@ -50,15 +51,7 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
             // Where users select Nodes, the list follows the labels, and not the other way round.
             target => Decision::MarkForUpdate { selects: target.is_some() && !strategy.is_manual() },
         },
+        StrategyType::RollingUpdate if owners.is_rolled && !is_former && !is_paused && !is_going => Decision::Annotate,
         _ => Decision::Unmark { is_preserved },
     }
-}
-
-/// Whether the Machines of a set are to be replaced or updated: it is one of a former template.
-fn is_former(owners: &Owners) -> bool {
-    is_of_former(&owners.set, &owners.deployment)
-}
-
-fn is_of_former(set: &MachineSet, deployment: &MachineDeployment) -> bool {
-    !template::is_same(&set.spec.template, &deployment.spec.template)
 }

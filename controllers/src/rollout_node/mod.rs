@@ -1,5 +1,5 @@
-//! The marks on the Nodes of former templates while a rollout lasts: the scheduler avoids them if it can, and the cluster
-//! autoscaler leaves them to the rollout. Where it updates machines in place, labels say which Nodes are candidates and which are
+//! The marks on Nodes while a rollout lasts: the scheduler avoids those of former templates if it can, and the cluster autoscaler
+//! leaves all Nodes of the deployment to the rollout. Where it updates machines in place, labels say which Nodes are candidates and which are
 //! selected, and go once the machine is one of its new set.
 //!
 //! It is a controller of its own, of Nodes, so that neither a rollout nor a set waits for the target cluster.
@@ -45,7 +45,7 @@ use crate::shared::{
 pub struct RolloutNodeController {
     /// The namespace of the custom resources.
     pub namespace: String,
-    /// Whether the cluster autoscaler is kept from removing Nodes of former templates.
+    /// Whether the cluster autoscaler is kept from removing the Nodes of a rollout.
     pub annotates: bool,
     /// How a Node is known to be a Machine's.
     pub proof: NodeProof,
@@ -92,6 +92,13 @@ impl Controller for RolloutNodeController {
             if let Some(set) = change.new.as_ref().filter(|_| owner_changes(change)) {
                 of_set(stores, set, wake);
             }
+            // A rollout begins or ends, and with it the annotations of all its Nodes.
+            let owner = change.sides().last().and_then(|set| controller_uid(set.as_ref()));
+            if let Some(owner) = owner.filter(|_| is_in_use(change.old.as_ref()) != is_in_use(change.new.as_ref())) {
+                for set in &stores.of::<MachineSet>(CONTROL).owned_by(owner) {
+                    of_set(stores, set, wake);
+                }
+            }
             let namespace = change.sides().next().map_or("", |set| namespace(set.as_ref()));
             let machine = |name: String| stores.of::<Machine>(CONTROL).by_name(namespace, &name);
             for machine in listed_or_not(change).into_iter().filter_map(machine) {
@@ -131,6 +138,11 @@ fn has_moved(change: &Change<Machine>) -> bool {
 fn owner_changes<K: Kind>(change: &Change<K>) -> bool {
     let owner = |object: &Arc<K>| controller_uid(object.as_ref()).map(str::to_owned);
     change.old.as_ref().map(owner) != change.new.as_ref().map(owner)
+}
+
+/// Whether a set is to have Machines.
+fn is_in_use(set: Option<&Arc<MachineSet>>) -> bool {
+    set.is_some_and(|set| set.spec.replicas > 0)
 }
 
 /// The Machines of other sets that are being updated to the template of a set since a change, or are no longer.

@@ -2,10 +2,10 @@
 
 use jiff::Timestamp;
 use json_patch::{Patch, PatchOperation};
-use nodewright_api::{Taint, annotations, labels, taints};
+use nodewright_api::{Taint, annotations, finalizers, labels, taints};
 use nodewright_runtime::{
     effect::Never,
-    object::{annotation, label},
+    object::{annotation, has_finalizer, label},
     plan::{Plan, Step},
 };
 
@@ -35,6 +35,12 @@ pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
             let marks = if is_former { vec![] } else { unannotate(node, is_preserved) };
             ([in_place::finish(node, is_former), marks].concat(), "the machine of the node was updated in place")
         }
+        Decision::Annotate => {
+            // The Machine controller writes a new Node first: two writes at once would meet a conflict.
+            let annotates = snapshot.annotates && has_finalizer(node, finalizers::NODE);
+            let operations = [taken_back(node), untaint(node), annotate(node, annotates)].concat();
+            (operations, "a rollout replaces other machines of the node's deployment")
+        }
         Decision::Unmark { is_preserved } => {
             // Without a deployment another program updates the Node.
             let update = if snapshot.owners.is_some() { taken_back(node) } else { vec![] };
@@ -56,18 +62,26 @@ fn mark(node: &Node, annotates: bool) -> Vec<PatchOperation> {
             time_added: None,
         });
     }
-    let mut operations = set_taints(node, &all);
-    if annotates && annotation(node, annotations::SCALE_DOWN_DISABLED).is_none() {
-        let wanted = AUTOSCALER_MARKS.map(|key| (key, "true".to_owned()));
-        operations.extend(patch::annotate(&node.metadata, &wanted.into()).0);
-    }
-    operations
+    [set_taints(node, &all), annotate(node, annotates)].concat()
 }
 
 fn unmark(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
+    [untaint(node), unannotate(node, is_preserved)].concat()
+}
+
+fn untaint(node: &Node) -> Vec<PatchOperation> {
     let mut all = node.taints().to_vec();
     all.retain(|taint| !is_prefer_no_schedule(taint));
-    [set_taints(node, &all), unannotate(node, is_preserved)].concat()
+    set_taints(node, &all)
+}
+
+/// Keeps the cluster autoscaler from removing the Node, unless somebody else does.
+fn annotate(node: &Node, annotates: bool) -> Vec<PatchOperation> {
+    if !annotates || annotation(node, annotations::SCALE_DOWN_DISABLED).is_some() {
+        return vec![];
+    }
+    let wanted = AUTOSCALER_MARKS.map(|key| (key, "true".to_owned()));
+    patch::annotate(&node.metadata, &wanted.into()).0
 }
 
 fn unannotate(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {

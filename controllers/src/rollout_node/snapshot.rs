@@ -13,6 +13,7 @@ use crate::shared::{
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
     ownership::NodeProof,
+    template,
 };
 
 /// A Node, its Machine, and what owns that.
@@ -22,7 +23,7 @@ pub struct Snapshot {
     /// The one Machine of the Node, unless it or the Node is being deleted.
     pub(super) machine: Option<Arc<Machine>>,
     pub(super) owners: Option<Owners>,
-    /// Whether the cluster autoscaler is kept from removing Nodes of former templates.
+    /// Whether the cluster autoscaler is kept from removing the Nodes of a rollout.
     pub(super) annotates: bool,
 }
 
@@ -33,6 +34,8 @@ pub(super) struct Owners {
     pub(super) deployment: Arc<MachineDeployment>,
     /// Another set of the deployment, to whose template the Machine is being updated in place.
     pub(super) target: Option<Arc<MachineSet>>,
+    /// Whether the deployment has Machines of former templates.
+    pub(super) is_rolled: bool,
 }
 
 impl Snapshot {
@@ -55,17 +58,23 @@ fn owners(stores: &Stores, machine: &Machine) -> Option<Owners> {
     let deployment =
         stores.of::<MachineDeployment>(CONTROL).by(DEPLOYMENT_BY_UID, controller_uid(set.as_ref())?).pop()?;
     let in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
-    let target = in_place.then(|| target(stores, machine, &set, &deployment)).flatten();
-    Some(Owners { set, deployment, target })
+    let sets = siblings(stores, &deployment);
+    let is_rolled = sets.iter().any(|set| set.spec.replicas > 0 && is_of_former(set, &deployment));
+    let names = |set: &MachineSet| UPDATING.of(set).is_some_and(|updating| updating.0.contains(name(machine)));
+    let is_target = |other: &Arc<MachineSet>| {
+        in_place && uid(other.as_ref()) != uid(set.as_ref()) && !is_deleting(other.as_ref()) && names(other)
+    };
+    let target = sets.into_iter().find(is_target);
+    Some(Owners { set, deployment, target, is_rolled })
 }
 
-fn target(
-    stores: &Stores,
-    machine: &Machine,
-    own: &MachineSet,
-    deployment: &MachineDeployment,
-) -> Option<Arc<MachineSet>> {
-    let sets = stores.of::<MachineSet>(CONTROL).owned_by(uid(deployment));
-    let names = |set: &MachineSet| UPDATING.of(set).is_some_and(|updating| updating.0.contains(name(machine)));
-    sets.into_iter().find(|set| uid(set.as_ref()) != uid(own) && !is_deleting(set.as_ref()) && names(set))
+/// All sets of a deployment; none if it has only one, as deployments usually do.
+fn siblings(stores: &Stores, deployment: &MachineDeployment) -> Vec<Arc<MachineSet>> {
+    let sets = stores.of::<MachineSet>(CONTROL);
+    if sets.count_owned_by(uid(deployment)) > 1 { sets.owned_by(uid(deployment)) } else { vec![] }
+}
+
+/// Whether the Machines of a set are to be replaced or updated.
+pub(super) fn is_of_former(set: &MachineSet, deployment: &MachineDeployment) -> bool {
+    !template::is_same(&set.spec.template, &deployment.spec.template)
 }

@@ -35,6 +35,8 @@ struct Fixture {
     annotates: bool,
     /// The class of another set that lists the Machine as one that is being updated.
     listed_by: Option<&'static str>,
+    /// The replicas of a set of a former template.
+    former: Option<i32>,
     proof: NodeProof,
 }
 
@@ -53,6 +55,7 @@ impl Fixture {
             node,
             annotates: true,
             listed_by: None,
+            former: None,
             proof: NodeProof::Here,
         }
     }
@@ -79,6 +82,14 @@ impl Fixture {
             other["metadata"]["annotations"]["nodewright.dev/updating"] = "m".into();
             other["spec"]["template"]["spec"]["class"]["name"] = class.into();
             sets.apply(serde_json::from_value(other).unwrap());
+        }
+        if let Some(replicas) = self.former {
+            let mut former = serde_json::to_value(&set).unwrap();
+            former["metadata"]["name"] = "former".into();
+            former["metadata"]["uid"] = "uid-former".into();
+            former["spec"]["replicas"] = replicas.into();
+            former["spec"]["template"]["spec"]["class"]["name"] = "former".into();
+            sets.apply(serde_json::from_value(former).unwrap());
         }
         sets.apply(set);
         let deployments = Store::<MachineDeployment>::new(CONTROL, "default");
@@ -355,4 +366,25 @@ fn a_taint_that_another_writer_adds_meanwhile_is_not_lost() {
     fixture.node["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "new", "effect": "NoSchedule"}));
     let Step::Edit { patch, .. } = &plan.stages[0][0].step else { panic!() };
     assert!(nodewright_testing::json_patch(&mut fixture.node, patch).is_err());
+}
+
+#[test]
+fn the_autoscaler_leaves_all_nodes_of_a_rollout_alone() {
+    let mut fixture = Fixture { former: Some(2), ..Fixture::of("v1") };
+    assert!(!fixture.act(), "the machine controller has yet to write the node");
+    fixture.node["metadata"]["finalizers"] = json!([nodewright_api::finalizers::NODE]);
+    assert!(fixture.act());
+    assert_eq!(fixture.marks(), (false, Some("true"), Some("true")), "no taint: it is of the present template");
+    assert!(!fixture.act());
+    fixture.former = Some(0);
+    assert!(fixture.act(), "the rollout is over");
+    assert_eq!(fixture.marks(), (false, None, None));
+
+    // Not by this flag, not while the rollout is paused, and not if it replaces no Nodes.
+    let node = fixture.node;
+    let rolled = || Fixture { former: Some(2), node: node.clone(), ..Fixture::of("v1") };
+    let (mut off, mut paused, mut in_place) = (Fixture { annotates: false, ..rolled() }, rolled(), rolled());
+    paused.deployment["spec"]["paused"] = true.into();
+    in_place.deployment["spec"]["strategy"] = json!({"type": "InPlaceUpdate"});
+    assert!(!off.act() && !paused.act() && !in_place.act());
 }

@@ -7,9 +7,13 @@ const REPLICAS: u32 = 4;
 /// Whether a node has the taint and the annotations of a former template in a rollout.
 fn is_marked(node: &k8s_openapi::api::core::v1::Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    let annotations = node.metadata.annotations.clone().unwrap_or_default();
-    taints.iter().any(|taint| taint.key == "deployment.machine.sapcloud.io/prefer-no-schedule")
-        && annotations.contains_key("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm")
+    taints.iter().any(|taint| taint.key == "deployment.machine.sapcloud.io/prefer-no-schedule") && is_kept(node)
+}
+
+/// Whether the autoscaler is kept from removing a node.
+fn is_kept(node: &k8s_openapi::api::core::v1::Node) -> bool {
+    let annotations = node.metadata.annotations.as_ref();
+    annotations.is_some_and(|all| all.contains_key("cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,6 +61,16 @@ async fn another_class_rolls_all_machines_within_surge_and_unavailable() -> Test
         Ok(())
     })?;
     ensure(marked == former, || format!("{marked:?} were marked of {former:?}"))?;
+    // The autoscaler leaves those of the new template alone as well, until the rollout is over.
+    let mut kept = std::collections::BTreeSet::new();
+    env.nodes().states(nodes, |_, state| {
+        kept.extend(state.iter().filter(|(_, node)| is_kept(node)).map(|(name, _)| name.clone()));
+        Ok(())
+    })?;
+    let new = env.nodes().current().into_keys().filter(|name| kept.contains(name)).count();
+    ensure(new > 0 && former.is_subset(&kept), || format!("{kept:?} were kept from the autoscaler"))?;
+    env.wait_for("the annotations to go", async || Ok(!env.nodes().current().values().any(|node| is_kept(node))))
+        .await?;
     let sets = env.table("mcs").await?;
     let mut desired = sets.column("DESIRED")?;
     desired.sort_unstable();
