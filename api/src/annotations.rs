@@ -1,6 +1,10 @@
 //! Annotation keys and their values. A key is MCM's, with MCM's meaning unless its text differs. "Ours" begins the text of
 //! one that is not MCM's.
 
+/// On a Node, value [`NOT_MANAGED_VALUE`]: it has no Machine any more.
+pub const NOT_MANAGED: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
+/// The value of [`NOT_MANAGED`].
+pub const NOT_MANAGED_VALUE: &str = "1";
 /// On a Machine: the deletion priority, an integer. Machines with a smaller one are deleted earlier.
 pub const MACHINE_PRIORITY: &str = "machinepriority.machine.sapcloud.io";
 /// The priority of a Machine without a valid [`MACHINE_PRIORITY`].

@@ -1,15 +1,14 @@
-//! When a Node without a Machine loses the finalizer.
+//! When a Node without a Machine loses the finalizer, and is marked as one that is not managed.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::finalizers;
 use nodewright_runtime::{
-    object::{has_finalizer, is_deleting, uid},
+    object::{is_deleting, uid},
     plan::Context,
 };
 
 use super::{
     lookup::{Found, Lookup},
-    snapshot::{Snapshot, machine_name},
+    snapshot::{Snapshot, is_abandoned, is_marked, machine_name},
 };
 
 /// How long a Node that is not being deleted keeps the finalizer after the first lookup has found no Machine.
@@ -20,8 +19,10 @@ const FOREIGN_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug)]
 pub(super) enum Decision<'a> {
-    /// It has a Machine, or no finalizer.
+    /// It has a Machine, or is marked already.
     Keep,
+    /// It has a Machine again, and loses the mark.
+    Unmark,
     /// A Machine that cannot be read may be the Node's.
     AwaitReadable(&'a str),
     /// The API server is asked whether there is a Machine.
@@ -30,15 +31,19 @@ pub(super) enum Decision<'a> {
     AwaitLookup,
     /// It is asked again then: a Machine exists elsewhere, or the lookup failed.
     LookUpAgain(Timestamp, String),
-    /// No Machine claims the Node: it loses the finalizer then, unless one does meanwhile.
+    /// No Machine claims the Node: it is abandoned then, unless one does meanwhile.
     Grace(Timestamp),
-    RemoveFinalizer,
+    /// It loses the finalizer, and is marked.
+    Abandon,
 }
 
 pub(super) fn decide<'a>(context: &Context<'_, Lookup>, snapshot: &'a Snapshot) -> Decision<'a> {
     let node = snapshot.node.as_ref();
-    let orphaned = has_finalizer(node, finalizers::NODE) && !snapshot.is_claimed;
-    let Some(machine) = machine_name(node).filter(|_| orphaned) else { return Decision::Keep };
+    let machine = match machine_name(node) {
+        _ if snapshot.is_claimed && is_marked(node) => return Decision::Unmark,
+        Some(machine) if !snapshot.is_claimed && !is_abandoned(node) => machine,
+        _ => return Decision::Keep,
+    };
     if let Some(text) = &snapshot.unreadable {
         return Decision::AwaitReadable(text);
     }
@@ -51,7 +56,7 @@ pub(super) fn decide<'a>(context: &Context<'_, Lookup>, snapshot: &'a Snapshot) 
     if due > context.now {
         return Decision::Grace(due);
     }
-    absent_since(context, lookup(true), Some(due)).map_or_else(|decided| decided, |_| Decision::RemoveFinalizer)
+    absent_since(context, lookup(true), Some(due)).map_or_else(|decided| decided, |_| Decision::Abandon)
 }
 
 /// When a lookup, which ended at `not_before` or later, has found no Machine.

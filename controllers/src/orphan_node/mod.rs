@@ -1,4 +1,4 @@
-//! Nodes without a Machine: this controller removes Nodewright's finalizer from them.
+//! Nodes without a Machine: this controller removes Nodewright's finalizer from them, and marks them as not managed.
 //!
 //! If a Machine is removed by force, or a cluster is handed over, Nodes would remain that no user could delete.
 //!
@@ -8,7 +8,8 @@
 //! * Before the finalizer is removed, two lookups at the API server, with a grace period in between, check that no Machine with
 //!   that name exists in any namespace: another controller manager may serve other namespaces.
 //! * A Node without the label `node.gardener.cloud/machine-name` keeps the finalizer.
-//! * Only the finalizer is removed. The Node itself and its VM are left alone.
+//! * The Node itself and its VM are left alone. The mark goes as soon as a Machine claims the Node.
+//! * A Node that never had a Machine, as in a control plane, is not marked; machine-controller-manager marks those as well.
 //!
 //! # Caveats
 //! Without the permission to list Machines in all namespaces nothing is removed.
@@ -33,7 +34,7 @@ use nodewright_runtime::{
 pub(crate) use self::lookup::look_up;
 use self::{
     lookup::Lookup,
-    snapshot::{Snapshot, is_orphan},
+    snapshot::{Snapshot, is_due, is_orphan},
 };
 use crate::shared::{
     CONTROL, TARGET,
@@ -60,9 +61,9 @@ impl Controller for OrphanNodeController {
 
     fn watch(&self, on: &mut Watches<'_>) {
         on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).wakes(|change, stores, wake| {
-            // Kubelets change their Nodes frequently: only orphans are planned.
+            // Kubelets change their Nodes frequently: only those that need it are planned.
             let changed = change.new.as_ref().filter(|_| !Node::is_heartbeat(change));
-            if let Some(node) = changed.filter(|node| is_orphan(stores, node)) {
+            if let Some(node) = changed.filter(|node| is_due(stores, node)) {
                 wake(ObjectRef::of(TARGET, node.as_ref()));
             }
         });
@@ -74,7 +75,7 @@ impl Controller for OrphanNodeController {
                 let orphans = nodes.iter().filter(|node| is_orphan(stores, node));
                 orphans.for_each(|node| wake(ObjectRef::of(TARGET, node.as_ref())));
             })
-            .wakes(wake_abandoned);
+            .wakes(wake_abandoned_and_claimed);
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
@@ -86,16 +87,18 @@ impl Controller for OrphanNodeController {
     }
 }
 
-fn wake_abandoned(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
-    let Some(old) = &change.old else { return };
+/// Wakes the Nodes that a Machine claims since a change, and those that it no longer claims.
+fn wake_abandoned_and_claimed(change: &Change<Machine>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let named = |machine: &Machine| (vm_id(machine).map(str::to_owned), node_name(machine).map(str::to_owned));
-    if change.new.as_ref().is_some_and(|new| named(new) == named(old)) {
+    if change.old.as_deref().map(named) == change.new.as_deref().map(named) {
         return;
     }
     let store = stores.of::<Node>(TARGET);
-    let mut nodes = vm_id(old).map(|id| store.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
-    nodes.extend(node_name(old).and_then(|node| store.by_name("", node)));
-    for node in nodes.iter().filter(|node| is_orphan(stores, node)) {
-        wake(ObjectRef::of(TARGET, node.as_ref()));
+    for machine in change.sides() {
+        let mut nodes = vm_id(machine).map(|id| store.by(NODE_BY_INSTANCE, instance_id(id))).unwrap_or_default();
+        nodes.extend(node_name(machine).and_then(|node| store.by_name("", node)));
+        for node in nodes.iter().filter(|node| is_due(stores, node)) {
+            wake(ObjectRef::of(TARGET, node.as_ref()));
+        }
     }
 }

@@ -1,17 +1,19 @@
 //! The plan of a Node that may have no Machine: the steps of its decision.
 
-use nodewright_api::{finalizers, reasons::unreadable};
+use json_patch::{Patch, PatchOperation};
+use nodewright_api::{annotations, finalizers, reasons::unreadable};
 use nodewright_runtime::{
     finalizers as finalizer,
+    object::is_deleting,
     plan::{Context, Plan, Step},
 };
 
 use super::{
     decision::{Decision, decide},
     lookup::Lookup,
-    snapshot::Snapshot,
+    snapshot::{Snapshot, is_marked},
 };
-use crate::shared::TARGET;
+use crate::shared::{TARGET, node::Node, patch};
 
 pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
     let mut plan = Plan::idle();
@@ -30,14 +32,28 @@ pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<L
             plan.wait("MachineSought", text).wake_at(at);
         }
         Decision::Grace(due) => {
-            let text = format!("no machine claims the node; it loses the finalizer at {due} unless one does by then");
+            let text = format!("no machine claims the node; it counts as abandoned at {due} unless one does by then");
             plan.wait("Orphaned", text).wake_at(due);
         }
-        Decision::RemoveFinalizer => {
+        Decision::Abandon => {
             let node = snapshot.node.as_ref();
-            let remove = finalizer::remove(&node.metadata, finalizers::NODE);
-            plan.then("no machine claims the node", Step::edit(TARGET, node, remove));
+            plan.then("no machine claims the node", Step::edit(TARGET, node, Patch(abandoned(node))));
+        }
+        Decision::Unmark => {
+            let node = snapshot.node.as_ref();
+            let unmark = patch::unannotate(&node.metadata, [annotations::NOT_MANAGED]);
+            plan.then("a machine claims the node again", Step::edit(TARGET, node, Patch(unmark)));
+            plan.forgets_outcomes = true;
         }
     }
     plan
+}
+
+fn abandoned(node: &Node) -> Vec<PatchOperation> {
+    let mut operations = finalizer::remove(&node.metadata, finalizers::NODE).0;
+    if !is_deleting(node) && !is_marked(node) {
+        let mark = (annotations::NOT_MANAGED, annotations::NOT_MANAGED_VALUE.to_owned());
+        operations.extend(patch::annotate(&node.metadata, &[mark].into()).0);
+    }
+    operations
 }

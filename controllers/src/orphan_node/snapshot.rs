@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
-use nodewright_api::{Machine, finalizers, labels};
+use nodewright_api::{Machine, annotations, finalizers, labels};
 use nodewright_runtime::{
     cache::Stores,
-    object::{ObjectRef, has_finalizer, label, name},
+    object::{ObjectRef, annotation, has_finalizer, is_deleting, label, name},
 };
 
 use crate::shared::{
@@ -35,8 +35,23 @@ impl Snapshot {
     }
 }
 
+/// Whether there is something to do or to wait for.
+pub(super) fn is_due(stores: &Stores, node: &Node) -> bool {
+    is_marked(node) && is_claimed(stores, node) || is_orphan(stores, node)
+}
+
 pub(super) fn is_orphan(stores: &Stores, node: &Node) -> bool {
-    has_finalizer(node, finalizers::NODE) && machine_name(node).is_some() && !is_claimed(stores, node)
+    !is_abandoned(node) && machine_name(node).is_some() && !is_claimed(stores, node)
+}
+
+/// Whether nothing is left to be done for a Node without a Machine. One that is being deleted needs no mark.
+pub(super) fn is_abandoned(node: &Node) -> bool {
+    !has_finalizer(node, finalizers::NODE) && (is_marked(node) || is_deleting(node))
+}
+
+/// Whether a Node is marked as one without a Machine. machine-controller-manager ignores such a Node.
+pub(super) fn is_marked(node: &Node) -> bool {
+    annotation(node, annotations::NOT_MANAGED).is_some()
 }
 
 pub(super) fn is_claimed(stores: &Stores, node: &Node) -> bool {

@@ -21,13 +21,19 @@ use crate::{
     testing::{MachineBuilder, NOW, machine},
 };
 
+const MARK: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
+
 /// A Node with our finalizer, created an hour before [`NOW`].
 fn node(change: &Value) -> Arc<Node> {
+    Arc::new(serde_json::from_value(live(change)).unwrap())
+}
+
+fn live(change: &Value) -> Value {
     let mut node = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7",
         "finalizers": ["other/one", finalizers::NODE], "labels": {labels::MACHINE_NAME: "m"}},
         "spec": {"providerID": "p:///1"}});
     json_patch::merge(&mut node, change);
-    Arc::new(serde_json::from_value(node).unwrap())
+    node
 }
 
 fn deleting() -> Value {
@@ -58,8 +64,14 @@ fn removes_finalizer(plan: &Plan<Lookup>) -> bool {
 }
 
 #[test]
-fn an_orphan_loses_the_finalizer_after_two_looks_and_a_grace() {
-    for (snapshot, grace) in [(orphan(node(&deleting())), 5), (orphan(node(&json!({}))), 60)] {
+fn an_orphan_loses_the_finalizer_and_is_marked_after_two_looks_and_a_grace() {
+    // One that is being deleted, one that lost the finalizer before, and one that another controller manager has marked.
+    let marked = json!({"metadata": {"annotations": {MARK: "1"}}});
+    let released = json!({"metadata": {"finalizers": ["other/one"]}});
+    let orphans =
+        [(deleting(), 5, None), (json!({}), 60, Some("1")), (released, 60, Some("1")), (marked, 60, Some("1"))];
+    for (change, grace, mark) in orphans {
+        let snapshot = orphan(node(&change));
         let mut outcomes = Outcomes::default();
         answer(&planned(&snapshot, &outcomes, 0), &mut outcomes, 0, Found::None);
         let waiting = planned(&snapshot, &outcomes, grace - 1);
@@ -68,9 +80,14 @@ fn an_orphan_loses_the_finalizer_after_two_looks_and_a_grace() {
         answer(&planned(&snapshot, &outcomes, grace), &mut outcomes, grace, Found::None);
         let done = planned(&snapshot, &outcomes, grace);
         let Some(Step::Edit { patch, .. }) = done.steps().map(|planned| &planned.step).next() else { panic!("{done}") };
-        let mut live = json!({"metadata": {"finalizers": ["other/one", finalizers::NODE]}});
+        let mut live = live(&change);
         nodewright_testing::json_patch(&mut live, patch).unwrap();
         assert_eq!(live["metadata"]["finalizers"], json!(["other/one"]));
+        assert_eq!(live["metadata"]["annotations"][MARK].as_str(), mark);
+        let node: Arc<Node> = Arc::new(serde_json::from_value(live).unwrap());
+        assert!(planned(&orphan(node.clone()), &Outcomes::default(), 600).is_idle(), "once");
+        let claimed = planned(&Snapshot { is_claimed: true, ..orphan(node) }, &Outcomes::default(), 600);
+        assert_eq!(claimed.is_idle(), mark.is_none(), "the mark goes when a machine claims the node again");
     }
 }
 
@@ -92,7 +109,7 @@ fn what_may_have_a_machine_keeps_the_finalizer() {
     assert!(!removes_finalizer(&planned(&snapshot, &outcomes, 76)), "the second look has found one");
     let unnamed = orphan(node(&json!({"metadata": {"deletionTimestamp": NOW, "labels": null}})));
     assert!(planned(&unnamed, &Outcomes::default(), 600).is_idle(), "there is no name to look up");
-    let bare = orphan(node(&json!({"metadata": {"finalizers": null}})));
+    let bare = orphan(node(&json!({"metadata": {"finalizers": null, "deletionTimestamp": NOW}})));
     assert!(planned(&bare, &Outcomes::default(), 600).is_idle());
 }
 

@@ -65,6 +65,19 @@ async fn a_node_whose_machine_was_removed_by_force_can_be_deleted() -> TestResul
     let kept = env.only_machine()?.name_any();
     let nodes = env.nodes().current();
     ensure(nodes.get(&kept).is_some_and(|node| !node.finalizers().is_empty()), || format!("{nodes:?}"))?;
+    // One that somebody took for a node without a machine.
+    let (key, since) = (nodewright_api::annotations::NOT_MANAGED, env.nodes().mark());
+    env.kubectl(&format!("annotate node {kept} {key}=1")).await?;
+    let is_marked = |node: Option<&std::sync::Arc<Node>>| node.is_some_and(|node| node.annotations().contains_key(key));
+    let came_and_went = async || {
+        let mut was_marked = false;
+        env.nodes().states(since, |_, state| {
+            was_marked |= is_marked(state.get(&kept));
+            Ok(())
+        })?;
+        Ok(was_marked && !is_marked(env.nodes().current().get(&kept)))
+    };
+    env.wait_for("the mark to go", came_and_went).await?;
     let vms = env.vms().await?;
     ensure(vms.iter().any(|vm| vm.name == lost && vm.state == VmState::Running), || format!("{vms:?}"))?;
     env.end_unevaluated().await
