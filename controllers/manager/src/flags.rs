@@ -9,7 +9,7 @@ use nodewright_controllers::{
     machine::{BrakeSettings, CallLimits, Settings},
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
-    shared::fleet::{FleetSettings, OvershootSettings},
+    shared::fleet::{CreationTimeouts, FleetSettings, OvershootSettings},
 };
 use nodewright_observability::telemetry::{self, TelemetryConfig};
 use nodewright_render::rules::EXTENSIONS;
@@ -265,7 +265,7 @@ impl MachineFlags {
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             limits,
             has_target,
-            preserve_timeout: fleet.settings().preserve_timeout,
+            preserve_timeout: fleet.settings(self.machine_creation_timeout).preserve_timeout,
         }
     }
 }
@@ -315,9 +315,13 @@ pub(crate) struct FleetFlags {
     /// Count machines as available only minReadySeconds after they became ready. machine-controller-manager ignores that field.
     #[arg(long, default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) honor_min_ready_seconds: bool,
-    /// Keep the cluster autoscaler from removing Nodes of a former template while a rollout replaces them.
+    /// Keep the cluster autoscaler from removing Nodes of a deployment while a rollout replaces its machines.
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     pub(crate) autoscaler_scaledown_annotation_during_rollout: bool,
+    /// Let the creation timeout of a set grow up to this: it doubles with each round of machines that do not join in time. 0: it
+    /// does not grow.
+    #[arg(long, default_value = "0", value_parser = duration, value_name = "DURATION")]
+    pub(crate) machine_creation_timeout_max: Duration,
     /// How many machines more than replicas and surge a set may have before it is frozen: it then creates none.
     #[arg(long, default_value_t = 2, value_name = "NUMBER")]
     pub(crate) safety_up: usize,
@@ -336,16 +340,20 @@ pub(crate) struct FleetFlags {
 }
 
 impl FleetFlags {
-    pub(crate) fn settings(&self) -> FleetSettings {
+    pub(crate) fn settings(&self, creation_timeout: Duration) -> FleetSettings {
+        let signed = |duration: Duration| SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
         FleetSettings {
-            preserve_timeout: SignedDuration::try_from(self.machine_preserve_timeout).unwrap_or(SignedDuration::MAX),
+            preserve_timeout: signed(self.machine_preserve_timeout),
             honor_min_ready_seconds: self.honor_min_ready_seconds,
             annotates_nodes_in_rollouts: self.autoscaler_scaledown_annotation_during_rollout,
+            creation_timeouts: CreationTimeouts {
+                default: signed(creation_timeout),
+                longest: signed(self.machine_creation_timeout_max),
+            },
             overshoot: OvershootSettings {
                 up: self.safety_up,
                 down: self.safety_down,
-                period: SignedDuration::try_from(self.machine_safety_overshooting_period)
-                    .unwrap_or(SignedDuration::MAX),
+                period: signed(self.machine_safety_overshooting_period),
             },
             max_machines: self.max_machines,
             max_machines_per_deployment: self.max_machines_per_deployment,
@@ -584,7 +592,7 @@ mod tests {
         let Command::Mcm(flags) = Arguments::try_parse_from(line.split_whitespace()).unwrap().command else { panic!() };
         assert_eq!(flags.process.namespace, "shoot--a");
         assert_eq!(flags.ignored.0.len(), 2);
-        let overshoot = flags.fleet.settings().overshoot;
+        let overshoot = flags.fleet.settings(flags.machine.machine_creation_timeout).overshoot;
         assert_eq!((overshoot.up, overshoot.down, overshoot.period), (2, 1, SignedDuration::from_mins(1)));
         let line = "nodewright mc --machine-creation-timeout=20m --machine-drain-timeout=2h --leader-elect=false \
                     --node-conditions=ReadonlyFilesystem,KernelDeadlock --bootstrap-token-auth-extra-groups=system:x -v 3";

@@ -216,7 +216,7 @@ impl ControllerProcess {
                 self.clusters.target.is_some(),
             ),
             orphan_vms: self.flags.orphans.settings(),
-            fleet: self.flags.fleet.settings(),
+            fleet: self.flags.fleet.settings(self.flags.machine.machine_creation_timeout),
             proof: if self.chosen.contains(&"machine") { NodeProof::Here } else { NodeProof::Elsewhere },
             machine_config: self.flags.machine_config.settings(),
             machine_config_templates: self.flags.machine_config.machine_config_templates.as_deref().map(Into::into),

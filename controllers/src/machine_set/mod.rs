@@ -14,6 +14,7 @@
 //! * Node template, timeouts and class kind of the template are copied to existing Machines, those in deletion included.
 
 mod ceiling;
+mod creation_timeout;
 mod decision;
 pub(crate) mod memory;
 mod metrics;

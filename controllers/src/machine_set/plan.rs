@@ -236,9 +236,9 @@ fn fill(context: &Context<'_>, members: &Members<'_>, decided: Fill) -> Plan {
             plan.then("a name is held by a foreign machine", Step::apply_if_unchanged(CONTROL, set, ledger));
             plan
         }
-        First::Create(ordinals) => keep(members, ordinals),
+        First::Create(ordinals) => keep(context, members, ordinals),
         First::Hold(reason, text) => {
-            let mut plan = keep(members, vec![]);
+            let mut plan = keep(context, members, vec![]);
             plan.wait(reason, text);
             plan
         }
@@ -302,11 +302,11 @@ fn remove(context: &Context<'_>, set: &MachineSet, removal: &Removal<'_>, why: &
     plan
 }
 
-fn keep(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan {
+fn keep(context: &Context<'_>, members: &Members<'_>, ordinals: Vec<Ordinal>) -> Plan {
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     let mut plan = Plan::idle();
     let mut steps = updates(members);
-    let machines = creations(members, ordinals);
+    let machines = creations(members, ordinals, context.now);
     let create = |machine: &Machine| Planned::new("a machine is missing", Step::create(CONTROL, machine));
     steps.extend(machines.iter().filter_map(create));
     let created = summary("Created", machines.iter().map(name));

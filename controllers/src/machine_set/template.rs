@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use jiff::Timestamp;
 use nodewright_api::{
     ClassRef, Machine, MachineSet, MachineSpec, NodeTemplate, annotations, validation::template_size,
 };
@@ -15,6 +16,7 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use super::{
+    creation_timeout,
     memory::Context,
     snapshot::{BATCH, Members},
 };
@@ -49,7 +51,9 @@ impl MachinePart {
         let mut metadata = self.extract_like(live).metadata;
         let is_own = |key: &String| self.metadata.annotations.contains_key(key);
         metadata.annotations = live.metadata.annotations.clone().unwrap_or_default();
-        metadata.annotations.retain(|key, _| is_own(key));
+        // It may have grown since the Machine was created, or before.
+        let is_timeout = |key: &String| key == annotations::EFFECTIVE_CREATION_TIMEOUT;
+        metadata.annotations.retain(|key, _| is_own(key) || is_timeout(key));
         self.metadata = metadata;
         self.spec.class = ClassRef { kind: self.spec.class.kind, ..live.spec.class.clone() };
         if is_deleting(live) {
@@ -177,8 +181,14 @@ pub(super) fn taken(context: &Context<'_>, members: &Members<'_>, next: &[Ordina
     next.iter().filter(is_taken).copied().collect()
 }
 
-pub(super) fn creations(members: &Members<'_>, ordinals: Vec<Ordinal>) -> Vec<Machine> {
+pub(super) fn creations(members: &Members<'_>, ordinals: Vec<Ordinal>, now: Timestamp) -> Vec<Machine> {
     let set = members.snapshot.set.as_ref();
-    let create = |ordinal: Ordinal| MachinePart::of(set, Some(ordinal)).machine(set, members.name(ordinal));
+    let timeout = creation_timeout::grown(set, members.snapshot.settings.fleet.creation_timeouts, now);
+    let timeout = timeout.map(|grown| (annotations::EFFECTIVE_CREATION_TIMEOUT.to_owned(), grown.to_string()));
+    let create = |ordinal: Ordinal| {
+        let mut part = MachinePart::of(set, Some(ordinal));
+        part.metadata.annotations.extend(timeout.clone());
+        part.machine(set, members.name(ordinal))
+    };
     ordinals.into_iter().map(create).collect()
 }

@@ -10,8 +10,10 @@ pub struct FleetSettings {
     /// Whether a Machine is available only `minReadySeconds` after it became ready. machine-controller-manager ignores the field,
     /// and its users set it.
     pub honor_min_ready_seconds: bool,
-    /// Whether the cluster autoscaler is kept from removing Nodes of former templates in a rollout.
+    /// Whether the cluster autoscaler is kept from removing the Nodes of a rollout.
     pub annotates_nodes_in_rollouts: bool,
+    /// For how long a Machine may be created.
+    pub creation_timeouts: CreationTimeouts,
     /// When a set has too many Machines.
     pub overshoot: OvershootSettings,
     /// No set creates a Machine while this many exist in the namespace, those in deletion included.
@@ -35,10 +37,26 @@ impl Default for FleetSettings {
             preserve_timeout: SignedDuration::from_hours(96),
             honor_min_ready_seconds: false,
             annotates_nodes_in_rollouts: true,
+            creation_timeouts: CreationTimeouts::default(),
             overshoot: OvershootSettings::default(),
             max_machines: 20_000,
             max_machines_per_deployment: 10_000,
         }
+    }
+}
+
+/// See the flags `--machine-creation-timeout` and `--machine-creation-timeout-max`.
+#[derive(Clone, Copy, Debug)]
+pub struct CreationTimeouts {
+    /// That of a Machine whose spec has none.
+    pub default: SignedDuration,
+    /// Up to which the timeout of a set grows whose Machines do not join in time. Zero: it does not grow.
+    pub longest: SignedDuration,
+}
+
+impl Default for CreationTimeouts {
+    fn default() -> Self {
+        Self { default: SignedDuration::from_mins(20), longest: SignedDuration::ZERO }
     }
 }
 

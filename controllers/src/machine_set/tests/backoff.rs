@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::*;
+use crate::shared::fleet::CreationTimeouts;
 
 const ROUND: &str = "nodewright.dev/creation-backoff";
 
@@ -80,4 +81,33 @@ fn a_scale_down_takes_failed_machines_that_wait() {
     let failed = name(&machines[0]).to_owned();
     let steps = steps(&planned(&snapshot(set, machines)));
     assert_eq!(steps[1], [format!("delete {failed}")]);
+}
+
+#[test]
+fn new_machines_have_the_time_that_has_grown_and_keep_it() {
+    let set = in_round(Some(&format!("1;2;{}", ago(30))));
+    let timeouts = CreationTimeouts { longest: SignedDuration::from_hours(2), ..CreationTimeouts::default() };
+    let mut snapshot = snapshot(set, vec![]);
+    assert_eq!(created(&snapshot)["metadata"]["annotations"][TIMEOUT], Value::Null, "by default it does not grow");
+    snapshot.settings.fleet.creation_timeouts = timeouts;
+    let new = created(&snapshot);
+    assert_eq!(new["metadata"]["annotations"][TIMEOUT], "40m0s");
+    // The template changes, and later nothing grows any more.
+    let mut set = in_round(None);
+    set.spec.template.spec.max_evict_retries = Some(5);
+    let member = member(&set, 2).annotation(TIMEOUT, "40m0s").build();
+    let plan = planned(&self::snapshot(set, vec![member]));
+    let update = steps(&plan).into_iter().flatten().find(|step| step.starts_with("apply")).unwrap();
+    assert!(update.contains("40m0s"), "{update}");
+}
+
+const TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
+
+fn created(snapshot: &Snapshot) -> Value {
+    let plan = planned(snapshot);
+    let body = plan.steps().find_map(|planned| match &planned.step {
+        Step::Create { body, .. } => Some(body.clone()),
+        _ => None,
+    });
+    serde_json::to_value(body.unwrap()).unwrap()
 }
