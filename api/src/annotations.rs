@@ -101,6 +101,10 @@ pub const CORDONED_BEFORE: &str = "false";
 /// Ours, on a MachineDeployment, or on one Machine: [`HealthTimeouts`](crate::HealthTimeouts) of single Node conditions, such as
 /// `DiskPressure=30m,Ready=5m`.
 pub const HEALTH_TIMEOUTS: &str = "nodewright.dev/health-timeouts";
+/// Ours, on a Node, value [`DISABLE_HEALTH_TIMEOUT_VALUE`]: its Machine is not replaced for its health.
+pub const DISABLE_HEALTH_TIMEOUT: &str = "nodewright.dev/disable-health-timeout";
+/// The value of [`DISABLE_HEALTH_TIMEOUT`].
+pub const DISABLE_HEALTH_TIMEOUT_VALUE: &str = "true";
 /// Ours, on a MachineDeployment or MachineSet: which of equal machines is deleted first. Defaults to the oldest, as in MCM.
 pub const DELETION_ORDER: &str = "nodewright.dev/deletion-order";
 /// Value of [`DELETION_ORDER`]: the newest machine is deleted first.

@@ -49,7 +49,8 @@ pub mod machine {
     pub const CONFIGURATION_VALID: &str = "ConfigurationValid";
     /// Present only while False: the replacement of the machine waits until fewer machines of its deployment are replaced.
     pub const REMEDIATION_ALLOWED: &str = "RemediationAllowed";
-    /// Present only while True: the machine is unhealthy. The message is the time at which it fails.
+    /// Present only while the machine is unhealthy. True: the message is the time at which it fails. False: an annotation of its
+    /// Node keeps it from that.
     pub const HEALTH_TIMEOUT: &str = "HealthTimeout";
     /// Present only while False: the Node object exists and cannot be decoded.
     pub const NODE_READABLE: &str = "NodeReadable";

@@ -19,9 +19,10 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
     annotations, labels, operations,
     stored::{
-        AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, CreationRound, FACTS, HealthDeadline, JoinedNode,
-        LastApplied, Ledger, Ordinal, PoolTarget, Preserve, PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms,
-        UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
+        AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, CreationRound, DisabledHealthTimeout, FACTS,
+        HealthDeadline, JoinedNode, LastApplied, Ledger, Ordinal, PoolTarget, Preserve, PreservedNode, ProvenVm,
+        Seconds, SizedFor, SweptVms, UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals,
+        set_of,
     },
 };
 use serde_json::{Value, json};
@@ -38,7 +39,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("creation-round", 9, 0x5358_552d),
     ("desired-replicas", 7, 0xa7b4_5a45),
     ("freeze", 1, 0xa156_6424),
-    ("health-deadline", 6, 0xee0f_93f6),
+    ("health-deadline", 8, 0xd56d_6eba),
     ("joined-node", 5, 0x50ca_24c2),
     ("last-applied", 6, 0x2cc3_0e11),
     ("ledger", 13, 0x905c_4f0a),
@@ -136,7 +137,8 @@ fn condition(key: &str, text: &str) -> Decoded {
             JoinedNode::of(&condition).map(|it| (json!([it.name, format!("{:?}", it.progress)]), it.text()))?
         }
         "HealthTimeout" => HealthDeadline::of(&condition)
-            .map(|it| (json!([it.at.to_string(), format!("{:?}", it.cause)]), it.text()))?,
+            .map(|it| (json!([it.at.to_string(), format!("{:?}", it.cause)]), it.text()))
+            .or_else(|| DisabledHealthTimeout::of(&condition).map(|it| (json!("disabled"), it.text())))?,
         "Rendered" => {
             PoolTarget::of(condition.message.as_deref().unwrap_or_default()).map(|it| (json!(it.name), it.text()))?
         }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::NodeCondition;
 
 use super::Seconds;
 use crate::{
+    annotations,
     conditions::{
         machine::{HEALTH_TIMEOUT, INSTANCE_PROVISIONED, NODE_JOINED, VM_ADOPTED},
         machine_config_pool::RENDERED,
@@ -171,13 +172,32 @@ pub struct HealthDeadline {
 impl HealthDeadline {
     /// Reads it from the condition. `None` if the message is no time.
     pub fn of(condition: &NodeCondition) -> Option<Self> {
-        let Seconds(at) = message(condition)?.parse().ok()?;
+        let Seconds(at) = message(condition).filter(|_| condition.status == "True")?.parse().ok()?;
         Some(Self { at, cause: DeadlineCause::of(condition) })
     }
 
     /// The condition.
     pub fn text(self) -> ConditionText {
         ConditionText::new(HEALTH_TIMEOUT, true, self.cause.reason(), &Seconds(self.at).to_string())
+    }
+}
+
+/// That an unhealthy Machine does not fail, because its Node has the annotation [`annotations::DISABLE_HEALTH_TIMEOUT`]: in its
+/// condition `HealthTimeout`, while that is False.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DisabledHealthTimeout;
+
+impl DisabledHealthTimeout {
+    /// Reads it from the condition.
+    pub fn of(condition: &NodeCondition) -> Option<Self> {
+        (condition.status == "False").then_some(Self)
+    }
+
+    /// The condition.
+    pub fn text(self) -> ConditionText {
+        let (key, value) = (annotations::DISABLE_HEALTH_TIMEOUT, annotations::DISABLE_HEALTH_TIMEOUT_VALUE);
+        let message = format!("the node has the annotation {key}: {value}");
+        ConditionText::new(HEALTH_TIMEOUT, false, "Disabled", &message)
     }
 }
 

@@ -32,7 +32,8 @@ use kube::Resource;
 pub use self::{
     class_identity::{ClassIdentity, identity_value},
     conditions::{
-        AdoptedVm, ConditionText, DeadlineCause, HealthDeadline, JoinedNode, NodeProgress, PoolTarget, ProvenVm,
+        AdoptedVm, ConditionText, DeadlineCause, DisabledHealthTimeout, HealthDeadline, JoinedNode, NodeProgress,
+        PoolTarget, ProvenVm,
     },
     creation_round::CreationRound,
     ledger::{ALPHABET, InvalidLedger, Ledger, Ordinal, SUFFIX, base, fnv1a, set_of},

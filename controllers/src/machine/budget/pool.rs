@@ -18,7 +18,10 @@ use nodewright_runtime::{
 
 use super::brake::{Brake, Level, Levels};
 use crate::{
-    machine::{settings::Settings, status::announced_deadline},
+    machine::{
+        settings::Settings,
+        status::{announced_deadline, is_health_timeout_disabled},
+    },
     shared::{
         CONTROL, TARGET,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
@@ -311,8 +314,9 @@ pub(super) fn is_held(machine: &Machine) -> bool {
     condition.is_some_and(|condition| condition.status == "False") && !is_deleting(machine) && !is_disputed(machine)
 }
 
-/// Whether the budget limits a Machine's replacement. The health of a disputed Machine is not evaluated, so it must not block others.
+/// Whether the budget limits a Machine's replacement. The health of a disputed Machine is not evaluated, and one whose Node switches
+/// its health timeout off does not fail: they must not block others.
 pub(in super::super) fn may_be_replaced(machine: &Machine) -> bool {
     let waits = matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed);
-    waits && !is_deleting(machine) && !is_disputed(machine)
+    waits && !is_deleting(machine) && !is_disputed(machine) && !is_health_timeout_disabled(machine)
 }

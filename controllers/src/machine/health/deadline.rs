@@ -7,12 +7,12 @@ use nodewright_api::{
     stored::{DeadlineCause, HEALTH_TIMEOUTS, HealthDeadline},
 };
 
-use super::node::{is_reported_since, unhealthy_conditions};
+use super::node::{disables_health_timeout, is_reported_since, unhealthy_conditions};
 use crate::{
     machine::{
         scope::{REPORTS_WITHIN, Scope},
         snapshot::Owner,
-        status::{StatusDraft, announced_deadline},
+        status::{StatusDraft, announced_deadline, is_health_timeout_disabled},
         update,
     },
     shared::node::Node,
@@ -47,6 +47,9 @@ impl Deadline {
         since: Timestamp,
         gone: Option<Timestamp>,
     ) -> Option<Self> {
+        if node.is_some_and(disables_health_timeout) {
+            return None;
+        }
         let timeout = health_timeout(scope, node, since)?;
         // After an update in place that has failed, no report counts.
         let has_failed = node.is_some_and(|node| update::failure(scope.machine, node).is_some());
@@ -70,6 +73,9 @@ impl Deadline {
 
     pub(super) fn announcement(self, scope: &Scope<'_>, since: Timestamp) -> Announcement {
         let now = scope.now();
+        if is_health_timeout_disabled(scope.machine) {
+            return Announcement::Missing;
+        }
         let timeout = || scope.settings.health_deadline(scope.machine, since).filter(|at| *at <= now);
         let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Announcement::Missing };
         if self.at.max(known) <= now {

@@ -2,8 +2,11 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeCondition;
-use nodewright_api::{conditions, taints};
-use nodewright_runtime::{clip::clip_to, object::is_deleting};
+use nodewright_api::{annotations, conditions, taints};
+use nodewright_runtime::{
+    clip::clip_to,
+    object::{annotation, is_deleting},
+};
 
 use crate::{
     machine::{
@@ -64,6 +67,11 @@ pub(in super::super) fn unable_since(node: &Node) -> Option<Timestamp> {
 
 fn ready(node: &Node) -> Option<&NodeCondition> {
     node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
+}
+
+/// Whether somebody keeps the Machine of a Node from being replaced for its health, as while the Node is repaired.
+pub(super) fn disables_health_timeout(node: &Node) -> bool {
+    annotation(node, annotations::DISABLE_HEALTH_TIMEOUT) == Some(annotations::DISABLE_HEALTH_TIMEOUT_VALUE)
 }
 
 pub(super) fn lacks_critical_components(node: &Node) -> bool {

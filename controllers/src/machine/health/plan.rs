@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 use nodewright_api::{
     MachinePhase, OperationState, OperationType, conditions,
     reasons::{self, unreadable},
-    stored::{JoinedNode, NodeProgress},
+    stored::{DisabledHealthTimeout, JoinedNode, NodeProgress},
 };
 use nodewright_runtime::{
     cache::Lookup,
@@ -16,6 +16,7 @@ use nodewright_runtime::{
 use super::{
     deadline::Deadline,
     decision::{Decision, Health, Unknown, decide},
+    node::disables_health_timeout,
 };
 use crate::{
     machine::{
@@ -130,12 +131,15 @@ fn report(scope: &Scope<'_>, node: Option<&Node>, health: Health<'_>) -> Parts {
             let text =
                 format!("Machine {} is unhealthy - changing MachineState to Unknown. {text}", name(scope.machine));
             let draft = unhealthy_status(scope, node).not_held();
-            let draft = deadline.into_iter().fold(draft, StatusDraft::health_deadline);
+            let draft = match deadline {
+                Some(deadline) => draft.health_deadline(deadline),
+                None => without_timeout(draft, node),
+            };
             let draft = checking(draft.phase(MachinePhase::Unknown).timeout_active(true), text);
             (idle.event(scope.warning(reasons::machine::UNHEALTHY, why)), draft.step())
         }
         Health::NoTimeout { why } => {
-            let draft = unhealthy_status(scope, node).not_held().without(conditions::machine::HEALTH_TIMEOUT);
+            let draft = without_timeout(unhealthy_status(scope, node).not_held(), node);
             let text = format!("{why}; its health timeout is switched off");
             (PartialPlan::waiting("Unhealthy", text), draft.step())
         }
@@ -156,6 +160,14 @@ fn healthy_status<'a>(scope: &Scope<'a>, node: Option<&Node>) -> StatusDraft<'a>
 
 fn unhealthy_status<'a>(scope: &Scope<'a>, node: Option<&Node>) -> StatusDraft<'a> {
     scope.status().node_conditions(node).without(conditions::machine::NODE_READABLE)
+}
+
+fn without_timeout<'a>(draft: StatusDraft<'a>, node: Option<&Node>) -> StatusDraft<'a> {
+    if node.is_some_and(disables_health_timeout) {
+        draft.fact(DisabledHealthTimeout.text())
+    } else {
+        draft.without(conditions::machine::HEALTH_TIMEOUT)
+    }
 }
 
 fn running(scope: &Scope<'_>) -> PartialPlan {

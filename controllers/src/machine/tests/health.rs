@@ -179,6 +179,39 @@ fn conditions_may_have_health_timeouts_of_their_own() {
     assert_eq!(fixture(off).node(full()).plan().waits[0].reason, "Unhealthy");
 }
 
+#[test]
+fn an_annotation_of_the_node_switches_the_health_timeout_off() {
+    let kept = || {
+        let mut node = synced("Unknown");
+        node["metadata"]["annotations"]["nodewright.dev/disable-health-timeout"] = "true".into();
+        node
+    };
+    let condition = |status: &Value| {
+        let mut all = status["conditions"].as_array().unwrap().iter();
+        let found = all.find(|condition| condition["type"] == "HealthTimeout").unwrap();
+        (found["status"].as_str().unwrap().to_owned(), found["message"].as_str().unwrap().to_owned())
+    };
+    let disabled =
+        || ("False".to_owned(), "the node has the annotation nodewright.dev/disable-health-timeout: true".to_owned());
+    let sick = lasting(fixture(linked("Running")).node(kept()));
+    assert_eq!(sick.steps(), ["status Unknown"]);
+    let status = status_of(&sick.plan());
+    assert_eq!(condition(&status), disabled());
+    // The timeout is over long ago.
+    let unknown = |status: Value| {
+        linked("Unknown").with("/status", status).with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO))
+    };
+    let kept_on = fixture(unknown(status.clone())).node(kept());
+    assert!(kept_on.plan().is_idle(), "{}", kept_on.plan());
+    assert!(!may_be_replaced(&unknown(status.clone()).build()), "it keeps no other machine from being replaced");
+    let late = fixture(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO))).node(kept());
+    assert_eq!(condition(&status_of(&late.plan())), disabled(), "the annotation is new");
+    let removed = fixture(unknown(status)).node(synced("Unknown"));
+    let announced = status_of(&removed.plan());
+    assert_eq!((removed.steps(), condition(&announced).0), (vec!["status Unknown".to_owned()], "True".to_owned()));
+    assert_eq!(announced["currentStatus"]["phase"], "Unknown", "the end is announced before the machine fails");
+}
+
 /// The same, if its Node has been unhealthy for ten seconds.
 fn lasting(mut fixture: Fixture) -> Fixture {
     let since = fixture.now - SignedDuration::from_secs(10);
