@@ -96,6 +96,14 @@ impl<'a> NodeGroup<'a> {
         Ok(tries)
     }
 
+    /// `NodeGroup.DecreaseTargetSize`: takes back what has not become a node. It names no machine.
+    async fn decrease_target_size(&self, delta: i32) -> TestResult {
+        let (size, nodes) = (self.cached()?.spec.replicas - delta, self.instances());
+        let nodes = nodes.iter().filter(|instance| matches!(instance, Instance::Node(_))).count();
+        ensure(usize::try_from(size)? >= nodes, || format!("{size} machines would be fewer than {nodes} nodes"))?;
+        self.update(|deployment| deployment.spec.replicas = size).await.map(drop)
+    }
+
     /// `CloudProvider.NodeGroupForNode`: the machine of the node, if its owners lead to this group.
     fn machine_of(&self, node: &Node) -> TestResult<Arc<Machine>> {
         let id = last_segment(node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()));
@@ -345,6 +353,84 @@ async fn the_autoscaler_sees_that_there_is_no_capacity() -> TestResult {
     group.delete_nodes(&[Arc::new(requested)]).await?;
     let left = env.wait_for_running(2).await?;
     ensure(!left.contains_key(&without_node.name_any()), || "another machine went".to_owned())?;
+    env.end().await
+}
+
+/// Issues 1084 and 1085 of machine-controller-manager: the autoscaler takes nodes away, one after the other, and wants one more, before
+/// any of that is seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_autoscaler_has_chosen_while_no_manager_ran_goes_and_nothing_else() -> TestResult {
+    let env = Environment::start("unseen").await?;
+    env.apply_class("small").await?;
+    let pool = pool(&env, 6);
+    env.apply(&pool).await?;
+    let group = NodeGroup::new(&env, &pool).await?;
+    env.wait_for_running(6).await?;
+    env.wait_for("the rollout to be finished", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?)))
+        .await?;
+    // How many nodes it takes away, in turns, and how many it wants afterwards.
+    for (removed, added) in [(1, 1), (2, 0), (2, 2)] {
+        let before = env.machines().current();
+        let chosen: Vec<_> = env.nodes().current().into_values().take(removed).collect();
+        let names: BTreeSet<_> =
+            chosen.iter().map(|node| Ok(group.machine_of(node)?.name_any())).collect::<TestResult<_>>()?;
+        let mut manager = env.manager().await?;
+        manager.kill_9();
+        for node in &chosen {
+            let size = group.cached()?.spec.replicas;
+            group.delete_nodes(std::slice::from_ref(node)).await?;
+            env.wait_for("the new size in the cache", async || Ok(group.cached()?.spec.replicas == size - 1)).await?;
+        }
+        if added > 0 {
+            group.increase_size(added).await?;
+        }
+        manager.start_again().await?;
+        drop(manager);
+        env.wait_for_machines("the chosen ones to be gone", |machines| {
+            names.iter().all(|it| !machines.contains_key(it))
+        })
+        .await?;
+        let expected = before.len() - removed + usize::try_from(added)?;
+        let after = env.wait_for_running(expected).await?;
+        let lost: Vec<_> = before.keys().filter(|name| !names.contains(*name) && !after.contains_key(*name)).collect();
+        ensure(lost.is_empty(), || format!("{lost:?} went, and {names:?} were chosen"))?;
+        let is_open = |node: &Arc<Node>| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
+        env.wait_for("all nodes to be open to pods", async || Ok(env.nodes().current().values().all(is_open))).await?;
+        env.wait_for("the list of chosen machines to be empty", async || Ok(names_marked(&group.cached()?).is_empty()))
+            .await?;
+        env.wait_for("no VM to be too many", async || Ok(env.vms().await?.len() == expected)).await?;
+    }
+    env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_autoscaler_takes_back_what_has_not_become_a_node() -> TestResult {
+    let env = Environment::start("decrease").await?;
+    env.cloud().set_quota(Some(3)).await?;
+    env.apply_class("small").await?;
+    let pool = pool(&env, 3);
+    env.apply(&pool).await?;
+    let group = NodeGroup::new(&env, &pool).await?;
+    let first = env.wait_for_running(3).await?;
+    for is_seen in [true, false] {
+        group.increase_size(3).await?;
+        env.wait_for("machines without capacity", async || Ok(group.instances().len() == 6)).await?;
+        let mut manager = env.manager().await?;
+        if !is_seen {
+            manager.kill_9();
+        }
+        group.decrease_target_size(2).await?;
+        env.wait_for("the new size in the cache", async || Ok(group.cached()?.spec.replicas == 4)).await?;
+        group.decrease_target_size(1).await?;
+        env.wait_for("the new size in the cache", async || Ok(group.cached()?.spec.replicas == 3)).await?;
+        if !is_seen {
+            manager.start_again().await?;
+        }
+        drop(manager);
+        env.wait_for_machines("three machines", |machines| machines.len() == 3).await?;
+        let left = env.machines().current();
+        ensure(left.keys().eq(first.keys()), || format!("{:?} are left of {:?}", left.keys(), first.keys()))?;
+    }
     env.end().await
 }
 

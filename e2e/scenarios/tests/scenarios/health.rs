@@ -152,3 +152,55 @@ async fn a_machine_that_never_joins_is_replaced_by_exactly_one() -> TestResult {
     assert_eq!((env.machines().born_since(0)?, env.machines().gone_since(0)?), (3, 1));
     env.end().await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_machine_of_a_node_that_is_being_repaired_stays() -> TestResult {
+    let env = world_of("repair", 3).await?;
+    let mark = env.machines().mark();
+    let [repaired, dead] = env
+        .vms()
+        .await?
+        .try_into()
+        .map(|[a, b, _]: [Vm; 3]| [a, b])
+        .map_err(|vms| nodewright_e2e_scenarios::Failure::new(format!("there are not three VMs: {vms:?}")))?;
+    let machine_of = |vm: &Vm| env.machines().current().remove(&vm.name);
+    let node = machine_of(&repaired).and_then(|machine| machine.node_name().map(str::to_owned)).unwrap_or_default();
+    let key = nodewright_api::annotations::DISABLE_HEALTH_TIMEOUT;
+    env.kubectl(&format!("annotate node {node} {key}=true")).await?;
+    env.cloud().kubelet(&repaired.id, &KubeletOrder::Silence).await?;
+    let is_kept = |machine: &Machine| {
+        let timeout = machine.condition(nodewright_api::conditions::machine::HEALTH_TIMEOUT);
+        *machine.phase() == MachinePhase::Unknown && timeout.is_some_and(|timeout| timeout.status == "False")
+    };
+    env.wait_for_machines("the machine to be missed", |machines| {
+        machines.get(&repaired.name).is_some_and(|it| is_kept(it))
+    })
+    .await?;
+    // Its health timeout is over by the time that another one, which was missed later, has been replaced.
+    env.cloud().kubelet(&dead.id, &KubeletOrder::Silence).await?;
+    env.wait_for_machines("the dead machine to go", |machines| !machines.contains_key(&dead.name)).await?;
+    ensure(machine_of(&repaired).is_some_and(|machine| is_kept(&machine)), || "it is not kept".to_owned())?;
+    env.kubectl(&format!("annotate node {node} {key}-")).await?;
+    env.wait_for_machines("the repaired machine to go", |machines| !machines.contains_key(&repaired.name)).await?;
+    env.wait_for_running(3).await?;
+    assert_eq!((env.machines().born_since(mark)?, env.machines().gone_since(mark)?), (2, 2));
+    env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_is_slower_than_the_timeout_gets_more_time() -> TestResult {
+    let env = Environment::builder("slow").manager_flags(["--machine-creation-timeout-max=2m"]).start().await?;
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, Effect::Boot { seconds: 13.0 })).await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 2).machine("creationTimeout", "10s")).await?;
+    let machines = env.wait_for_running(2).await?;
+    assert_eq!(
+        (env.machines().born_since(0)?, env.machines().gone_since(0)?),
+        (4, 2),
+        "two of each did not join in time"
+    );
+    let key = nodewright_api::annotations::EFFECTIVE_CREATION_TIMEOUT;
+    let timeouts: Vec<_> = machines.values().map(|machine| machine.annotations().get(key).cloned()).collect();
+    assert_eq!(timeouts, [Some("20s".to_owned()), Some("20s".to_owned())]);
+    env.end().await
+}

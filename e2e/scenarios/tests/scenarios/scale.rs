@@ -1,5 +1,6 @@
 //! `kubectl scale`: exactly the wanted number of machines.
 
+use nodewright_e2e_cloud::{Effect, FaultOperation, FaultOrder};
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,11 +66,12 @@ async fn what_is_taken_back_at_once_ends_as_it_was() -> TestResult {
 #[tokio::test(flavor = "multi_thread")]
 async fn mcm_issue_1091_many_machines_that_are_taken_back_within_seconds_leave_the_first_ones_alone() -> TestResult {
     const MOST: usize = 131;
-    // Long enough that no new machine runs before the change is taken back.
-    let env = Environment::builder("revert").cloud_flags(["--boot-seconds=12"]).start().await?;
+    let env = Environment::start("revert").await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 3)).await?;
     let first = env.wait_for_running(3).await?;
+    // No new machine runs before the change is taken back, however slow the computer is.
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, Effect::Boot { seconds: 600.0 })).await?;
     let mark = env.machines().mark();
     env.scale("a", 131).await?;
     env.wait_for_machines("most of the machines", |machines| machines.len() > 100).await?;
