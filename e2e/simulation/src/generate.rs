@@ -65,7 +65,8 @@ pub fn run(seed: u64) -> Run {
         schedule,
     };
     match chance.u8(0..12) {
-        _ if is_in_place(seed) => with_updates(seed, run),
+        _ if is_in_place(seed) && is_calm => with_updates(seed, run),
+        _ if is_in_place(seed) => with_preservation(seed, with_updates(seed, run)),
         0 => quiet_run(&mut chance, &run),
         1 | 2 if !is_calm => with_user_error(&mut chance, &run),
         _ if is_calm => with_pods(seed, run, is_calm),
