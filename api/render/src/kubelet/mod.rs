@@ -88,7 +88,7 @@ pub fn generate(
         return Err(errors);
     }
     let base = base_fields(base).map_err(|error| vec![*error])?;
-    let (user, sizing) = sizing::split(spec.auto_sizing_reserved, user);
+    let (user, sizing) = sizing::split(spec.auto_sizing_reserved, rules::effective(user));
     let tls = tls::fields(spec.tls_security_profile.as_ref(), &root).map_err(|error| vec![*error])?;
     let merged = merge::merge(base, tls, user);
     rules::check_merged(&merged, &root).map_err(|error| vec![*error])?;

@@ -6,7 +6,8 @@ use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_api::machine_config::{KubeletConfigSpec, MachineConfigPoolSpec};
 use serde_json::{Map, Value};
 
-/// Fields that others set, and who does. An empty value is none.
+/// Fields that others set, and who does. An empty value is none, and changes nothing, as in machine-config-operator, where Go
+/// cannot tell it from an absent one.
 const DENIED: [(&str, &str); 6] = [
     ("cgroupDriver", "it has to be that of the container runtime"),
     ("clusterDNS", "it follows from the ControllerConfig"),
@@ -19,6 +20,7 @@ const DENIED: [(&str, &str); 6] = [
 const TYPE: [(&str, &str); 2] = [("apiVersion", "kubelet.config.k8s.io/v1beta1"), ("kind", "KubeletConfiguration")];
 /// The types of the kubelet's fields: `KubeletConfiguration` of kubelet.config.k8s.io/v1beta1 in Kubernetes 1.36.
 const FIELDS: &str = include_str!("fields.txt");
+const STATIC_PODS: &str = "staticPodPath";
 const LOG_LEVELS: std::ops::RangeInclusive<i32> = 0..=10;
 const MASTER: &str = "node-role.kubernetes.io/master";
 
@@ -61,19 +63,42 @@ pub(super) fn check(
         let why = "with spec.autoSizingReserved, nodes compute it";
         errors.push(FieldError::forbidden(path.child("systemReserved"), why));
     }
-    match user.get("staticPodPath") {
-        None | Some(Value::Null) => {}
+    match user.get(STATIC_PODS) {
         Some(_) if is_control_plane => {
             let why = "the control plane consists of static Pods";
-            errors.push(FieldError::forbidden(path.child("staticPodPath"), why));
+            errors.push(FieldError::forbidden(path.child(STATIC_PODS), why));
         }
+        None | Some(Value::Null) => {}
         Some(Value::String(text)) if text.is_empty() => {}
         Some(_) => {
             let why = "only an empty path is allowed, which switches static Pods off";
-            errors.push(FieldError::forbidden(path.child("staticPodPath"), why));
+            errors.push(FieldError::forbidden(path.child(STATIC_PODS), why));
         }
     }
     errors
+}
+
+/// The fields of a user without those that must not change what is there: an empty value of what others set, and no path of static
+/// Pods. Merged, they would erase it.
+pub(super) fn effective(mut user: Map<String, Value>) -> Map<String, Value> {
+    for (field, _) in DENIED {
+        remove_empty(&mut user, field);
+    }
+    if user.get(STATIC_PODS).is_some_and(Value::is_null) {
+        user.remove(STATIC_PODS);
+    }
+    user
+}
+
+/// Removes a field that is empty, or of which a part of the path is null.
+fn remove_empty(fields: &mut Map<String, Value>, path: &str) {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+    match (fields.get_mut(first), rest) {
+        (Some(Value::Object(inner)), Some(rest)) => remove_empty(inner, rest),
+        (Some(value), None) if is_empty(value) => drop(fields.remove(first)),
+        (Some(Value::Null), Some(_)) => drop(fields.remove(first)),
+        _ => {}
+    }
 }
 
 /// Checks what only shows in the result.
