@@ -5,11 +5,45 @@ use serde_json::Value;
 /// Reads YAML 1.1, as Kubernetes does: 0644 is octal. The error has the position, and nothing of the text: it may be secret.
 /// A text that takes very much more room than it has, by aliases of aliases, is refused as well.
 pub(crate) fn read(text: &str) -> Result<Value, String> {
+    let mut value = parse(text)?;
+    let is_open = !text.ends_with('\n') && text.lines().last().is_some_and(|line| !line.trim().is_empty());
+    if is_open && text.contains(['|', '>']) {
+        end_as_written(&mut value, text);
+    }
+    Ok(value)
+}
+
+fn parse(text: &str) -> Result<Value, String> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
     serde_saphyr::from_str_with_options(text, options).map_err(|error| match error.location() {
         Some(at) => format!("no YAML, at line {}, column {} of it", at.line(), at.column()),
         None => "no YAML".to_owned(),
     })
+}
+
+/// Takes back the line end that the parser adds to a block at the end of a text without one. Which value that is shows when the text
+/// goes on.
+fn end_as_written(value: &mut Value, text: &str) {
+    let Some(more) = (1..=text.len()).map(|length| "e".repeat(length)).find(|more| !text.contains(more)) else {
+        return;
+    };
+    if let Ok(longer) = parse(&format!("{text}{more}")) {
+        take_back(value, &longer, &format!("{more}\n"));
+    }
+}
+
+fn take_back(value: &mut Value, longer: &Value, end: &str) {
+    match (value, longer) {
+        (Value::String(text), Value::String(longer)) if longer.ends_with(end) => drop(text.pop()),
+        (Value::Array(list), Value::Array(longer)) => {
+            list.iter_mut().zip(longer).for_each(|(value, longer)| take_back(value, longer, end));
+        }
+        (Value::Object(fields), Value::Object(longer)) => {
+            let pairs = fields.iter_mut().filter_map(|(key, value)| Some((value, longer.get(key)?)));
+            pairs.for_each(|(value, longer)| take_back(value, longer, end));
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -20,6 +54,25 @@ mod tests {
     fn an_error_says_where_and_shows_nothing() {
         let error = read("a: 1\nb: 'hunter2\nc: 3").unwrap_err();
         assert!(error.starts_with("no YAML, at line ") && !error.contains("hunter2"), "{error}");
+    }
+
+    /// Machine-config-operator's reader adds none either, and a daemon compares the files.
+    #[test]
+    fn a_block_has_the_line_ends_that_are_written() {
+        for (text, expected) in [
+            ("a: |\n  x", "x"),
+            ("a: |\n  x\n", "x\n"),
+            ("a: |-\n  x\n", "x"),
+            ("a: |+\n  x\n\n", "x\n\n"),
+            ("a: >\n  x\n  y", "x y"),
+            ("a: |-\n  x", "x"),
+            ("a: |\n  x\n  ", "x\n"),
+            ("b: '|'\na: 'x'", "x"),
+            ("b: |\n  ee\na: x", "x"),
+            ("b: |\n  y\na: |\n  eee", "eee"),
+        ] {
+            assert_eq!(read(text).unwrap()["a"], expected, "{text:?}");
+        }
     }
 
     #[test]

@@ -42,9 +42,9 @@ fn errors(files: &[(&str, &str)]) -> Vec<String> {
 fn files_of(generated: &Generated) -> Vec<(String, String)> {
     let config: Value = generated.spec.config.as_ref().unwrap().parse().unwrap();
     let file = |file: &Value| {
-        let digits = file["contents"]["source"].as_str().unwrap().split_once("base64,").unwrap().1;
-        let text = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, digits).unwrap();
-        (file["path"].as_str().unwrap().to_owned(), String::from_utf8(text).unwrap())
+        let escaped = file["contents"]["source"].as_str().unwrap().strip_prefix("data:,").unwrap();
+        let text = percent_encoding::percent_decode_str(escaped).decode_utf8().unwrap();
+        (file["path"].as_str().unwrap().to_owned(), text.into_owned())
     };
     config["storage"]["files"].as_array().into_iter().flatten().map(file).collect()
 }

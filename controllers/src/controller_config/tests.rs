@@ -464,7 +464,7 @@ fn what_is_too_large_is_not_sent() {
         let text = "x".repeat(200 << 10);
         (format!("worker/00-a/_base/files/{index}.yaml"), format!("path: /etc/{index}\ncontents: {{inline: {text}}}\n"))
     };
-    let files: Vec<_> = (0..7).map(part).collect();
+    let files: Vec<_> = (0..8).map(part).collect();
     let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
     let mut fixture = Fixture::new(&files);
     assert_eq!(fixture.act(), ["edit machine-config-controller", "status"]);

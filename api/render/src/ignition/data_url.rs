@@ -5,7 +5,7 @@ use base64::{
     alphabet::STANDARD,
     engine::{GeneralPurpose, GeneralPurposeConfig},
 };
-use percent_encoding::percent_decode_str;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 /// Why Ignition refuses a URL that begins with `data:`. None if it takes it.
 pub(super) fn error(url: &str) -> Option<&'static str> {
@@ -26,6 +26,23 @@ pub(crate) fn decode(url: &str) -> Option<Vec<u8>> {
     // As Go's decoder, which does not mind the unused bits of the last digit.
     let config = GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true);
     GeneralPurpose::new(&STANDARD, config).decode(digits).ok()
+}
+
+/// What its library `dataurl` does not escape besides letters and digits.
+const ESCAPED: AsciiSet = NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'!')
+    .remove(b'~')
+    .remove(b'*')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')');
+
+/// A text as a `data:` URL, byte for byte as machine-config-operator makes one of an `inline`: a daemon compares the URLs.
+pub(crate) fn of_text(text: &str) -> String {
+    format!("data:,{}", utf8_percent_encode(text, &ESCAPED))
 }
 
 /// Bytes in base64, for a `data:` URL.

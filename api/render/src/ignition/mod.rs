@@ -21,7 +21,7 @@ use nodewright_api::field::{FieldError, FieldPath};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub(crate) use data_url::{decode, encode};
+pub(crate) use data_url::{decode, encode, of_text};
 pub(crate) use lists::{element_key, is_open_list, key_field};
 pub use parse::{Parsed, parse};
 

@@ -27,7 +27,7 @@ pub fn parse(text: &str, at: &FieldPath) -> Result<Parsed, Vec<FieldError>> {
     if !document.is_object() {
         return Err(vec![FieldError::invalid(
             at.clone(),
-            Value::Null,
+            kind_of(&document),
             "must be an Ignition config, which is a JSON object",
         )]);
     }
@@ -43,6 +43,18 @@ pub fn parse(text: &str, at: &FieldPath) -> Result<Parsed, Vec<FieldError>> {
     if errors.is_empty() { Ok(Parsed { config, unused }) } else { Err(errors) }
 }
 
+/// What a value is. Its content may be secret.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "a boolean",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
 /// The minor version of a config.
 fn version(document: &Value, at: &FieldPath) -> Result<usize, Box<FieldError>> {
     let path = at.child("ignition").child("version");
@@ -50,7 +62,13 @@ fn version(document: &Value, at: &FieldPath) -> Result<usize, Box<FieldError>> {
     let Some(version) = document.pointer("/ignition/version").filter(|version| !version.is_null()) else {
         return Err(Box::new(FieldError::required(path, supported)));
     };
-    let version = version.as_str().unwrap_or_default();
+    let Some(version) = version.as_str() else {
+        return Err(Box::new(FieldError::invalid(
+            path,
+            version.clone(),
+            format!("must be text in quotes; {supported}"),
+        )));
+    };
     if let Some(minor) = TAKEN.iter().position(|taken| *taken == version) {
         return Ok(minor);
     }

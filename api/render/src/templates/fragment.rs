@@ -2,7 +2,7 @@
 
 use super::TemplateError;
 use crate::{
-    ignition::{encode, key_field},
+    ignition::{key_field, of_text},
     yaml,
 };
 use nodewright_api::field::FieldError;
@@ -62,8 +62,7 @@ fn resource(contents: Value, at: &str, template: &str) -> Read {
             return Err(format!("{at}: has both source and inline"));
         }
         Some(Value::String(text)) => {
-            let source = format!("data:text/plain;charset=utf-8;base64,{}", encode(text.as_bytes()));
-            contents.insert("source".to_owned(), source.into());
+            contents.insert("source".to_owned(), of_text(&text).into());
         }
         Some(_) => return Err(format!("{at}.inline: must be text: quote it")),
     }
@@ -130,12 +129,12 @@ mod tests {
     #[test]
     fn files_are_ignitions_with_text_as_it_is() {
         let text = "path: /etc/a\nmode: 0644\nuser: {name: core}\ncontents:\n  inline: |\n    a: 1\n";
-        let source = "data:text/plain;charset=utf-8;base64,YTogMQo=";
+        let source = "data:,a%3A%201%0A";
         let expected = json!({"path": "/etc/a", "mode": 420, "user": {"name": "core"}, "overwrite": true,
             "contents": {"source": source}});
         assert_eq!(file(text), Ok(expected));
         let appended = file("path: /a\nappend: [{inline: x}]").unwrap();
-        assert_eq!(appended["append"][0]["source"], "data:text/plain;charset=utf-8;base64,eA==");
+        assert_eq!(appended["append"][0]["source"], "data:,x");
         assert!(appended["overwrite"].is_null());
         assert_eq!(file("{path: /a, overwrite: false, contents: {source: 'data:,'}}").unwrap()["overwrite"], false);
     }
