@@ -110,6 +110,12 @@ pub mod controller_config {
     pub const FAILING: &str = "TemplateControllerFailing";
 }
 
+/// Conditions of KubeletConfigs, as machine-config-operator's controller has them.
+pub mod kubelet_config {
+    /// A MachineConfig has been made of it for each of its pools. While it is False, the message says what to correct.
+    pub const ACCEPTED: &str = "Accepted";
+}
+
 /// Conditions of a MachineConfigPool that Nodewright writes, and those that make it degraded.
 pub mod machine_config_pool {
     /// The pool has a target, whose name is the message: removing it from the spec does not undo what was evaluated with it.

@@ -25,4 +25,4 @@ mod yaml;
 pub use merge::{Input, Options, RenderError, Rendered, render};
 pub use name::name;
 pub use provenance::{Origin, Provenance};
-pub use spec::RenderedSpec;
+pub use spec::{LARGEST, RenderedSpec};

@@ -30,7 +30,22 @@ pub struct RenderedSpec {
     pub os_image_url: String,
 }
 
+/// The most bytes of a MachineConfig as JSON: what etcd takes in a request, less what comes with an object.
+pub const LARGEST: usize = (1536 - 16) << 10;
+
 impl RenderedSpec {
+    /// What a node that boots with the Ignition config alone would lack, as fields of the spec: an agent sees to these. The operating
+    /// system is that of its VM's image.
+    pub fn beside_ignition(&self) -> Vec<&'static str> {
+        let fields = [
+            ("extensions", !self.extensions.is_empty()),
+            ("fips", self.fips),
+            ("kernelArguments", !self.kernel_arguments.is_empty()),
+            ("kernelType", self.kernel_type != KernelType::Default.as_str()),
+        ];
+        fields.into_iter().filter(|(_, is_set)| *is_set).map(|(field, _)| field).collect()
+    }
+
     /// Reads a rendered MachineConfig: one of ours, or one that MCO has rendered.
     pub fn read(spec: &MachineConfigSpec) -> Result<Self, Vec<FieldError>> {
         let path = FieldPath::new("spec").child("config");

@@ -139,7 +139,8 @@ fn documents_of(path: PathBuf) -> Vec<Value> {
 #[test]
 fn ignition_configs_are_printed_alone() {
     let config: Value =
-        serde_json::from_str(&printed(&["-f", &sample(), "--pool", "infra", "-o", "ignition"])).unwrap();
+        serde_json::from_str(&printed(&["-f", &sample(), "--pool=infra", "-o=ignition", "--allow-incomplete"]))
+            .unwrap();
     let object = &documents(&printed(&["-f", &sample(), "--pool", "infra"]))[0];
     assert_eq!(config, object["spec"]["config"]);
     let errors = errors(&["-f", &sample(), "-o", "ignition"]);
@@ -482,4 +483,62 @@ fn what_a_cluster_has_generated_of_templates_is_left_out() {
     assert_eq!(rendered["spec"]["kernelArguments"], json!(["own"]));
     let selected = documents(&printed(&["-f", &path])).remove(0);
     assert_eq!(selected["spec"]["kernelArguments"], json!(["old", "old", "own"]));
+}
+
+#[test]
+fn what_an_ignition_config_cannot_express_is_an_error() {
+    let spec = format!("{}  kernelType: realtime\n  kernelArguments: [quiet]\n", config(""));
+    let (_folder, path) = folder(&[("a.yaml", &machine_config("a", &spec))]);
+    let line = |field: &str| {
+        format!(
+            "error: MachineConfigPool worker: spec.{field}: an Ignition config cannot express it; --allow-incomplete prints the rest"
+        )
+    };
+    assert_eq!(errors(&["-f", &path, "-o", "ignition"]), [line("kernelArguments"), line("kernelType")]);
+    let rest: Value = serde_json::from_str(&printed(&["-f", &path, "-o", "ignition", "--allow-incomplete"])).unwrap();
+    assert_eq!(rest["ignition"]["version"], "3.5.0");
+}
+
+#[test]
+fn extensions_are_those_that_the_flag_allows() {
+    let (_folder, path) = folder(&[("a.yaml", &machine_config("a", "  extensions: [own]\n"))]);
+    assert!(errors(&["-f", &path])[0].contains("spec.extensions[0]"), "{:?}", errors(&["-f", &path]));
+    for allowed in ["own,usbguard", "*"] {
+        printed(&["-f", &path, &format!("--machine-config-extensions={allowed}")]);
+    }
+}
+
+#[test]
+fn what_an_api_server_would_not_take_is_an_error() {
+    let files = |count: usize| {
+        let large = format!("data:,{}", "x".repeat(700 << 10));
+        let file = |n: usize| format!("      - {{path: /etc/{n}, contents: {{source: \"{large}\"}}}}\n");
+        config(&format!("    storage:\n      files:\n{}", (0..count).map(file).collect::<String>()))
+    };
+    for (count, is_fine) in [(2, true), (3, false)] {
+        let (_folder, path) = folder(&[("a.yaml", &machine_config("a", &files(count)))]);
+        let run = run(&["-f", &path]);
+        assert_eq!(run.code == 0, is_fine, "{}", run.errors);
+        let expected = format!("error: {path}/pool.yaml: MachineConfigPool worker: it has ");
+        assert!(is_fine || run.errors.starts_with(&expected), "{}", run.errors);
+    }
+}
+
+#[test]
+fn a_value_of_a_wrong_type_is_named_with_its_field() {
+    for (spec, error) in [
+        (
+            "  config: {ignition: {version: 3.5}}\n",
+            "spec.config.ignition.version: Invalid value: 3.5: must be text in quotes",
+        ),
+        (
+            "  config: text\n",
+            "spec.config: Invalid value: \"text\": must be an Ignition config, which is a JSON object",
+        ),
+        ("  kernelArguments: quiet\n", "spec.kernelArguments: invalid type: string \"quiet\", expected a sequence"),
+    ] {
+        let (_folder, path) = folder(&[("a.yaml", &machine_config("a", spec))]);
+        let found = errors(&["-f", &path]);
+        assert!(found[0].contains(error), "{found:?}");
+    }
 }

@@ -6,6 +6,7 @@ use nodewright_api::{
     finalizers::CONTROLLER_CONFIG as FINALIZER,
     machine_config::{CONTROLLER_CONFIG, MachineConfig},
 };
+use nodewright_render::LARGEST;
 use nodewright_render::templates::Generated as Made;
 use nodewright_runtime::{
     finalizers as finalizer,
@@ -23,7 +24,7 @@ use super::{
 use crate::shared::{
     TARGET,
     generated::{Generated, conflict, is_as_generated},
-    machine_config::{CachedConfig, LARGEST, Operator},
+    machine_config::{CachedConfig, Operator},
 };
 
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {

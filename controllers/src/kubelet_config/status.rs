@@ -1,7 +1,8 @@
 //! The status of a KubeletConfig: `Accepted`, and the older `Success` and `Failure` of machine-config-operator.
 
-use nodewright_api::{ConditionStatus, machine_config::KubeletConfigStatus, validation::Validate};
-
+use nodewright_api::{
+    ConditionStatus, conditions::kubelet_config::ACCEPTED, machine_config::KubeletConfigStatus, validation::Validate,
+};
 use nodewright_runtime::object::name;
 
 use super::{
@@ -29,7 +30,7 @@ pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, decisions: &[(&Part
     let wanted = KubeletConfigStatus {
         observed_generation: object.metadata.generation.unwrap_or_default(),
         conditions: vec![
-            condition("Accepted", is_accepted),
+            condition(ACCEPTED, is_accepted),
             condition("Success", is_accepted),
             condition("Failure", !is_accepted),
         ],

@@ -11,7 +11,7 @@ use nodewright_api::{
     validation::Validate,
 };
 use nodewright_render::{
-    Provenance, RenderError, RenderedSpec,
+    LARGEST, Provenance, RenderError, RenderedSpec,
     change::{Kind, differences, irreconcilable},
     name as name_of,
 };
@@ -29,7 +29,7 @@ use super::{
     rendering::{Rendering, Scope},
     snapshot::{Snapshot, noted_target},
 };
-use crate::shared::machine_config::{CachedConfig, LARGEST, VERSION};
+use crate::shared::machine_config::{CachedConfig, VERSION};
 
 /// For how long a rendered MachineConfig has to be wanted to become the target: meanwhile other changes may come, which belong
 /// together.
@@ -85,6 +85,9 @@ fn decide_early<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> OrDecided<'a
         _ if !errors.is_empty() => return Err(Decision::Hold(reasons::INVALID, field::summary(&errors))),
         Rendering::Empty => return Err(selects_nothing()),
         Rendering::Unreadable(text) => return Err(Decision::Hold(reasons::INVALID, text.clone())),
+        _ if snapshot.image_conflict.is_some() => {
+            return Err(Decision::Hold(reasons::INVALID, snapshot.image_conflict.clone().unwrap_or_default()));
+        }
         _ if snapshot.ungenerated.is_some() => {
             return Err(Decision::Wait(snapshot.ungenerated.clone().unwrap_or_default()));
         }

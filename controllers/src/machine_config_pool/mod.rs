@@ -112,15 +112,18 @@ impl Controller for MachineConfigPoolController {
                     wake_every::<MachineConfigPool>(stores, wake);
                 }
             });
-        on.kind::<KubeletConfig>(TARGET, "").wakes(|change, stores, wake| {
-            let state = |object: &Arc<KubeletConfig>| {
-                let observed = object.status.as_ref().map(|status| status.observed_generation);
-                (object.spec.machine_config_pool_selector.clone(), object.metadata.generation, observed)
-            };
-            if change.old.as_ref().map(state) != change.new.as_ref().map(state) {
-                wake_every::<MachineConfigPool>(stores, wake);
-            }
-        });
+        on.kind::<KubeletConfig>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| wake_every::<MachineConfigPool>(stores, wake))
+            .wakes(|change, stores, wake| {
+                let state = |object: &Arc<KubeletConfig>| {
+                    let observed = object.status.as_ref().map(|status| status.observed_generation);
+                    let progress = (observed, snapshot::refusal(object).map(str::to_owned));
+                    (object.spec.machine_config_pool_selector.clone(), object.metadata.generation, progress)
+                };
+                if change.old.as_ref().map(state) != change.new.as_ref().map(state) {
+                    wake_every::<MachineConfigPool>(stores, wake);
+                }
+            });
         on.kind::<Node>(TARGET, "").index(NODES_BY_CURRENT_CONFIG).index(NODES_BY_DESIRED_CONFIG).wakes(wake_owners);
     }
 

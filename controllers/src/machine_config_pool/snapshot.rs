@@ -7,9 +7,11 @@ use std::{
 };
 
 use nodewright_api::{
+    ConditionStatus,
     annotations::RENDER_INPUTS,
     conditions::{
         controller_config::{FAILING, RUNNING},
+        kubelet_config::ACCEPTED,
         machine_config_pool::RENDERED,
     },
     machine_config::{
@@ -18,8 +20,9 @@ use nodewright_api::{
     selector,
     stored::PoolTarget,
 };
+use nodewright_render::{kubelet, rules};
 use nodewright_runtime::{
-    cache::{Lookup, Stores},
+    cache::{Lookup, Stores, Unreadable},
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
@@ -40,8 +43,10 @@ pub struct Snapshot {
     pub(super) selection: Selection,
     /// What is yet to be generated of what goes into the rendering.
     pub(super) ungenerated: Option<String>,
-    /// Why the MachineConfigs of the ControllerConfig may not be what they should be.
+    /// Why the MachineConfigs of the ControllerConfig, or that of the KubeletConfig, may not be what they should be.
     pub(super) failing: Option<String>,
+    /// Why it is not clear who chooses the operating system.
+    pub(super) image_conflict: Option<String>,
     /// The name of the target, by the spec; by the status if the spec has none.
     pub(super) target_name: Option<String>,
     /// The object of that name, as the cache has it.
@@ -98,11 +103,15 @@ impl Snapshot {
             present,
             whole: wanted.into_iter().filter_map(read).collect(),
             named,
+            image_conflict: image_conflict(&pool, &selected),
             selected,
             rendered: uses.collect(),
             unknown_use: unknown_use(stores),
             ungenerated: ungenerated(stores, &pool),
-            failing: controller_config(stores).and_then(|object| failing(&object)),
+            failing: controller_config(stores).and_then(|object| failing(&object)).or_else(|| {
+                // Before there is a target, nothing would be taken from nodes.
+                target_name.as_ref().and_then(|_| refused_kubelet_config(stores, &pool))
+            }),
             target_name,
             pool,
             rendered_retention: settings.rendered_retention,
@@ -164,6 +173,28 @@ pub(super) fn failing(object: &ControllerConfig) -> Option<String> {
     Some(format!("ControllerConfig {}: {}", name(object), failing.message))
 }
 
+/// Why nothing can be made of the KubeletConfig of a pool as it is now. Without it, or with what was made of it before, nodes would
+/// get a mixture that nobody has asked for.
+fn refused_kubelet_config(stores: &Stores, pool: &MachineConfigPool) -> Option<String> {
+    let generated = stores.of::<CachedConfig>(TARGET).by_name("", &kubelet::name(name(pool)));
+    let unreadable = stores.of::<KubeletConfig>(TARGET).unreadable();
+    let is_its = |object: &&Arc<Unreadable>| {
+        generated.as_deref().and_then(|generated| controller_uid(generated)) == Some(object.uid())
+    };
+    if let Some(object) = unreadable.iter().find(is_its) {
+        return Some(object.describe::<KubeletConfig>());
+    }
+    // Others that select the pool are refused as well, and the first one has it.
+    let first = kubelet_configs_of(stores, pool).into_iter().find(|object| !is_deleting(object.as_ref()))?;
+    Some(format!("KubeletConfig {}: {}", name(first.as_ref()), refusal(&first)?))
+}
+
+/// Why a KubeletConfig is not accepted, by its status.
+pub(super) fn refusal(object: &KubeletConfig) -> Option<&str> {
+    let accepted = object.status.as_ref()?.conditions.iter().find(|it| it.condition_type == ACCEPTED)?;
+    (accepted.status == ConditionStatus::False).then_some(accepted.message.as_str())
+}
+
 /// Whether some of the ControllerConfig's MachineConfigs may be written already, and others not yet.
 pub(super) fn is_running(object: &ControllerConfig) -> bool {
     object.status.as_ref().is_some_and(|status| holding(&status.conditions, RUNNING).is_some())
@@ -207,6 +238,11 @@ fn selection(
     }
     let controller_config = controller_config(stores);
     Selection::Inputs(Inputs::new(selected.to_vec(), controller_config.as_deref(), extensions).into())
+}
+
+fn image_conflict(pool: &MachineConfigPool, selected: &[Arc<CachedConfig>]) -> Option<String> {
+    let inputs: Vec<_> = selected.iter().filter_map(|config| config.input()).collect();
+    rules::check_image_owner(&pool.spec, &inputs).err().map(|error| error.to_string())
 }
 
 /// The MachineConfigs whose names are those of rendered ones of the pool.

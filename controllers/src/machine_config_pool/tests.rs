@@ -83,6 +83,7 @@ struct Fixture {
     /// A MachineConfig that cannot be read, with these labels if its metadata can.
     unreadable: Option<Unreadable>,
     unreadable_node: Option<Unreadable>,
+    unreadable_kubelet_config: Option<Unreadable>,
     /// Whether a watch of a single MachineConfig has no answer.
     unanswered: bool,
     waits: Vec<Waiting>,
@@ -108,6 +109,7 @@ impl Fixture {
             lease: None,
             unreadable: None,
             unreadable_node: None,
+            unreadable_kubelet_config: None,
             unanswered: false,
             waits: vec![],
             notes: BTreeMap::new(),
@@ -157,6 +159,8 @@ impl Fixture {
         self.controller_config.iter().cloned().for_each(|it| drop(controller_configs.apply(it)));
         let kubelet_configs = Arc::new(Store::<KubeletConfig>::new(TARGET, ""));
         self.kubelet_configs.iter().cloned().for_each(|it| drop(kubelet_configs.apply(it)));
+        let unreadable = self.unreadable_kubelet_config.iter();
+        unreadable.for_each(|it| assert!(kubelet_configs.add_unreadable(it.clone())));
         stores.add(kubelet_configs);
         let leases = Arc::new(Store::<Lease>::new(TARGET, "openshift-machine-config-operator"));
         let lease = ObjectRef::new(TARGET, "openshift-machine-config-operator", "machine-config-controller");
@@ -829,6 +833,62 @@ fn a_pool_waits_until_its_kubelet_configs_have_been_generated() {
     assert!(fixture.act()[0].starts_with("create"), "of another pool");
     fixture.kubelet_configs = vec![kubelet(1, json!({"pool": "worker"}))];
     assert!(fixture.settle().iter().any(|step| step.starts_with("target")));
+}
+
+#[test]
+fn a_pool_holds_its_target_while_its_kubelet_config_is_refused_or_unreadable() {
+    let mut fixture = two_configs();
+    fixture.pool.metadata.labels = Some(BTreeMap::from([("pool".to_owned(), "worker".to_owned())]));
+    let kubelet = |pool: &str, accepted: &str| -> KubeletConfig {
+        let condition =
+            json!({"type": "Accepted", "status": accepted, "message": "Error: spec.kubeletConfig.maxPods: wrong"});
+        cluster_object("kubelet")
+            .with("/spec/machineConfigPoolSelector/matchLabels", json!({"pool": pool}))
+            .with("/status", json!({"observedGeneration": 1, "conditions": [condition]}))
+            .build()
+    };
+    // A pool without a target comes up without it.
+    fixture.kubelet_configs = vec![kubelet("worker", "False")];
+    fixture.settle();
+    fixture.put(config("10-b", json!({"kernelArguments": ["y"]})));
+    fixture.expect_held("WaitingForInputs", "KubeletConfig kubelet: Error: spec.kubeletConfig.maxPods: wrong");
+    fixture.kubelet_configs = vec![kubelet("infra", "False")];
+    let target = fixture.target().to_owned();
+    fixture.settle();
+    assert_ne!(fixture.target(), target, "that of another pool is no matter");
+    fixture.kubelet_configs = vec![kubelet("worker", "True")];
+    fixture.settle();
+
+    // What was made of it is there, and it cannot be decoded any more.
+    let mut generated = config("99-worker-generated-kubelet", json!({"kernelArguments": ["z"]}));
+    generated.metadata.owner_references = Some(vec![
+        serde_json::from_value(json!({"apiVersion": "v1",
+        "kind": "KubeletConfig", "name": "kubelet", "uid": "uid-kubelet", "controller": true}))
+        .unwrap(),
+    ]);
+    fixture.kubelet_configs = vec![];
+    fixture.put(generated);
+    fixture.settle();
+    fixture.unreadable_kubelet_config = Some(Unreadable::named("", "kubelet", "uid-kubelet"));
+    fixture.put(config("10-b", json!({"kernelArguments": ["x"]})));
+    fixture.expect_held("WaitingForInputs", "KubeletConfig kubelet exists and cannot be read");
+    fixture.unreadable_kubelet_config = Some(Unreadable::named("", "other", "uid-other"));
+    let target = fixture.target().to_owned();
+    fixture.settle();
+    assert_ne!(fixture.target(), target);
+}
+
+#[test]
+fn a_stream_and_an_image_of_a_machine_config_exclude_each_other() {
+    let mut fixture = two_configs();
+    fixture.settle();
+    fixture.pool.spec.os_image_stream.name = "rhel-10".to_owned();
+    let before = fixture.target().to_owned();
+    fixture.put(config("10-b", json!({"kernelArguments": ["y"]})));
+    fixture.settle();
+    assert_ne!(fixture.target(), before, "the stream alone is none of our business");
+    fixture.put(config("20-c", json!({"osImageURL": "image"})));
+    fixture.expect_held("Invalid", "spec.osImageStream: Forbidden: MachineConfig 20-c sets osImageURL");
 }
 
 #[test]

@@ -25,9 +25,6 @@ use crate::shared::TARGET;
 /// The value of [`GENERATED_BY`] on what we make.
 pub(crate) const VERSION: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
 
-/// What etcd takes in a request, less what comes with an object.
-pub(crate) const LARGEST: usize = (1536 - 16) << 10;
-
 /// A MachineConfig as the cache has it: of a rendered one, which may have a megabyte, the metadata alone.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(inherit = MachineConfig)]

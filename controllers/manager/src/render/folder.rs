@@ -127,6 +127,11 @@ impl Folder {
         if errors.is_empty() { Ok(Some(loaded)) } else { Err(errors.iter().map(line).collect()) }
     }
 
+    /// The KubeletConfigs.
+    pub(super) fn kubelet_configs(&self) -> impl Iterator<Item = &Loaded<KubeletConfig>> {
+        self.kubelet_configs.values()
+    }
+
     /// The KubeletConfigs that select a pool.
     pub(super) fn kubelet_configs_of(&self, pool: &MachineConfigPool) -> impl Iterator<Item = &Loaded<KubeletConfig>> {
         let labels = pool.metadata.labels.clone();

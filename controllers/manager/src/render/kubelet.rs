@@ -1,5 +1,7 @@
 //! The MachineConfigs that a controller would generate of the KubeletConfigs of a folder.
 
+use std::collections::BTreeSet;
+
 use nodewright_api::field::FieldError;
 use nodewright_api::machine_config::{GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool, ROLE};
 use nodewright_render::{Input, Options, kubelet, render};
@@ -25,6 +27,19 @@ pub(super) fn generate(folder: &mut Folder) -> Checked<()> {
         }
     }
     Ok(())
+}
+
+/// Warnings of fields that no kubelet has, such as names with a typing error.
+pub(super) fn unknown_fields(folder: &Folder) -> BTreeSet<String> {
+    let of = |loaded: &Loaded<KubeletConfig>| {
+        let (file, name) = (loaded.file.clone(), loaded.name.clone());
+        kubelet::unknown_fields(&loaded.object.spec).into_iter().map(move |path| {
+            format!(
+                "{file}: KubeletConfig {name}: {path}: is no field of the kubelet in Kubernetes 1.36, which ignores it"
+            )
+        })
+    };
+    folder.kubelet_configs().flat_map(of).collect()
 }
 
 fn round(folder: &Folder) -> Checked<Vec<Loaded<MachineConfig>>> {

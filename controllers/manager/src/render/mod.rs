@@ -10,7 +10,7 @@ mod kubelet;
 mod report;
 mod templates;
 
-use std::{collections::BTreeSet, fmt, path::PathBuf, process::ExitCode};
+use std::{fmt, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use nodewright_api::{
@@ -18,8 +18,9 @@ use nodewright_api::{
     selector,
     validation::Validate,
 };
-use nodewright_render::{Input, Options, RenderError, Rendered, render};
+use nodewright_render::{Input, LARGEST, Options, RenderError, Rendered, render, rules};
 
+use crate::flags::ExtensionFlags;
 use folder::{Folder, Loaded};
 
 /// What to do with it, and a few examples.
@@ -48,7 +49,7 @@ Examples:
   nodewright render -f machine-configs/ --pool worker -o ignition >worker.ign
 
 Exit codes: 0 if all is rendered; 1 for an error, with a line for each that names file, object and field; 2 for wrong flags.
-Unknown fields of Ignition configs are warnings.";
+Unknown fields of Ignition configs and of kubelets are warnings.";
 
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
@@ -75,6 +76,11 @@ pub(crate) struct RenderFlags {
     /// error if running nodes cannot be changed.
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     diff: Option<PathBuf>,
+    /// With `-o ignition`: print the config although the pool has more than it can express, such as kernel arguments.
+    #[arg(long)]
+    allow_incomplete: bool,
+    #[command(flatten)]
+    extensions: ExtensionFlags,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -111,7 +117,7 @@ fn output(flags: &RenderFlags) -> Checked<String> {
     }
     kubelet::generate(&mut folder)?;
     let pools = folder.pools(flags.pool.as_deref())?;
-    let rendered = render_all(&folder, &pools)?;
+    let rendered = render_all(&folder, &pools, flags.extensions.allowed().as_deref())?;
     if flags.output == Output::Yaml && flags.explain.is_none() && flags.diff.is_none() {
         return report::yaml(pools.iter().map(|pool| pool.name.as_str()).zip(&rendered));
     }
@@ -122,15 +128,19 @@ fn output(flags: &RenderFlags) -> Checked<String> {
     match (&flags.explain, &flags.diff) {
         (Some(path), _) => report::explain(path, rendered),
         (_, Some(file)) => report::diff(&folder::one::<MachineConfig>(file)?, &pool.name, rendered),
-        _ => report::ignition(rendered),
+        _ => report::ignition(&pool.name, rendered, flags.allow_incomplete),
     }
 }
 
 /// Renders all pools, so that all errors are shown at once. Prints warnings; those of a MachineConfig of two pools once.
-fn render_all(folder: &Folder, pools: &[&Loaded<MachineConfigPool>]) -> Checked<Vec<Rendered>> {
-    let (mut rendered, mut errors, mut warned) = (Vec::new(), Vec::new(), BTreeSet::new());
+fn render_all(
+    folder: &Folder,
+    pools: &[&Loaded<MachineConfigPool>],
+    extensions: Option<&[String]>,
+) -> Checked<Vec<Rendered>> {
+    let (mut rendered, mut errors, mut warned) = (Vec::new(), Vec::new(), kubelet::unknown_fields(folder));
     for pool in pools {
-        match render_pool(folder, pool) {
+        match render_pool(folder, pool, extensions) {
             Ok(one) => {
                 warned.extend(warnings(folder, &one));
                 rendered.push(one);
@@ -155,19 +165,28 @@ fn warnings(folder: &Folder, rendered: &Rendered) -> Vec<String> {
     unused.collect()
 }
 
-fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>) -> Checked<Rendered> {
+fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>, extensions: Option<&[String]>) -> Checked<Rendered> {
     let machine_configs = selected(folder, pool)?;
     let inputs: Vec<_> = machine_configs.iter().map(|loaded| Input::from(&loaded.object)).collect();
+    rules::check_image_owner(&pool.object.spec, &inputs)
+        .map_err(|error| vec![format!("{}: MachineConfigPool {}: {error}", pool.file, pool.name)])?;
     let options = Options::of(folder.controller_config()?.map(|loaded| &loaded.object));
+    let options = Options { extensions: extensions.map(<[String]>::to_vec), ..options };
     let file_of =
         |name: &str| machine_configs.iter().find(|loaded| loaded.name == name).map_or("", |loaded| &loaded.file);
-    render(&inputs, &options).map_err(|errors| {
+    let rendered = render(&inputs, &options).map_err(|errors| {
         let line = |error: &RenderError| match &error.machine_config {
             Some(name) => format!("{}: {error}", file_of(name)),
             None => format!("{}: MachineConfigPool {}: {error}", pool.file, pool.name),
         };
-        errors.iter().map(line).collect()
-    })
+        errors.iter().map(line).collect::<Vec<_>>()
+    })?;
+    let size = serde_json::to_string(&rendered.spec).map_or(usize::MAX, |text| text.len());
+    if size > LARGEST {
+        let text = format!("it has {size} bytes, and an API server takes at most {LARGEST}: make files smaller");
+        return Err(vec![format!("{}: MachineConfigPool {}: {text}", pool.file, pool.name)]);
+    }
+    Ok(rendered)
 }
 
 /// The MachineConfigs that a pool selects.

@@ -37,8 +37,17 @@ pub(super) fn yaml<'a>(rendered: impl Iterator<Item = (&'a str, &'a Rendered)>) 
     Ok(text)
 }
 
-/// The Ignition config alone.
-pub(super) fn ignition(rendered: &Rendered) -> Checked<String> {
+/// The Ignition config alone: an error if the pool has more, unless that is allowed.
+pub(super) fn ignition(pool: &str, rendered: &Rendered, allows_more: bool) -> Checked<String> {
+    let more = rendered.spec.beside_ignition();
+    if !more.is_empty() && !allows_more {
+        let line = |field: &&str| {
+            format!(
+                "MachineConfigPool {pool}: spec.{field}: an Ignition config cannot express it; --allow-incomplete prints the rest"
+            )
+        };
+        return Err(more.iter().map(line).collect());
+    }
     let text = serde_json::to_string_pretty(&rendered.spec.config).map_err(|error| failed("JSON", error))?;
     Ok(format!("{text}\n"))
 }
