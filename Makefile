@@ -251,6 +251,7 @@ test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract sui
 
 .PHONY: test-mcm
 test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
+#  NODEWRIGHT_MCM_SOURCE=DIR takes another version of it than the pinned release: the absolute path of its source tree.
 	cargo build --locked --workspace --all-targets
 	RUST_TEST_THREADS=8 NODEWRIGHT_E2E_TIMEOUT=300 cargo test --locked --workspace --test mcm -- --ignored
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the directory of machine-controller-manager's CRDs, in the version that hack/tools/machine-controller-manager
-# pins. The directory is in Go's module cache; it is downloaded if it is missing.
+# pins. The directory is in Go's module cache; it is downloaded if it is missing. NODEWRIGHT_MCM_SOURCE=DIR prints that of
+# another version, as with mcm.sh.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
@@ -8,10 +9,17 @@ set -euo pipefail
 
 takes_no_arguments "$@"
 
+# shellcheck source-path=SCRIPTDIR source=lib-mcm.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib-mcm.sh"
+
+if [ -n "$mcm_source" ]; then
+	printf '%s\n' "$mcm_source/kubernetes/crds"
+	exit
+fi
+
 find_go
-module=github.com/gardener/machine-controller-manager
-tool_go machine-controller-manager mod download "$module" >&2 ||
-	die "failed to download $module: check the network and 'go env GOPROXY'"
-crds=$(tool_go machine-controller-manager list -m -f '{{.Dir}}' "$module")/kubernetes/crds
+tool_go machine-controller-manager mod download "$mcm_module" >&2 ||
+	die "failed to download $mcm_module: check the network and 'go env GOPROXY'"
+crds=$(tool_go machine-controller-manager list -m -f '{{.Dir}}' "$mcm_module")/kubernetes/crds
 [ -d "$crds" ] || die "failed to find CRDs in $crds: has the module moved them?"
 printf '%s\n' "$crds"
