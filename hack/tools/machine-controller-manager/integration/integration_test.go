@@ -49,7 +49,7 @@ type tracker struct {
 
 // InitializeResourcesTracker fails if there are VMs before the suite.
 func (t *tracker) InitializeResourcesTracker(_ *v1alpha1.MachineClass, _ map[string][]byte, cluster string) error {
-	t.cloud, t.cluster = cloud.New(os.Getenv("SIMULATED_CLOUD_URL")), cluster
+	t.cloud, t.cluster = cloud.New(os.Getenv("NODEWRIGHT_CLOUD_URL")), cluster
 	vms, err := t.vms()
 	if err == nil && len(vms) > 0 {
 		err = fmt.Errorf("%d vms are left over from before", len(vms))
