@@ -1,7 +1,9 @@
 //! The processes of a scenario: ours, theirs, or one of each.
 
+use std::fs;
+
 use nodewright_e2e_lab::{
-    control_plane::ControlPlane,
+    control_plane::{ControlPlane, machine_controller_manager_crds},
     devcluster::{ManagerOptions, ManagerProcess, McmHalf, McmOptions, McmProcess},
 };
 use nodewright_e2e_scenarios::{Environment, Failure, TestResult};
@@ -18,6 +20,21 @@ const OVERSHOOTING: &str = "--machine-safety-overshooting-period=300ms";
 pub(crate) enum Side {
     Nodewright,
     Mcm,
+}
+
+impl Side {
+    /// Whether it taints the Node of a failed machine that it preserves, and removes that taint. machine-controller-manager does
+    /// since 0.63; up to 0.62, it cordons the Node, and does not know the taint.
+    pub(crate) async fn taints_preserved_nodes(self) -> TestResult<bool> {
+        if self == Self::Nodewright {
+            return Ok(true);
+        }
+        // Both are in its source tree, which may be another one than that of the pinned release.
+        let version = fs::read_to_string(machine_controller_manager_crds().await?.join("../../VERSION"))?;
+        let minor = version.trim().strip_prefix("v0.").and_then(|rest| rest.split('.').next());
+        let minor = minor.ok_or_else(|| Failure::new(format!("the version {version} is not v0")))?;
+        Ok(minor.parse::<u32>()? > 62)
+    }
 }
 
 /// Running controllers. Dropping them kills them.

@@ -153,6 +153,7 @@ async fn end(env: &Environment, case: Case, name: &str, side: Side) -> TestResul
     let machine = env.machines().current().remove(name).ok_or_else(|| Failure::new("the machine is gone"))?;
     let node = machine.node_name().unwrap_or(name).to_owned();
     env.scale(POOL, 3).await?;
+    let knows_taint = side.taints_preserved_nodes().await?;
     let others = if case.fails { 2 } else { 3 };
     env.wait_for_machines("the other machines to run", |all| {
         all.len() == 3 && all.values().filter(|machine| is_running(machine)).count() == others
@@ -173,12 +174,12 @@ async fn end(env: &Environment, case: Case, name: &str, side: Side) -> TestResul
     if is_replaced {
         env.wait_for_machines("the failed machine to go", |all| !all.contains_key(name)).await?;
     } else {
-        let is_unmarked = async || Ok(is_unmarked(env, &node, side) && expiry(env, name).is_none());
+        let is_unmarked = async || Ok(is_unmarked(env, &node, knows_taint) && expiry(env, name).is_none());
         env.wait_for("the marks to go", is_unmarked).await?;
     }
     env.wait_for_running(3).await?;
     let nodes = env.nodes().current();
-    ensure(nodes.values().all(|node| !is_closed(node, side)), || "a node is closed to pods".to_owned())?;
+    ensure(nodes.values().all(|node| !is_closed(node, knows_taint)), || "a node is closed to pods".to_owned())?;
     let created = if is_replaced { 4 } else { 3 };
     exactness::check(env, 3, SMALL, created, created).await
 }
@@ -212,18 +213,20 @@ fn shown(env: &Environment, node: &str) -> Option<PreservedNode> {
     PreservedNode::of(all.iter().find(|condition| condition.type_ == conditions::node::PRESERVED)?)
 }
 
-fn is_unmarked(env: &Environment, node: &str, side: Side) -> bool {
+fn is_unmarked(env: &Environment, node: &str, knows_taint: bool) -> bool {
     let nodes = env.nodes().current();
     let has_annotation = |node: &Node| {
         node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(annotations::SCALE_DOWN_DISABLED_BY_MCM))
     };
-    shown(env, node).is_none() && nodes.get(node).is_some_and(|node| !is_closed(node, side) && !has_annotation(node))
+    shown(env, node).is_none()
+        && nodes.get(node).is_some_and(|node| !is_closed(node, knows_taint) && !has_annotation(node))
 }
 
-/// Whether a node is cordoned, or has the taint, which machine-controller-manager 0.62 does not know.
-fn is_closed(node: &Node, side: Side) -> bool {
+/// Whether a node is cordoned, or has the taint, if the side that ends the preservation knows it: see
+/// [`Side::taints_preserved_nodes`].
+fn is_closed(node: &Node, knows_taint: bool) -> bool {
     let spec = node.spec.as_ref();
     let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
-    let is_tainted = side == Side::Nodewright && taints.iter().any(|it| it.key == taints::PRESERVED);
+    let is_tainted = knows_taint && taints.iter().any(|it| it.key == taints::PRESERVED);
     spec.and_then(|spec| spec.unschedulable) == Some(true) || is_tainted
 }
