@@ -1,5 +1,6 @@
 //! machine-controller-manager's own integration tests, as its release contains them, run against Nodewright. Its verdict is
-//! `docs/reference/compatibility.md`; `UPDATE_COMPATIBILITY=1` writes that file.
+//! `docs/reference/compatibility.md`; `UPDATE_COMPATIBILITY=1` writes that file. With `NODEWRIGHT_MCM_SOURCE`, the tests are those
+//! of another version.
 //!
 //! The tests start and kill controllers by themselves, by `make start` in directories that they expect around their working
 //! directory; [`Tree`] makes these. They also kill every process of the computer whose command line looks like that of
@@ -31,6 +32,12 @@ use tokio::process::Command;
 
 /// How many seconds the suite waits for what it expects. A test that fails takes this long; the others take about ten.
 const TIMEOUT_SECONDS: u32 = 60;
+/// How long a VM boots. Before each test, the suite counts the Nodes once, and waits until exactly as many are ready: one that
+/// joins a moment later would be one too many.
+const BOOT_SECONDS: u32 = 5;
+/// How long a kubelet is silent until its Node counts as unhealthy. Each test of preservation, in suites after v0.62, waits for
+/// that. The default is nearly [`TIMEOUT_SECONDS`].
+const GRACE_PERIOD: Duration = Duration::from_secs(20);
 /// How long the whole suite may take.
 const DEADLINE: Duration = Duration::from_mins(15);
 
@@ -39,6 +46,15 @@ const DEPARTURES: [(&str, &str); 1] = [(
     "should freeze and unfreeze machineset temporarily",
     "machine-controller-manager freezes a MachineSet for some seconds when it is scaled down, because it counts the \
      machines that it is deleting as too many. Nodewright knows which machines it deletes, so a scale-down freezes nothing.",
+)];
+
+/// What passes or fails by chance, the beginning of the message when it fails, and the reason.
+const CHANCES: [(&str, &str, &str); 1] = [(
+    "a preserved machine is terminated once its machinePreserveTimeout expires",
+    "Failed after 1",
+    "the suite looks every two seconds for the preservation, and wants it to last for its whole timeout of 15 seconds from then on. \
+     Nodewright ends it when the timeout is over, machine-controller-manager the next time that it looks at the machine. So it is \
+     chance whether the suite sees the end too early; it does not come to the rest of the test then.",
 )];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -56,10 +72,10 @@ async fn nodewright_passes_machine_controller_managers_integration_tests() -> Te
         println!("{test}");
     }
     for test in &tests {
-        let departs = test.departure().is_some();
-        ensure(test.passed() != departs, || format!("{test}, which docs/reference/compatibility.md does not expect"))?;
+        let is_expected = test.fails_by_chance() || test.passed() != test.departure().is_some();
+        ensure(is_expected, || format!("{test}, which docs/reference/compatibility.md does not expect"))?;
     }
-    report_is(&report(&tests))
+    report_is(&tests)
 }
 
 /// The `start` targets of the two Makefiles: shell commands that use make's variables of the suite.
@@ -110,7 +126,7 @@ impl Tree {
             "kind": "MachineClass",
             "metadata": {"name": "test-mc-v1"},
             "provider": "simulated",
-            "providerSpec": {"cluster": "suite"},
+            "providerSpec": {"cluster": "suite", "bootSeconds": BOOT_SECONDS},
         });
         fs::write(tree.path("class.json"), class.to_string())?;
         Ok(tree)
@@ -150,7 +166,9 @@ async fn isolation() -> Option<Vec<&'static str>> {
 async fn run(isolation: &[&str], start: &Start) -> TestResult<Vec<Test>> {
     let suite = machine_controller_manager_binaries().await?.join("integration-suite");
     let tree = Tree::new(start, &machine_controller_manager_crds().await?)?;
-    let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;
+    let options =
+        ControlPlaneOptions { node_monitor_grace_period: Some(GRACE_PERIOD), ..ControlPlaneOptions::default() };
+    let plane = ControlPlane::start(options).await?;
     let cloud = CloudProcess::start(CloudProcessOptions {
         kubeconfig: Some(plane.kubeconfig_path()),
         log: Some(tree.path("cloud.log")),
@@ -181,7 +199,7 @@ async fn run(isolation: &[&str], start: &Start) -> TestResult<Vec<Test>> {
     let suites: Vec<Suite> = serde_json::from_slice(&report)?;
     let tests: Vec<Test> =
         suites.into_iter().flat_map(|suite| suite.tests).filter(|test| !test.succeeded_around()).collect();
-    if tests.iter().any(|test| !test.passed() && test.departure().is_none()) {
+    if tests.iter().any(|test| !test.passed() && test.departure().is_none() && !test.fails_by_chance()) {
         return Err(failed(tests.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")));
     }
     Ok(tests)
@@ -227,6 +245,23 @@ impl Test {
         DEPARTURES.iter().find(|(text, _)| *text == self.leaf_node_text).map(|(_, reason)| *reason)
     }
 
+    /// Whether it failed, and may.
+    fn fails_by_chance(&self) -> bool {
+        let message = self.failure.as_ref().map_or("", |failure| failure.message.as_str());
+        CHANCES.iter().any(|(text, failed, _)| *text == self.leaf_node_text && message.starts_with(failed))
+    }
+
+    /// The column of its verdict.
+    fn verdict(&self) -> &str {
+        let depends = CHANCES.iter().any(|(text, ..)| *text == self.leaf_node_text);
+        if depends { "passed, or failed by a second" } else { &self.state }
+    }
+
+    /// Its columns in a table, except for number and verdict.
+    fn cells(&self) -> String {
+        format!(" | {} | {} | ", self.subject(), self.leaf_node_text)
+    }
+
     /// What it is about. The outermost container is the same for all.
     fn subject(&self) -> String {
         self.containers.as_deref().unwrap_or_default().get(1..).unwrap_or_default().join(", ")
@@ -250,27 +285,55 @@ const HEADER: &str = "\
 
 The integration tests of machine-controller-manager, as its module contains them (`pkg/test/integration/common`, the release
 that `hack/tools/machine-controller-manager` pins), run against `nodewright mcm` and `nodewright mc` with the flags of its own
-Makefiles and with its own CRDs. `make test-mcm` runs them. The suite reports:
+Makefiles and with its own CRDs. `make test-mcm` runs them. The verdict is the same for the release (0.62.1), and with
+`NODEWRIGHT_MCM_SOURCE` for the head of 2026-08-19 (0.63.0-dev, `54caf54`). The suite reports:
 
+";
+
+/// What stands before the tests that the pinned release lacks.
+const ADDED: &str = "
+The suite of machine-controller-manager's pull request 1124 (`336520e`), run in the same way on top of that head, has these as well:
+
+";
+
+const COLUMNS: &str = "\
 | | What | Test | Verdict |
 |---|---|---|---|
 ";
 
-/// The content of `docs/reference/compatibility.md`.
-fn report(tests: &[Test]) -> String {
-    let row = |(number, test): (usize, &Test)| {
-        format!("| {} | {} | {} | {} |\n", number + 1, test.subject(), test.leaf_node_text, test.state)
-    };
+/// The content of `docs/reference/compatibility.md` with rows of the pinned release, and rows that it lacks.
+fn page(released: &str, added: &str) -> String {
     let departure = |(test, reason): (&str, &str)| format!("* *{test}*: {reason}\n");
-    let rows: Vec<_> = tests.iter().enumerate().map(row).collect();
-    [HEADER, &rows.concat(), "\nWhat does not pass:\n\n", &DEPARTURES.map(departure).concat()].concat()
+    let departures = DEPARTURES.map(departure).concat();
+    let chances = CHANCES.map(|(test, _, reason)| departure((test, reason))).concat();
+    [HEADER, COLUMNS, released, ADDED, COLUMNS, added, "\nWhat does not pass:\n\n", &departures, &chances].concat()
 }
 
-fn report_is(content: &str) -> TestResult {
+/// The rows of tests.
+fn rows<'a>(tests: impl IntoIterator<Item = &'a Test>) -> String {
+    let row = |(number, test): (usize, &Test)| format!("| {}{}{} |\n", number + 1, test.cells(), test.verdict());
+    tests.into_iter().enumerate().map(row).collect()
+}
+
+/// Compares the verdict with the page. A run of another version tells of the tests that the pinned release lacks, any other run
+/// leaves these as they are.
+fn report_is(tests: &[Test]) -> TestResult {
     let path = repository().join("docs/reference/compatibility.md");
-    if env::var_os("UPDATE_COMPATIBILITY").is_some_and(|value| value == "1") {
-        fs::write(&path, content)?;
-    }
     let found = fs::read_to_string(&path).unwrap_or_default();
+    let (known, former) = found.split_once(ADDED).unwrap_or((&found, ""));
+    let is_pinned = env::var_os("NODEWRIGHT_MCM_SOURCE").is_none_or(|source| source.is_empty());
+    let (released, added): (Vec<_>, Vec<_>) = tests.iter().partition(|test| is_pinned || known.contains(&test.cells()));
+    let added = if added.is_empty() { former_rows(former) } else { rows(added) };
+    let content = page(&rows(released), &added);
+    if env::var_os("UPDATE_COMPATIBILITY").is_some_and(|value| value == "1") {
+        fs::write(&path, &content)?;
+        return Ok(());
+    }
     ensure(found == content, || format!("{} differs; run the test with UPDATE_COMPATIBILITY=1", path.display()))
+}
+
+/// The rows of a part of the page.
+fn former_rows(part: &str) -> String {
+    let is_row = |line: &&str| line.starts_with('|') && !COLUMNS.contains(*line);
+    part.split_inclusive('\n').filter(is_row).collect()
 }

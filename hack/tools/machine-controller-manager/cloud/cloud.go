@@ -112,6 +112,16 @@ func (c *Client) Delete(ctx context.Context, id string) error {
 	return err
 }
 
+// SetSilent has the kubelet of a VM report nothing, or report again.
+func (c *Client) SetSilent(ctx context.Context, id string, silent bool) error {
+	action := "revive"
+	if silent {
+		action = "silence"
+	}
+	order := map[string]string{"action": action}
+	return c.call(ctx, http.MethodPost, "/vms/"+url.PathEscape(id)+"/kubelet", order, nil)
+}
+
 // List returns all VMs with these tags.
 func (c *Client) List(ctx context.Context, tags map[string]string) ([]VM, error) {
 	query := url.Values{"limit": {fmt.Sprint(vmsPerPage)}}

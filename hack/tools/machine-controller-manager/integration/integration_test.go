@@ -32,7 +32,13 @@ var _ = ginkgo.Describe("Machine controllers test", func() {
 	framework.ControllerTests()
 })
 
-var _ = ginkgo.BeforeSuite(framework.SetupBeforeSuite)
+var _ = ginkgo.BeforeSuite(func() {
+	framework.SetupBeforeSuite()
+	ctx, stop := context.WithCancel(context.Background())
+	ginkgo.DeferCleanup(stop)
+	silenced := kubelets{cloud: cloud.New(os.Getenv("NODEWRIGHT_CLOUD_URL")), policies: framework.TargetCluster.Clientset}
+	go silenced.follow(ctx)
+})
 
 var _ = ginkgo.AfterSuite(framework.Cleanup)
 
