@@ -21,7 +21,7 @@ pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by
 /// On a MachineDeployment, its MachineSets and Machines: a Go duration that overrides `spec.creationTimeout`.
 pub const EFFECTIVE_CREATION_TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
 /// On a Machine or its Node: whether the machine is preserved, one of [`PRESERVE_VALUES`]. That of the Node takes precedence. See
-/// [`Preserve`](crate::Preserve).
+/// [`Preserve`](crate::stored::Preserve).
 pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
 /// Value of [`PRESERVE`]: in every phase.
 pub const PRESERVE_NOW: &str = "now";

@@ -5,10 +5,10 @@
 //! * A Machine without an owner that the selector matches is adopted before any Machine is created: a restored fleet is
 //!   adopted unchanged.
 //! * A Machine whose labels the selector no longer matches is released: it keeps running, without an owner, and is replaced.
-//! * Limits for the number of Machines and for the size of a template ([`ceiling`]) stop creations, and nothing else.
-//! * A set that finds too many Machines is frozen ([`overshoot`]): it creates none.
+//! * Limits for the number of Machines and for the size of a template (`ceiling`) stop creations, and nothing else.
+//! * A set that finds too many Machines is frozen (`overshoot`): it creates none.
 //! * A Machine in phase Failed that is not preserved is deleted and replaced. If replacements fail to join as well, further ones
-//!   have to wait ([`crate::shared::creation_backoff`]).
+//!   have to wait (`shared::creation_backoff`).
 //! * While its deployment has a newer spec than the one that it sized the set for, the set neither creates Machines nor deletes
 //!   surplus ones: what was just taken back costs no Machine.
 //! * Node template, timeouts and class kind of the template are copied to existing Machines, those in deletion included.
