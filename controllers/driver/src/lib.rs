@@ -1,5 +1,5 @@
-//! The contract of a provider: the calls and error codes of machine-controller-manager's drivers, without `GetVolumeIDs`, which no
-//! controller calls yet, and with `delete_orphan`, which deletes one VM by its id.
+//! The contract of a provider: the calls and error codes of machine-controller-manager's drivers, and `delete_orphan`, which deletes one
+//! VM by its id.
 //!
 //! # What a driver guarantees
 //! * `create` is idempotent by its token: any number of calls with one token create one VM, even if the answer of an earlier
@@ -338,5 +338,17 @@ pub trait Driver: Send + Sync + 'static {
     /// return before it is gone. A driver that answers [`Code::Unimplemented`], as by default, keeps all orphans.
     fn delete_orphan(&self, _: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         ready(Err(DriverError::new(Code::Unimplemented, "the provider cannot delete a single VM"))).boxed()
+    }
+
+    /// Whether [`Driver::volume_ids`] is to be called. If not, a drain takes each attached volume for the provider's.
+    fn knows_volumes(&self) -> bool {
+        false
+    }
+
+    /// The id at the provider of each of these `PersistentVolumes`, in their order; `None` for a volume that is not the provider's, as
+    /// one of another CSI driver. Each is the `spec` of a `PersistentVolume`, as JSON. Nothing but the spec is needed to answer: whether
+    /// the volume exists does not matter. A drain does not wait for volumes that are not the provider's; of a failure it takes none out.
+    fn volume_ids(&self, _: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
+        ready(Err(DriverError::new(Code::Unimplemented, "the driver does not say whose a volume is"))).boxed()
     }
 }

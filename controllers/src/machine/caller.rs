@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
-    namesakes, others, token,
+    namesakes, others, token, volume_ids,
 };
 use crate::shared::{CONTROL, class_secrets::USER_DATA};
 
@@ -78,6 +78,10 @@ impl Caller {
             Verb::DropToken => {
                 let Some(target) = &self.target else { return Outcome::Done };
                 return token::drop(target, &machine.uid).await.map_or_else(unavailable, |()| Outcome::Done);
+            }
+            Verb::VolumeIds => {
+                let Some(target) = &self.target else { return Outcome::Done };
+                return volume_ids::look_up(|specs| self.driver.volume_ids(specs), target, &request.volumes).await;
             }
         };
         found.map_or_else(Outcome::Failed, with_id)
@@ -144,7 +148,7 @@ impl Caller {
             Verb::Delete => "delete call",
             Verb::DeleteOthers => "delete_others call",
             // These are made too often to be worth a span each.
-            Verb::Status | Verb::Namesakes | Verb::DropToken => return,
+            Verb::Status | Verb::Namesakes | Verb::DropToken | Verb::VolumeIds => return,
         };
         let machine = &call.request.machine;
         let seed = format!("{}/{name}/{begun}", machine.uid);

@@ -1,6 +1,6 @@
 //! The driver calls of one Machine, as data.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fmt, sync::Arc, time::Duration};
 
 use nodewright_api::{Code, MachineSet, stored::LEDGER};
 use nodewright_driver::{DriverError, Instance, MachineRequest};
@@ -13,6 +13,9 @@ use nodewright_runtime::{
 use super::settings::CallLimits;
 use crate::shared::class_secrets::USER_DATA;
 use crate::shared::ledger::Ordinal;
+
+/// How long [`Verb::VolumeIds`] may take, and Pods with volumes wait for its answer.
+pub(super) const VOLUME_IDS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +34,8 @@ pub enum Verb {
     Namesakes,
     /// Delete the bootstrap token of a Machine that has joined, or will not.
     DropToken,
+    /// Which of the volumes that are attached to the Node are not the provider's.
+    VolumeIds,
 }
 
 /// The set that a Machine was made for, and its ordinal there.
@@ -58,6 +63,8 @@ pub struct Request {
     pub deleting: bool,
     /// Read once more before a VM is created: a retired ordinal never gets one.
     pub origin: Option<Origin>,
+    /// The `PersistentVolumes` that [`Verb::VolumeIds`] asks about.
+    pub volumes: BTreeSet<String>,
     /// How long a bootstrap token is valid.
     pub token_lifetime: Duration,
     /// How long the call may take.
@@ -100,6 +107,8 @@ pub enum Outcome {
     Done,
     /// Other Machines of the name.
     Namesakes(Vec<String>),
+    /// The `PersistentVolumes` that are not the provider's.
+    ForeignVolumes(BTreeSet<String>),
     /// The VM is deleted, and the driver has notes to keep for later calls.
     Noted(String),
     /// The ordinal of the Machine is retired, or its set is gone: it gets no VM.
@@ -127,7 +136,12 @@ impl Effect for Call {
     type Outcome = Outcome;
 
     fn serialization_key(&self) -> Arc<str> {
-        self.request.machine.uid.as_str().into()
+        let uid = self.request.machine.uid.as_str();
+        match self.verb {
+            // It is about volumes, and holds up no call about the VM.
+            Verb::VolumeIds => format!("volumes of {uid}").into(),
+            _ => uid.into(),
+        }
     }
 
     fn name(&self) -> &'static str {
@@ -139,15 +153,20 @@ impl Effect for Call {
             Verb::DeleteOthers => "delete_others",
             Verb::Namesakes => "namesakes",
             Verb::DropToken => "drop_token",
+            Verb::VolumeIds => "volume_ids",
         }
     }
 
     fn deadline(&self) -> Duration {
-        self.request.deadline
+        match self.verb {
+            // It ends by itself before: a slow answer, which harms nobody, is no warning in the log.
+            Verb::VolumeIds => VOLUME_IDS_WITHIN * 2,
+            _ => self.request.deadline,
+        }
     }
 
     fn timeout_outcome(&self) -> Outcome {
-        let message = format!("the provider did not answer within {:?}", self.request.deadline);
+        let message = format!("the provider did not answer within {:?}", self.deadline());
         Outcome::Failed(DriverError::new(Code::DeadlineExceeded, message))
     }
 
@@ -164,6 +183,8 @@ impl Effect for Call {
             // API servers get these, not the provider.
             Verb::Namesakes => return vec![Group::new("namesakes", limits.others)],
             Verb::DropToken => return vec![Group::new("tokens", limits.others)],
+            // A driver answers without the provider.
+            Verb::VolumeIds => return vec![Group::new("volumes", limits.others)],
         };
         let (class, credentials) = (&machine.class.name, machine.class.secret.fingerprint(USER_DATA));
         vec![

@@ -9,9 +9,9 @@ use nodewright_api::{
     labels,
     reasons::{self, unreadable},
 };
-use nodewright_runtime::object::label;
+use nodewright_runtime::{object::label, plan::Step};
 
-use super::{health, memory::Note, partial_plan::PartialPlan, scope::Scope};
+use super::{health, memory::Note, partial_plan::PartialPlan, scope::Scope, volumes};
 use crate::shared::{
     drain::{self, Blocker, Drain, Progress, Rules},
     node::Node,
@@ -64,6 +64,7 @@ pub(super) fn drain<'a>(scope: &Scope<'a>, node: &'a Node, limit: Limit) -> Drai
     Drain {
         node,
         view: &scope.snapshot.drain,
+        owners: volumes::owners(scope),
         rules: Rules {
             force: limit.force(scope, node),
             grace_period: signed(settings.evict_retry.saturating_mul(retries)),
@@ -88,6 +89,10 @@ pub(super) enum Wait {
 /// The part of the plan that makes progress with a drain, and what it waits for unless it is over.
 pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Option<Wait>) {
     let mut stage = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
+    if !progress.question.is_empty() {
+        let call = Step::Call(volumes::question(scope, progress.question));
+        stage = stage.beside("the drain waits for the provider's volumes alone", call);
+    }
     stage.plan.notes = progress.notes.into_iter().map(Note::Drain).collect();
     for removal in progress.removals {
         stage = stage.beside(removal.why, removal.step());

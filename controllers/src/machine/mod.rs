@@ -37,6 +37,8 @@ mod token;
 mod trace;
 mod update;
 mod virtual_capacity;
+mod volume_ids;
+mod volumes;
 mod waiting;
 
 use std::{

@@ -1,6 +1,6 @@
 //! What the provider has answered to this process about a Machine's VM, and when a call is made again.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use nodewright_api::Code;
@@ -89,6 +89,7 @@ impl<'a> Provider<'a> {
             machine: request,
             deleting: machine.is_deleting(),
             origin: origin(scope.snapshot),
+            volumes: BTreeSet::new(),
             token_lifetime: scope.settings.creation_timeout_of(machine),
             deadline: scope.driver.deadline,
             pool: scope.snapshot.pool().into(),
@@ -100,6 +101,12 @@ impl<'a> Provider<'a> {
 
     pub(super) fn call(&self, verb: Verb) -> Call {
         Call { verb, request: self.request.clone() }
+    }
+
+    /// The question whose these volumes are.
+    pub(super) fn about_volumes(&self, volumes: BTreeSet<String>) -> Call {
+        let request = Request { volumes, ..self.request.as_ref().clone() };
+        Call { verb: Verb::VolumeIds, request: Arc::new(request) }
     }
 
     /// Whether a VM with this token is the Machine's own, or adopted.

@@ -30,6 +30,8 @@ pub struct DriverProperties {
     pub poll: Duration,
     /// Whether VMs keep the token of their creation.
     pub stores_owner: bool,
+    /// Whether it says which volumes are the provider's.
+    pub knows_volumes: bool,
     /// Grows when it may have become another version.
     pub session: u64,
 }
@@ -41,6 +43,7 @@ impl DriverProperties {
             consistency: driver.consistency(),
             poll: driver.poll(),
             stores_owner: driver.stores_owner(),
+            knows_volumes: driver.knows_volumes(),
             session: driver.session(),
         }
     }

@@ -35,9 +35,18 @@ impl Drop for Disks {
 }
 
 impl Disks {
-    /// Starts the driver. A detachment takes `detaching`.
+    /// Starts a driver of the simulated cloud, which knows it by its name. A detachment takes `detaching`.
     pub fn start(client: Client, namespace: &str, detaching: Duration) -> Self {
-        let (driver, ended) = (format!("{namespace}.disks.e2e.nodewright.dev"), Arc::default());
+        Self::run(client, namespace, "simulated.nodewright.dev", detaching)
+    }
+
+    /// Starts a driver whose disks are not the simulated cloud's.
+    pub fn start_elsewhere(client: Client, namespace: &str, detaching: Duration) -> Self {
+        Self::run(client, namespace, "elsewhere.example.com", detaching)
+    }
+
+    fn run(client: Client, namespace: &str, kind: &str, detaching: Duration) -> Self {
+        let (driver, ended) = (format!("{namespace}.{kind}"), Arc::default());
         let task = tokio::spawn(attach(client, driver.clone(), detaching, Arc::clone(&ended)));
         Self { namespace: namespace.to_owned(), driver, ended, task: task.abort_handle() }
     }
@@ -74,7 +83,7 @@ impl Disks {
         format!("{}-{set}-{index}", self.namespace)
     }
 
-    /// Removes what has no namespace.
+    /// Removes what has no namespace: all volumes of the namespace, whatever their driver, and this driver.
     pub async fn clean(self, client: Client) -> kube::Result<()> {
         let volumes: Api<PersistentVolume> = Api::all(client.clone());
         let prefix = format!("{}-", self.namespace);

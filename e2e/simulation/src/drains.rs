@@ -265,10 +265,16 @@ impl Drains {
         }
     }
 
-    /// The attached volumes of a pod.
+    /// Whether a volume is the provider's: managers take no notice of others.
+    fn is_own(&self, attachment: &Attachment) -> bool {
+        self.volumes.get(&attachment.volume) == Some(&true)
+    }
+
+    /// The attached volumes of a pod that are the provider's.
     fn attached<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a Attachment> {
         let is_of = |attachment: &&Attachment| {
             attachment.node == pod.node
+                && self.is_own(attachment)
                 && pod.claims.iter().any(|claim| self.claims.get(claim) == Some(&attachment.volume))
         };
         self.attachments.values().filter(is_of)
@@ -336,7 +342,7 @@ impl Drains {
         if let Some((other, _)) = others.find(|(_, other)| self.attached(other).find(known).is_some()) {
             return Some(format!("I20: pod {name} is evicted, and pod {other}, which has a volume as well, is ending"));
         }
-        let mut here = self.attachments.values().filter(|it| it.node == pod.node).filter(known);
+        let mut here = self.attachments.values().filter(|it| it.node == pod.node && self.is_own(it)).filter(known);
         let loose = here.find(|attachment| attachment.loose.is_some_and(is_pending))?;
         Some(format!("I20: pod {name} is evicted, and volume {} is being detached", loose.volume))
     }
@@ -359,9 +365,7 @@ impl Drains {
         let is_unseen = node.bare.zip(youngest).is_some_and(|(bare, born)| bare <= born + LISTED);
         let is_pending = |loose: Instant| loose + DETACH_TIMEOUT > Instant::now() + ROUNDED;
         let mut attached = self.attachments.values().filter(|it| it.node == name && self.is_known(name, it.made));
-        let attached = attached.find(|attachment| {
-            self.volumes.get(&attachment.volume) == Some(&true) && attachment.loose.is_some_and(is_pending)
-        });
+        let attached = attached.find(|attachment| self.is_own(attachment) && attachment.loose.is_some_and(is_pending));
         let attached = attached.filter(|_| !is_unseen)?;
         Some(format!("I17: VM {name} was told to go, and volume {} was attached to its node", attached.volume))
     }

@@ -24,6 +24,7 @@ mod parameters;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -434,5 +435,13 @@ impl Driver for AwsDriver {
 
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().delete_listed(orphan).boxed()
+    }
+
+    fn knows_volumes(&self) -> bool {
+        true
+    }
+
+    fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
+        ready(Ok(volumes.iter().map(volumes::id).collect())).boxed()
     }
 }

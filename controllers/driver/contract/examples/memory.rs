@@ -21,6 +21,8 @@ use serde_json::{Value, json};
 use tokio::{task::yield_now, time::Instant};
 
 const PREFIX: &str = "memory:///";
+/// The CSI driver of the cloud's volumes.
+const CSI_DRIVER: &str = "csi.memory.example.com";
 /// How long the cloud may hide a new VM, and how long a deletion takes.
 const CONSISTENCY: Duration = Duration::from_millis(300);
 const DELETION: Duration = Duration::from_millis(100);
@@ -275,6 +277,21 @@ impl Driver for MemoryDriver {
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().delete_one(orphan).boxed()
     }
+
+    fn knows_volumes(&self) -> bool {
+        true
+    }
+
+    fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
+        ready(Ok(volumes.iter().map(volume_id).collect())).boxed()
+    }
+}
+
+/// The id of a volume in the cloud, if it is one of the cloud's.
+fn volume_id(spec: &RawJson) -> Option<String> {
+    let spec: Value = spec.parse().ok()?;
+    let csi = spec.get("csi").filter(|csi| csi["driver"] == CSI_DRIVER)?;
+    csi["volumeHandle"].as_str().map(str::to_owned)
 }
 
 /// What the suite has to know.
@@ -316,6 +333,11 @@ impl Fixture for MemoryFixture {
 
     fn rejected_class(&self, cluster: &str) -> Option<Class> {
         Some(class(&json!({"cluster": cluster, "cores": 2}), "wrong"))
+    }
+
+    fn volume(&self) -> Option<(RawJson, String)> {
+        let spec = json!({"csi": {"driver": CSI_DRIVER, "volumeHandle": "volume-1"}});
+        Some((RawJson::from(&spec), "volume-1".to_owned()))
     }
 
     fn vms(&self) -> Hook<'_, BTreeSet<String>> {

@@ -141,6 +141,10 @@ impl Caller<'_> {
         self.call("delete_orphan", |driver| driver.delete_orphan(orphan)).await
     }
 
+    pub(crate) async fn volume_ids(&self, volumes: Vec<RawJson>) -> Result<Vec<Option<String>>> {
+        self.call("volume_ids", |driver| driver.volume_ids(volumes)).await
+    }
+
     /// What is wrong with a `providerSpec`.
     pub(crate) async fn validate(&self, provider_spec: &RawJson) -> Checked<Vec<(String, String)>> {
         let errors = self.driver.validate(provider_spec).await;

@@ -59,6 +59,11 @@ pub trait Fixture: Sync {
         None
     }
 
+    /// The `spec` of a `PersistentVolume` of the provider, which need not exist, and the id of the volume at the provider.
+    fn volume(&self) -> Option<(RawJson, String)> {
+        None
+    }
+
     /// Texts that must not appear in any answer, such as passwords in the Secrets of [`Fixture::class`].
     fn secrets(&self) -> Vec<String> {
         vec![]

@@ -352,6 +352,20 @@ impl Driver for Faulty {
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().one_removed(orphan).boxed()
     }
+
+    fn knows_volumes(&self) -> bool {
+        self.inner.knows_volumes()
+    }
+
+    fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
+        let (answer, leaves_out) = (self.inner.volume_ids(volumes), self.is("volume_ids"));
+        async move {
+            let mut ids = answer.await?;
+            ids.retain(|id| !leaves_out || id.is_some());
+            Ok(ids)
+        }
+        .boxed()
+    }
 }
 
 struct FaultyFixture {
@@ -380,6 +394,10 @@ impl Fixture for FaultyFixture {
 
     fn rejected_class(&self, cluster: &str) -> Option<Class> {
         self.inner.rejected_class(cluster)
+    }
+
+    fn volume(&self) -> Option<(RawJson, String)> {
+        self.inner.volume()
     }
 
     fn vms(&self) -> Hook<'_, BTreeSet<String>> {

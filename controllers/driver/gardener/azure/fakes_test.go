@@ -247,8 +247,9 @@ func (a *fakeAzure) ListMachines(ctx context.Context, request *driver.ListMachin
 	return inner.ListMachines(ctx, request)
 }
 
-func (a *fakeAzure) GetVolumeIDs(context.Context, *driver.GetVolumeIDsRequest) (*driver.GetVolumeIDsResponse, error) {
-	return nil, errors.New("nobody calls it")
+// GetVolumeIDs is the provider's own: it reads specs, and calls nobody.
+func (a *fakeAzure) GetVolumeIDs(ctx context.Context, request *driver.GetVolumeIDsRequest) (*driver.GetVolumeIDsResponse, error) {
+	return azure.NewDefaultDriver(nil).GetVolumeIDs(ctx, request)
 }
 
 // transport is what answers the requests of Azure's SDK.

@@ -243,7 +243,9 @@ type GetInfoResponse struct {
 	Validates bool `protobuf:"varint,9,opt,name=validates,proto3" json:"validates,omitempty"`
 	// Whether VMs keep the token of CreateMachine, so that answers have an owner_token, and DeleteMachine spares the VMs of other
 	// Machines of the same name. If not, the manager looks for such Machines before it takes or deletes a VM.
-	StoresOwner   bool `protobuf:"varint,10,opt,name=stores_owner,json=storesOwner,proto3" json:"stores_owner,omitempty"`
+	StoresOwner bool `protobuf:"varint,10,opt,name=stores_owner,json=storesOwner,proto3" json:"stores_owner,omitempty"`
+	// Whether GetVolumeIds is to be called. If not, a drain takes each attached volume for the provider's.
+	KnowsVolumes  bool `protobuf:"varint,11,opt,name=knows_volumes,json=knowsVolumes,proto3" json:"knows_volumes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -344,6 +346,13 @@ func (x *GetInfoResponse) GetValidates() bool {
 func (x *GetInfoResponse) GetStoresOwner() bool {
 	if x != nil {
 		return x.StoresOwner
+	}
+	return false
+}
+
+func (x *GetInfoResponse) GetKnowsVolumes() bool {
+	if x != nil {
+		return x.KnowsVolumes
 	}
 	return false
 }
@@ -1268,6 +1277,178 @@ func (x *DeleteOrphanRequest) GetClass() *Class {
 	return nil
 }
 
+type GetVolumeIdsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The specs of PersistentVolumes, as JSON.
+	VolumeSpecs   []string `protobuf:"bytes,1,rep,name=volume_specs,json=volumeSpecs,proto3" json:"volume_specs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVolumeIdsRequest) Reset() {
+	*x = GetVolumeIdsRequest{}
+	mi := &file_driver_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVolumeIdsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVolumeIdsRequest) ProtoMessage() {}
+
+func (x *GetVolumeIdsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVolumeIdsRequest.ProtoReflect.Descriptor instead.
+func (*GetVolumeIdsRequest) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *GetVolumeIdsRequest) GetVolumeSpecs() []string {
+	if x != nil {
+		return x.VolumeSpecs
+	}
+	return nil
+}
+
+type GetVolumeIdsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Outcome:
+	//
+	//	*GetVolumeIdsResponse_Volumes
+	//	*GetVolumeIdsResponse_Failure
+	Outcome       isGetVolumeIdsResponse_Outcome `protobuf_oneof:"outcome"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetVolumeIdsResponse) Reset() {
+	*x = GetVolumeIdsResponse{}
+	mi := &file_driver_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetVolumeIdsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetVolumeIdsResponse) ProtoMessage() {}
+
+func (x *GetVolumeIdsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetVolumeIdsResponse.ProtoReflect.Descriptor instead.
+func (*GetVolumeIdsResponse) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetVolumeIdsResponse) GetOutcome() isGetVolumeIdsResponse_Outcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return nil
+}
+
+func (x *GetVolumeIdsResponse) GetVolumes() *VolumeIds {
+	if x != nil {
+		if x, ok := x.Outcome.(*GetVolumeIdsResponse_Volumes); ok {
+			return x.Volumes
+		}
+	}
+	return nil
+}
+
+func (x *GetVolumeIdsResponse) GetFailure() *Failure {
+	if x != nil {
+		if x, ok := x.Outcome.(*GetVolumeIdsResponse_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+type isGetVolumeIdsResponse_Outcome interface {
+	isGetVolumeIdsResponse_Outcome()
+}
+
+type GetVolumeIdsResponse_Volumes struct {
+	Volumes *VolumeIds `protobuf:"bytes,1,opt,name=volumes,proto3,oneof"`
+}
+
+type GetVolumeIdsResponse_Failure struct {
+	Failure *Failure `protobuf:"bytes,2,opt,name=failure,proto3,oneof"`
+}
+
+func (*GetVolumeIdsResponse_Volumes) isGetVolumeIdsResponse_Outcome() {}
+
+func (*GetVolumeIdsResponse_Failure) isGetVolumeIdsResponse_Outcome() {}
+
+type VolumeIds struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One for each spec of the request, in its order: the id of the volume at the provider; empty if it is not the provider's.
+	Ids           []string `protobuf:"bytes,1,rep,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *VolumeIds) Reset() {
+	*x = VolumeIds{}
+	mi := &file_driver_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *VolumeIds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*VolumeIds) ProtoMessage() {}
+
+func (x *VolumeIds) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use VolumeIds.ProtoReflect.Descriptor instead.
+func (*VolumeIds) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *VolumeIds) GetIds() []string {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 type Instance struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Equal to spec.providerID of the Node.
@@ -1288,7 +1469,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_driver_proto_msgTypes[17]
+	mi := &file_driver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1481,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[17]
+	mi := &file_driver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1494,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{17}
+	return file_driver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Instance) GetProviderId() string {
@@ -1369,7 +1550,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_driver_proto_msgTypes[18]
+	mi := &file_driver_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1562,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[18]
+	mi := &file_driver_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1575,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{18}
+	return file_driver_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Address) GetType() string {
@@ -1432,7 +1613,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_driver_proto_msgTypes[19]
+	mi := &file_driver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1625,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[19]
+	mi := &file_driver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1638,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{19}
+	return file_driver_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Failure) GetCode() Code {
@@ -1514,7 +1695,7 @@ type Exhausted struct {
 
 func (x *Exhausted) Reset() {
 	*x = Exhausted{}
-	mi := &file_driver_proto_msgTypes[20]
+	mi := &file_driver_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1707,7 @@ func (x *Exhausted) String() string {
 func (*Exhausted) ProtoMessage() {}
 
 func (x *Exhausted) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[20]
+	mi := &file_driver_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1720,7 @@ func (x *Exhausted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exhausted.ProtoReflect.Descriptor instead.
 func (*Exhausted) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{20}
+	return file_driver_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Exhausted) GetZone() string {
@@ -1580,7 +1761,7 @@ var File_driver_proto protoreflect.FileDescriptor
 const file_driver_proto_rawDesc = "" +
 	"\n" +
 	"\fdriver.proto\x12\x14nodewright.driver.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\xaf\x03\n" +
+	"\x0eGetInfoRequest\"\xd4\x03\n" +
 	"\x0fGetInfoResponse\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\tR\x0fprotocolVersion\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12,\n" +
@@ -1592,7 +1773,8 @@ const file_driver_proto_rawDesc = "" +
 	"\vinitializes\x18\b \x01(\bR\vinitializes\x12\x1c\n" +
 	"\tvalidates\x18\t \x01(\bR\tvalidates\x12!\n" +
 	"\fstores_owner\x18\n" +
-	" \x01(\bR\vstoresOwner\";\n" +
+	" \x01(\bR\vstoresOwner\x12#\n" +
+	"\rknows_volumes\x18\v \x01(\bR\fknowsVolumes\";\n" +
 	"\x14ValidateClassRequest\x12#\n" +
 	"\rprovider_spec\x18\x01 \x01(\tR\fproviderSpec\"L\n" +
 	"\x15ValidateClassResponse\x123\n" +
@@ -1656,7 +1838,15 @@ const file_driver_proto_rawDesc = "" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x121\n" +
-	"\x05class\x18\x03 \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"\xa5\x02\n" +
+	"\x05class\x18\x03 \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"8\n" +
+	"\x13GetVolumeIdsRequest\x12!\n" +
+	"\fvolume_specs\x18\x01 \x03(\tR\vvolumeSpecs\"\x99\x01\n" +
+	"\x14GetVolumeIdsResponse\x12;\n" +
+	"\avolumes\x18\x01 \x01(\v2\x1f.nodewright.driver.v1.VolumeIdsH\x00R\avolumes\x129\n" +
+	"\afailure\x18\x02 \x01(\v2\x1d.nodewright.driver.v1.FailureH\x00R\afailureB\t\n" +
+	"\aoutcome\"\x1d\n" +
+	"\tVolumeIds\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\"\xa5\x02\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x1b\n" +
@@ -1706,7 +1896,7 @@ const file_driver_proto_rawDesc = "" +
 	"\bMismatch\x12\x11\n" +
 	"\rMISMATCH_NONE\x10\x00\x12\x14\n" +
 	"\x10MISMATCH_CLUSTER\x10\x01\x12\x14\n" +
-	"\x10MISMATCH_MACHINE\x10\x022\xa6\x06\n" +
+	"\x10MISMATCH_MACHINE\x10\x022\x8d\a\n" +
 	"\x06Driver\x12V\n" +
 	"\aGetInfo\x12$.nodewright.driver.v1.GetInfoRequest\x1a%.nodewright.driver.v1.GetInfoResponse\x12h\n" +
 	"\rValidateClass\x12*.nodewright.driver.v1.ValidateClassRequest\x1a+.nodewright.driver.v1.ValidateClassResponse\x12b\n" +
@@ -1715,7 +1905,8 @@ const file_driver_proto_rawDesc = "" +
 	"\rDeleteMachine\x12$.nodewright.driver.v1.MachineRequest\x1a+.nodewright.driver.v1.DeleteMachineResponse\x12_\n" +
 	"\x10GetMachineStatus\x12$.nodewright.driver.v1.MachineRequest\x1a%.nodewright.driver.v1.MachineResponse\x12g\n" +
 	"\fListMachines\x12).nodewright.driver.v1.ListMachinesRequest\x1a*.nodewright.driver.v1.ListMachinesResponse0\x01\x12f\n" +
-	"\fDeleteOrphan\x12).nodewright.driver.v1.DeleteOrphanRequest\x1a+.nodewright.driver.v1.DeleteMachineResponse:7\n" +
+	"\fDeleteOrphan\x12).nodewright.driver.v1.DeleteOrphanRequest\x1a+.nodewright.driver.v1.DeleteMachineResponse\x12e\n" +
+	"\fGetVolumeIds\x12).nodewright.driver.v1.GetVolumeIdsRequest\x1a*.nodewright.driver.v1.GetVolumeIdsResponse:7\n" +
 	"\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\bR\x06secretb\x06proto3"
 
 var (
@@ -1731,7 +1922,7 @@ func file_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_driver_proto_goTypes = []any{
 	(Code)(0),                         // 0: nodewright.driver.v1.Code
 	(Mismatch)(0),                     // 1: nodewright.driver.v1.Mismatch
@@ -1752,61 +1943,68 @@ var file_driver_proto_goTypes = []any{
 	(*ListMachinesResponse)(nil),      // 16: nodewright.driver.v1.ListMachinesResponse
 	(*ListedMachine)(nil),             // 17: nodewright.driver.v1.ListedMachine
 	(*DeleteOrphanRequest)(nil),       // 18: nodewright.driver.v1.DeleteOrphanRequest
-	(*Instance)(nil),                  // 19: nodewright.driver.v1.Instance
-	(*Address)(nil),                   // 20: nodewright.driver.v1.Address
-	(*Failure)(nil),                   // 21: nodewright.driver.v1.Failure
-	(*Exhausted)(nil),                 // 22: nodewright.driver.v1.Exhausted
-	nil,                               // 23: nodewright.driver.v1.Secrets.DataEntry
-	(*durationpb.Duration)(nil),       // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 25: google.protobuf.Timestamp
-	(*descriptorpb.FieldOptions)(nil), // 26: google.protobuf.FieldOptions
+	(*GetVolumeIdsRequest)(nil),       // 19: nodewright.driver.v1.GetVolumeIdsRequest
+	(*GetVolumeIdsResponse)(nil),      // 20: nodewright.driver.v1.GetVolumeIdsResponse
+	(*VolumeIds)(nil),                 // 21: nodewright.driver.v1.VolumeIds
+	(*Instance)(nil),                  // 22: nodewright.driver.v1.Instance
+	(*Address)(nil),                   // 23: nodewright.driver.v1.Address
+	(*Failure)(nil),                   // 24: nodewright.driver.v1.Failure
+	(*Exhausted)(nil),                 // 25: nodewright.driver.v1.Exhausted
+	nil,                               // 26: nodewright.driver.v1.Secrets.DataEntry
+	(*durationpb.Duration)(nil),       // 27: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 28: google.protobuf.Timestamp
+	(*descriptorpb.FieldOptions)(nil), // 29: google.protobuf.FieldOptions
 }
 var file_driver_proto_depIdxs = []int32{
-	24, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
-	24, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
-	24, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
+	27, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
+	27, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
+	27, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
 	6,  // 3: nodewright.driver.v1.ValidateClassResponse.faults:type_name -> nodewright.driver.v1.Fault
 	8,  // 4: nodewright.driver.v1.Class.secrets:type_name -> nodewright.driver.v1.Secrets
-	23, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
+	26, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
 	7,  // 6: nodewright.driver.v1.MachineRequest.class:type_name -> nodewright.driver.v1.Class
 	10, // 7: nodewright.driver.v1.CreateMachineRequest.machine:type_name -> nodewright.driver.v1.MachineRequest
 	9,  // 8: nodewright.driver.v1.CreateMachineRequest.user_data:type_name -> nodewright.driver.v1.UserData
-	19, // 9: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
-	21, // 10: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	22, // 9: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
+	24, // 10: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
 	14, // 11: nodewright.driver.v1.DeleteMachineResponse.deleted:type_name -> nodewright.driver.v1.Deleted
-	21, // 12: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	24, // 12: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
 	7,  // 13: nodewright.driver.v1.ListMachinesRequest.class:type_name -> nodewright.driver.v1.Class
 	17, // 14: nodewright.driver.v1.ListMachinesResponse.machines:type_name -> nodewright.driver.v1.ListedMachine
-	21, // 15: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
-	25, // 16: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
+	24, // 15: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
+	28, // 16: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
 	7,  // 17: nodewright.driver.v1.DeleteOrphanRequest.class:type_name -> nodewright.driver.v1.Class
-	20, // 18: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
-	0,  // 19: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
-	1,  // 20: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
-	22, // 21: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
-	24, // 22: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
-	26, // 23: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
-	2,  // 24: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
-	4,  // 25: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
-	11, // 26: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
-	10, // 27: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
-	10, // 28: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
-	10, // 29: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
-	15, // 30: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
-	18, // 31: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
-	3,  // 32: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
-	5,  // 33: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
-	12, // 34: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
-	12, // 35: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
-	13, // 36: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	12, // 37: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
-	16, // 38: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
-	13, // 39: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	32, // [32:40] is the sub-list for method output_type
-	24, // [24:32] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	23, // [23:24] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	21, // 18: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
+	24, // 19: nodewright.driver.v1.GetVolumeIdsResponse.failure:type_name -> nodewright.driver.v1.Failure
+	23, // 20: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
+	0,  // 21: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
+	1,  // 22: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
+	25, // 23: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
+	27, // 24: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
+	29, // 25: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
+	2,  // 26: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
+	4,  // 27: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
+	11, // 28: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
+	10, // 29: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
+	10, // 30: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
+	10, // 31: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
+	15, // 32: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
+	18, // 33: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
+	19, // 34: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
+	3,  // 35: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
+	5,  // 36: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
+	12, // 37: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
+	12, // 38: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
+	13, // 39: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	12, // 40: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
+	16, // 41: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
+	13, // 42: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	20, // 43: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
+	35, // [35:44] is the sub-list for method output_type
+	26, // [26:35] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	25, // [25:26] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_driver_proto_init() }
@@ -1825,15 +2023,19 @@ func file_driver_proto_init() {
 	}
 	file_driver_proto_msgTypes[12].OneofWrappers = []any{}
 	file_driver_proto_msgTypes[15].OneofWrappers = []any{}
-	file_driver_proto_msgTypes[17].OneofWrappers = []any{}
-	file_driver_proto_msgTypes[19].OneofWrappers = []any{}
+	file_driver_proto_msgTypes[18].OneofWrappers = []any{
+		(*GetVolumeIdsResponse_Volumes)(nil),
+		(*GetVolumeIdsResponse_Failure)(nil),
+	}
+	file_driver_proto_msgTypes[20].OneofWrappers = []any{}
+	file_driver_proto_msgTypes[22].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_driver_proto_rawDesc), len(file_driver_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   22,
+			NumMessages:   25,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

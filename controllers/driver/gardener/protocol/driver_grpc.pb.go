@@ -39,6 +39,7 @@ const (
 	Driver_GetMachineStatus_FullMethodName  = "/nodewright.driver.v1.Driver/GetMachineStatus"
 	Driver_ListMachines_FullMethodName      = "/nodewright.driver.v1.Driver/ListMachines"
 	Driver_DeleteOrphan_FullMethodName      = "/nodewright.driver.v1.Driver/DeleteOrphan"
+	Driver_GetVolumeIds_FullMethodName      = "/nodewright.driver.v1.Driver/GetVolumeIds"
 )
 
 // DriverClient is the client API for Driver service.
@@ -63,6 +64,8 @@ type DriverClient interface {
 	ListMachines(ctx context.Context, in *ListMachinesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListMachinesResponse], error)
 	// Deletes exactly one VM that no Machine has, if its tags are those of the class's cluster and of the Machine.
 	DeleteOrphan(ctx context.Context, in *DeleteOrphanRequest, opts ...grpc.CallOption) (*DeleteMachineResponse, error)
+	// Says which PersistentVolumes are the provider's, by their ids there, without the provider. It is called if knows_volumes.
+	GetVolumeIds(ctx context.Context, in *GetVolumeIdsRequest, opts ...grpc.CallOption) (*GetVolumeIdsResponse, error)
 }
 
 type driverClient struct {
@@ -162,6 +165,16 @@ func (c *driverClient) DeleteOrphan(ctx context.Context, in *DeleteOrphanRequest
 	return out, nil
 }
 
+func (c *driverClient) GetVolumeIds(ctx context.Context, in *GetVolumeIdsRequest, opts ...grpc.CallOption) (*GetVolumeIdsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetVolumeIdsResponse)
+	err := c.cc.Invoke(ctx, Driver_GetVolumeIds_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DriverServer is the server API for Driver service.
 // All implementations must embed UnimplementedDriverServer
 // for forward compatibility.
@@ -184,6 +197,8 @@ type DriverServer interface {
 	ListMachines(*ListMachinesRequest, grpc.ServerStreamingServer[ListMachinesResponse]) error
 	// Deletes exactly one VM that no Machine has, if its tags are those of the class's cluster and of the Machine.
 	DeleteOrphan(context.Context, *DeleteOrphanRequest) (*DeleteMachineResponse, error)
+	// Says which PersistentVolumes are the provider's, by their ids there, without the provider. It is called if knows_volumes.
+	GetVolumeIds(context.Context, *GetVolumeIdsRequest) (*GetVolumeIdsResponse, error)
 	mustEmbedUnimplementedDriverServer()
 }
 
@@ -217,6 +232,9 @@ func (UnimplementedDriverServer) ListMachines(*ListMachinesRequest, grpc.ServerS
 }
 func (UnimplementedDriverServer) DeleteOrphan(context.Context, *DeleteOrphanRequest) (*DeleteMachineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DeleteOrphan not implemented")
+}
+func (UnimplementedDriverServer) GetVolumeIds(context.Context, *GetVolumeIdsRequest) (*GetVolumeIdsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetVolumeIds not implemented")
 }
 func (UnimplementedDriverServer) mustEmbedUnimplementedDriverServer() {}
 func (UnimplementedDriverServer) testEmbeddedByValue()                {}
@@ -376,6 +394,24 @@ func _Driver_DeleteOrphan_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Driver_GetVolumeIds_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetVolumeIdsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).GetVolumeIds(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_GetVolumeIds_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).GetVolumeIds(ctx, req.(*GetVolumeIdsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Driver_ServiceDesc is the grpc.ServiceDesc for Driver service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -410,6 +446,10 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DeleteOrphan",
 			Handler:    _Driver_DeleteOrphan_Handler,
+		},
+		{
+			MethodName: "GetVolumeIds",
+			Handler:    _Driver_GetVolumeIds_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

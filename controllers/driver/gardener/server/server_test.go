@@ -40,6 +40,7 @@ type hostile struct {
 	delete     func(*driver.DeleteMachineRequest) (*driver.DeleteMachineResponse, error)
 	status     func(*driver.GetMachineStatusRequest) (*driver.GetMachineStatusResponse, error)
 	list       func() (*driver.ListMachinesResponse, error)
+	volumes    func(*corev1.PersistentVolumeSpec) (*driver.GetVolumeIDsResponse, error)
 }
 
 func (h hostile) CreateMachine(_ context.Context, request *driver.CreateMachineRequest) (*driver.CreateMachineResponse, error) {
@@ -60,6 +61,16 @@ func (h hostile) GetMachineStatus(_ context.Context, request *driver.GetMachineS
 
 func (h hostile) ListMachines(context.Context, *driver.ListMachinesRequest) (*driver.ListMachinesResponse, error) {
 	return h.list()
+}
+
+func (h hostile) GetVolumeIDs(_ context.Context, request *driver.GetVolumeIDsRequest) (*driver.GetVolumeIDsResponse, error) {
+	if h.volumes == nil {
+		return nil, status.Error(codes.Unimplemented, "it has none")
+	}
+	if len(request.PVSpecs) != 1 {
+		panic("its answer would not say which volume it means")
+	}
+	return h.volumes(request.PVSpecs[0])
 }
 
 func provider(driver driver.Driver) Provider {
@@ -587,7 +598,7 @@ func TestTheServerSaysWhatItIs(t *testing.T) {
 	info := must(drivers.GetInfo(t.Context(), &pb.GetInfoRequest{}))
 	if info.GetProtocolVersion() != "v1" || info.GetProvider() != "p" || info.GetProviderIdPrefix() != "p:///" || info.GetIdentity()[0] != "cluster" ||
 		info.GetLongestCall().AsDuration() != 2*time.Minute || info.GetConsistency().AsDuration() != 30*time.Second ||
-		info.GetPoll().AsDuration() != 5*time.Second || info.GetInitializes() || !info.GetValidates() {
+		info.GetPoll().AsDuration() != 5*time.Second || info.GetInitializes() || !info.GetValidates() || info.GetKnowsVolumes() {
 		t.Errorf("the driver says %v", info)
 	}
 	faults := must(drivers.ValidateClass(t.Context(), &pb.ValidateClassRequest{ProviderSpec: "{}"})).GetFaults()

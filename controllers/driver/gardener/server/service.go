@@ -23,6 +23,7 @@ const (
 	deleteMachine     = "DeleteMachine"
 	getMachineStatus  = "GetMachineStatus"
 	listMachines      = "ListMachines"
+	getVolumeIDs      = "GetVolumeIDs"
 )
 
 const (
@@ -46,7 +47,7 @@ func newService(provider Provider, redactor *redactor) *service {
 	return &service{provider: provider.withDefaults(), redactor: redactor, calls: newCalls(), lists: newLists()}
 }
 
-func (s *service) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoResponse, error) {
+func (s *service) GetInfo(ctx context.Context, _ *pb.GetInfoRequest) (*pb.GetInfoResponse, error) {
 	return &pb.GetInfoResponse{
 		ProtocolVersion:  version,
 		Provider:         s.provider.Name,
@@ -57,6 +58,7 @@ func (s *service) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoRespo
 		Poll:             durationpb.New(s.provider.Poll),
 		Initializes:      s.provider.Initializes,
 		Validates:        s.provider.Validate != nil,
+		KnowsVolumes:     s.knowsVolumes(ctx),
 	}, nil
 }
 

@@ -14,6 +14,7 @@ const TEXT: usize = 253;
 
 /// What a driver says of itself, as far as the manager relies on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each says of one call or promise whether there is one")]
 pub struct Info {
     /// The value of `MachineClass.provider`.
     pub provider: String,
@@ -33,6 +34,8 @@ pub struct Info {
     pub validates: bool,
     /// Whether VMs keep the token of their creation.
     pub stores_owner: bool,
+    /// Whether the driver says which volumes are the provider's.
+    pub knows_volumes: bool,
 }
 
 /// The driver's `GetInfo` cannot be used.
@@ -57,6 +60,7 @@ impl Info {
             initializes: self.initializes,
             validates: self.validates,
             stores_owner: self.stores_owner,
+            knows_volumes: self.knows_volumes,
         }
     }
 
@@ -85,6 +89,7 @@ impl Info {
             initializes: message.initializes,
             validates: message.validates,
             stores_owner: message.stores_owner,
+            knows_volumes: message.knows_volumes,
         })
     }
 }
@@ -122,12 +127,22 @@ mod tests {
             initializes: true,
             validates: true,
             stores_owner: true,
+            knows_volumes: true,
         }
     }
 
     #[test]
     fn what_one_side_says_is_what_the_other_reads() {
         assert_eq!(Info::decode(info().encode()), Ok(info()));
+    }
+
+    /// An answer from before there was the field.
+    #[test]
+    fn a_driver_that_does_not_speak_of_volumes_is_not_asked_about_them() {
+        let earlier = v1::GetInfoResponse { knows_volumes: false, ..info().encode() };
+        let read: v1::GetInfoResponse =
+            prost::Message::decode(prost::Message::encode_to_vec(&earlier).as_slice()).unwrap();
+        assert_eq!(Info::decode(read), Ok(Info { knows_volumes: false, ..info() }));
     }
 
     #[test]

@@ -43,6 +43,18 @@ pub fn decode_orphan(request: v1::DeleteOrphanRequest) -> Result<OrphanRequest> 
     Ok(OrphanRequest { provider_id, machine, class: decode_class(request.class)? })
 }
 
+/// A question about volumes, by the specs of their `PersistentVolumes`.
+pub fn volumes_request(volumes: &[RawJson]) -> v1::GetVolumeIdsRequest {
+    v1::GetVolumeIdsRequest { volume_specs: volumes.iter().map(|spec| spec.text().to_owned()).collect() }
+}
+
+/// The specs of `PersistentVolumes` as the driver gets them.
+pub fn decode_volumes(request: v1::GetVolumeIdsRequest) -> Result<Vec<RawJson>> {
+    let specs = request.volume_specs.into_iter().map(RawJson::from_text);
+    let specs = specs.collect::<std::result::Result<_, _>>();
+    specs.map_err(|_| DriverError::new(Code::InvalidArgument, "a spec of the request is no JSON"))
+}
+
 /// A class with its credentials.
 pub fn class(class: &Class) -> v1::Class {
     let data = class.secret.entries().into_iter().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
@@ -167,6 +179,14 @@ mod tests {
         ] {
             assert_eq!(decode_orphan(lacking).unwrap_err().code, Code::InvalidArgument);
         }
+    }
+
+    #[test]
+    fn specs_of_volumes_arrive_in_their_order() {
+        let volumes = [json!({"nfs": {"path": "a"}}), json!({"nfs": {"path": "b"}})].map(|spec| RawJson::from(&spec));
+        assert_eq!(decode_volumes(volumes_request(&volumes)), Ok(volumes.into()));
+        let broken = v1::GetVolumeIdsRequest { volume_specs: vec!["{".to_owned()] };
+        assert_eq!(decode_volumes(broken).unwrap_err().code, Code::InvalidArgument);
     }
 
     #[test]

@@ -22,6 +22,7 @@ const LONGEST_FAULT: usize = 512;
 
 type MachineOutcome = v1::machine_response::Outcome;
 type DeleteOutcome = v1::delete_machine_response::Outcome;
+type VolumesOutcome = v1::get_volume_ids_response::Outcome;
 
 /// The answer of `CreateMachine`, `InitializeMachine` and `GetMachineStatus`.
 pub fn encode_instance(result: Result<Instance>) -> v1::MachineResponse {
@@ -153,6 +154,31 @@ pub fn decode_listed(
         list.insert(machine.provider_id, vm);
     }
     Ok(response.complete)
+}
+
+/// The answer of `GetVolumeIds`.
+pub fn encode_volume_ids(result: Result<Vec<Option<String>>>) -> v1::GetVolumeIdsResponse {
+    let outcome = match result {
+        Ok(ids) => {
+            let ids = ids.into_iter().map(Option::unwrap_or_default).collect();
+            VolumesOutcome::Volumes(v1::VolumeIds { ids })
+        }
+        Err(error) => VolumesOutcome::Failure(failure(error)),
+    };
+    v1::GetVolumeIdsResponse { outcome: Some(outcome) }
+}
+
+/// The ids of volumes, as many as were `asked` for.
+pub fn decode_volume_ids(response: v1::GetVolumeIdsResponse, asked: usize) -> Result<Vec<Option<String>>> {
+    let ids = match response.outcome {
+        Some(VolumesOutcome::Volumes(volumes)) => volumes.ids,
+        Some(VolumesOutcome::Failure(failure)) => return Err(decode_failure(failure)),
+        None => return Err(broken("neither ids of volumes nor a failure")),
+    };
+    if ids.len() != asked || !ids.iter().all(|id| id.is_empty() || is_text(id)) {
+        return Err(broken("ids of volumes that are not one for each volume"));
+    }
+    Ok(ids.into_iter().map(|id| Some(id).filter(|id| !id.is_empty())).collect())
 }
 
 /// The answer of `ValidateClass`.
@@ -290,6 +316,22 @@ mod tests {
         for notes in [None, Some(String::new()), Some("notes".to_owned())] {
             assert_eq!(decode_deleted(encode_deleted(Ok(notes.clone()))), Ok(notes));
         }
+    }
+
+    #[test]
+    fn each_volume_has_its_answer_or_there_is_none() {
+        let ids = vec![Some("vol-1".to_owned()), None, Some("vol-2".to_owned())];
+        let read = |ids: &[Option<String>], asked| decode_volume_ids(encode_volume_ids(Ok(ids.to_vec())), asked);
+        assert_eq!(read(&ids, 3), Ok(ids.clone()));
+        for wrong in [
+            read(&ids, 4),
+            read(&[Some("a\nb".to_owned())], 1),
+            decode_volume_ids(v1::GetVolumeIdsResponse::default(), 0),
+        ] {
+            assert_eq!(wrong.unwrap_err().code, Code::Internal);
+        }
+        let error = DriverError::new(Code::Unimplemented, "why");
+        assert_eq!(decode_volume_ids(encode_volume_ids(Err(error.clone())), 1), Err(error));
     }
 
     #[test]

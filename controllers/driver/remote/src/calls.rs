@@ -76,6 +76,20 @@ pub(crate) async fn list(link: Link, class: v1::Class) -> Result<BTreeMap<String
     .await
 }
 
+pub(crate) async fn volume_ids(link: Link, request: v1::GetVolumeIdsRequest) -> Result<Vec<Option<String>>> {
+    let asked = request.volume_specs.len();
+    call(&link, async |session, deadline| {
+        let answer = session
+            .client
+            .clone()
+            .get_volume_ids(within(request, deadline))
+            .await
+            .map_err(|status| session.lost(&status))?;
+        protocol::decode_volume_ids(answer.into_inner(), asked)
+    })
+    .await
+}
+
 async fn machine(
     link: Link,
     send: impl AsyncFnOnce(Client, Instant) -> std::result::Result<Response<v1::MachineResponse>, Status>,

@@ -178,4 +178,12 @@ impl Driver for RemoteDriver {
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         calls::delete_orphan(self.link.clone(), protocol::orphan_request(&orphan)).boxed()
     }
+
+    fn knows_volumes(&self) -> bool {
+        self.info().knows_volumes
+    }
+
+    fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
+        calls::volume_ids(self.link.clone(), protocol::volumes_request(&volumes)).boxed()
+    }
 }

@@ -133,6 +133,7 @@ fn raw_info() -> Info {
         initializes: true,
         validates: false,
         stores_owner: true,
+        knows_volumes: true,
     }
 }
 
@@ -206,6 +207,12 @@ impl v1::driver_server::Driver for Raw {
         _: Request<v1::DeleteOrphanRequest>,
     ) -> std::result::Result<Response<v1::DeleteMachineResponse>, Status> {
         Ok(Response::new(v1::DeleteMachineResponse { outcome: None }))
+    }
+    async fn get_volume_ids(
+        &self,
+        _: Request<v1::GetVolumeIdsRequest>,
+    ) -> std::result::Result<Response<v1::GetVolumeIdsResponse>, Status> {
+        Err(Status::unimplemented("as a driver from before the call"))
     }
     type ListMachinesStream = BoxStream<'static, std::result::Result<v1::ListMachinesResponse, Status>>;
     async fn list_machines(
@@ -348,6 +355,19 @@ async fn an_answer_without_sense_is_a_failure() {
         assert_eq!(code(driver.status(machine(name)).await), Some(Code::Internal));
     }
     assert_eq!(code(driver.delete(machine("m")).await), Some(Code::Internal), "never a success");
+}
+
+#[tokio::test]
+async fn a_driver_without_the_call_does_not_say_whose_a_volume_is() {
+    let fixture = Fixture::new();
+    let (raw, _task) = fixture.serve_raw(Raw::default()).await;
+    let volumes = || vec![RawJson::default()];
+    assert!(raw.knows_volumes() && raw.volume_ids(volumes()).await.is_err(), "none of them is another provider's");
+    let fixture = Fixture::new();
+    let _served = fixture.serve(Named);
+    let named = fixture.driver().await;
+    assert!(!named.knows_volumes());
+    assert_eq!(code(named.volume_ids(volumes()).await), Some(Code::Unimplemented));
 }
 
 #[tokio::test]

@@ -142,6 +142,11 @@ impl Fixture for Azure {
         Some(self.class_with(cluster, Some(contract::SECRET)))
     }
 
+    fn volume(&self) -> Option<(RawJson, String)> {
+        let spec = json!({ "csi": { "driver": "disk.csi.azure.com", "volumeHandle": "disk-1" } });
+        Some((RawJson::from(&spec), "disk-1".to_owned()))
+    }
+
     fn secrets(&self) -> Vec<String> {
         let secret = &self.order("class any")["secret"];
         vec![secret["clientSecret"].as_str().unwrap().to_owned()]

@@ -102,6 +102,11 @@ impl Fixture for Files {
         Some(class(cluster, contract::SECRET))
     }
 
+    fn volume(&self) -> Option<(RawJson, String)> {
+        let spec = json!({ "csi": { "driver": "csi.files.example.com", "volumeHandle": "volume-1" } });
+        Some((RawJson::from(&spec), "volume-1".to_owned()))
+    }
+
     fn secrets(&self) -> Vec<String> {
         vec![PASSWORD.to_owned()]
     }

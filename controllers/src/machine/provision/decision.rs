@@ -120,7 +120,7 @@ pub(super) fn creation<'a>(provider: &Provider<'a>) -> Provision<'a> {
             Provision::Call("the machine has no VM", Verb::Create)
         }
         Outcome::Failed(error) => failed(provider, answer, error, Verb::Status),
-        Outcome::Done | Outcome::Noted(_) | Outcome::Namesakes(_) => ask,
+        Outcome::Done | Outcome::Noted(_) | Outcome::Namesakes(_) | Outcome::ForeignVolumes(_) => ask,
     }
 }
 

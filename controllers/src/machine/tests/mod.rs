@@ -14,6 +14,7 @@ mod terminate;
 mod tokens;
 mod unreadable;
 mod update;
+mod volumes;
 mod waiting;
 mod without_target;
 

@@ -77,6 +77,7 @@ impl Drain<'_> {
     fn evict(&self, left: &[&PodView], progress: &mut Progress) {
         let (queued, free): (Vec<&PodView>, Vec<&PodView>) = left.iter().partition(|pod| self.has_turns(pod));
         let mut is_busy = self.moving(progress);
+        is_busy |= !queued.is_empty() && self.awaits_owners(progress);
         for pod in &queued {
             let limit = pod.ends_at().and_then(|ends_at| self.pending(ends_at, self.rules.detach_timeout));
             if let Some(limit) = limit {

@@ -15,7 +15,7 @@
 //!   priority first: the next one waits until the volumes are detached here and attached elsewhere, each for a limited time.
 //!   So does machine-controller-manager, because providers throttle such requests.
 //! * A volume counts if there is a `VolumeAttachment` for it: without one nothing attaches or detaches it. Volumes of Pods that
-//!   stay do not count.
+//!   stay do not count, and neither do those that are known to be another provider's ([`Owners`]): this one's does not throttle them.
 //! * A refused eviction is made again after a pause, and soon if the disruption budget has room. Once it has been refused for
 //!   longer than [`Rules::grace_period`], the Pod is deleted, unless its budget can never allow a disruption.
 //! * A forced drain deletes Pods without grace and waits at most [`FORCED_LIMIT`] for that, whatever the API server says.
@@ -28,7 +28,11 @@ mod tests;
 mod view;
 mod volumes;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_runtime::{
@@ -72,10 +76,24 @@ pub enum Volume {
     OfNode,
 }
 
+/// Whose the volumes are that are attached to the Node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Owners<'a> {
+    /// Nobody can say, or has said: each volume counts.
+    Unknown,
+    /// The provider can say, and has yet to be asked about some of them.
+    Unasked,
+    /// The provider has been asked. Pods with volumes wait for its answer, until then at the latest.
+    Asked(Timestamp),
+    /// These volumes are not the provider's.
+    Foreign(&'a BTreeSet<String>),
+}
+
 /// What a drain may know.
 pub(crate) struct Drain<'a> {
     pub(crate) node: &'a Node,
     pub(crate) view: &'a View,
+    pub(crate) owners: Owners<'a>,
     pub(crate) rules: Rules,
     /// The evictions that were refused.
     pub(crate) refusals: &'a [Refusal],
@@ -104,6 +122,8 @@ pub(crate) struct Progress {
     pub(crate) removals: Vec<Removal>,
     /// The Pods that are deleted now instead of evicted, each named once.
     pub(crate) forced: Option<Forced>,
+    /// The volumes of which the drain has to know whose they are; none if it need not ask.
+    pub(crate) question: BTreeSet<String>,
     /// What has to be watched until the next plan.
     pub(crate) watches: Vec<ScopedWatch>,
     /// To be given to the next plan.

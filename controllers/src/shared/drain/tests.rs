@@ -29,7 +29,19 @@ struct Fixture {
     force: Option<&'static str>,
     refusals: Vec<Refusal>,
     notes: BTreeMap<Note, Timestamp>,
+    owners: Whose,
     now: Timestamp,
+}
+
+/// [`Owners`] that a fixture can have.
+#[derive(Clone, Default)]
+enum Whose {
+    #[default]
+    Unknown,
+    Unasked,
+    Asked,
+    /// The volume of this name is another provider's.
+    Foreign(BTreeSet<String>),
 }
 
 fn now() -> Timestamp {
@@ -52,6 +64,7 @@ fn fixture(pods: &[Value]) -> Fixture {
         force: None,
         refusals: vec![],
         notes: BTreeMap::new(),
+        owners: Whose::Unknown,
         now: now(),
     }
 }
@@ -136,7 +149,13 @@ impl Fixture {
             reattach_timeout: SignedDuration::from_secs(90),
         };
         let (refusals, notes) = (self.refusals.as_slice(), self.notes.clone());
-        look(Drain { node: &node, view: &view, rules, refusals, notes, now: self.now })
+        let owners = match &self.owners {
+            Whose::Unknown => Owners::Unknown,
+            Whose::Unasked => Owners::Unasked,
+            Whose::Asked => Owners::Asked(after(30)),
+            Whose::Foreign(volumes) => Owners::Foreign(volumes),
+        };
+        look(Drain { node: &node, view: &view, owners, rules, refusals, notes, now: self.now })
     }
 
     fn evictions(&self) -> Progress {
@@ -355,6 +374,66 @@ fn the_end_of_a_detachment_is_waited_for_but_not_for_ever() {
     assert_eq!(stuck.detachment().end, Some(End::Done));
     let unnamed = with_volumes(fixture(&[]), &["v"]);
     assert_eq!(unnamed.detachment().blockers, [Blocker::Detaching { volume: "of the node".into(), since: now() }]);
+}
+
+fn foreign(volumes: &[&str]) -> Whose {
+    Whose::Foreign(volumes.iter().map(|&volume| volume.to_owned()).collect())
+}
+
+#[test]
+fn pods_with_volumes_of_another_provider_leave_at_once() {
+    let three = |owners| {
+        let pods = ["a", "b", "c"].map(stateful);
+        let fixture = fixture(&pods).attached("a", "n").attached("b", "n").attached("c", "n");
+        Fixture { owners, ..fixture }
+    };
+    assert_eq!(three(Whose::Unknown).told(), ["Evict a"]);
+    assert_eq!(three(foreign(&[])).told(), ["Evict a"]);
+    assert_eq!(three(foreign(&["pv-a"])).told(), ["Evict b", "Evict a"], "the queue is of the provider's volumes");
+    assert_eq!(three(foreign(&["pv-a", "pv-b", "pv-c"])).told().len(), 3);
+    assert!(three(foreign(&["pv-a"])).evictions().question.is_empty(), "it is asked once");
+}
+
+#[test]
+fn pods_with_volumes_wait_for_the_answer_whose_they_are_and_others_leave() {
+    let waiting = |owners| {
+        let fixture = fixture(&[pod("a"), stateful("b")]).attached("b", "n").attached("z", "m");
+        Fixture { owners, ..fixture }
+    };
+    let unasked = waiting(Whose::Unasked).evictions();
+    assert_eq!(unasked.question, ["pv-b".to_owned()].into(), "about the volumes of this node");
+    let asked = waiting(Whose::Asked).evictions();
+    assert_eq!((asked.question.len(), asked.wake), (0, Some(after(30))));
+    for owners in [Whose::Unasked, Whose::Asked] {
+        assert_eq!(waiting(owners.clone()).told(), ["Evict a"]);
+        let free = Fixture { owners: owners.clone(), ..fixture(&[pod("a")]).attached("z", "m") };
+        assert!(free.evictions().question.is_empty(), "nobody waits for the answer");
+        let forced = Fixture { force: Some("the drain timeout is over"), ..waiting(owners) };
+        assert_eq!((forced.told().len(), forced.evictions().question.len()), (2, 0));
+    }
+}
+
+#[test]
+fn volumes_of_another_provider_are_not_waited_for() {
+    let next = |owners| Fixture { owners, ..fixture(&[stateful("b")]).attached("b", "n").attached("a", "n") };
+    assert!(next(foreign(&[])).told().is_empty(), "a is being detached");
+    let others = next(foreign(&["pv-a"])).noted(detaching_note(), -5);
+    assert_eq!(others.told(), ["Evict b"]);
+    assert!(!others.evictions().notes.contains(&detaching_note()), "what was noted before the answer is over");
+    let mut gone = next(foreign(&["pv-a"])).noted(detaching_note(), -5);
+    gone.attachments.retain(|attachment| attachment["metadata"]["uid"] != "a");
+    assert_eq!(gone.told(), ["Evict b"], "nor is it waited for elsewhere");
+
+    let left = |owners| Fixture { owners, ..with_volumes(fixture(&[]).attached("a", "n"), &["v"]) };
+    assert_eq!(left(foreign(&[])).detachment().end, None);
+    assert_eq!(left(foreign(&["pv-a"])).detachment().end, Some(End::Done), "the node names it, and it does not count");
+    let unasked = left(Whose::Unasked).detachment();
+    assert_eq!((unasked.end, unasked.question), (None, ["pv-a".to_owned()].into()));
+    assert_eq!((left(Whose::Asked).detachment().end, left(Whose::Asked).detachment().wake), (None, Some(after(30))));
+    let overdue = left(Whose::Unasked).noted(detaching_note(), -120).detachment();
+    assert_eq!((overdue.end, overdue.question.len()), (Some(End::Done), 0), "the answer would change nothing");
+    let unnamed = Fixture { owners: foreign(&["pv-a"]), ..with_volumes(fixture(&[]).attached("a", "n"), &["v", "w"]) };
+    assert_eq!(unnamed.detachment().end, None, "the node names another one, which may be the provider's");
 }
 
 /// MCM #937: volumes that nobody detaches are not waited for.

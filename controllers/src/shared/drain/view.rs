@@ -1,6 +1,10 @@
 //! What a drain sees, taken from the caches at one moment.
 
-use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::{
     api::{core::v1::PersistentVolumeClaim, policy::v1::PodDisruptionBudget, storage::v1::VolumeAttachment},
@@ -141,6 +145,12 @@ impl View {
             budgets: budgets(stores, cluster, known),
             pods,
         }
+    }
+
+    /// The names of the volumes that are attached to the Node.
+    pub(crate) fn attached_volumes(&self) -> BTreeSet<String> {
+        let Volumes::Known(attached) = &self.volumes else { return BTreeSet::new() };
+        attached.here.iter().filter_map(|it| it.volume()).map(str::to_owned).collect()
     }
 
     pub(crate) fn cluster(&self) -> Cluster {

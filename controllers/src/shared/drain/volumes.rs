@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nodewright_runtime::object::{Target, namespace};
 
 use super::{
-    Blocker, Drain, End, FORCED_LIMIT, How, Note, PodView, Progress, Removal, Volume,
+    Blocker, Drain, End, FORCED_LIMIT, How, Note, Owners, PodView, Progress, Removal, Volume,
     view::{Attached, AttachmentView, Volumes},
 };
 
@@ -26,7 +26,11 @@ impl Drain<'_> {
             return Progress { end: Some(End::Done), ..progress };
         }
         self.watch_volumes(&mut progress);
-        let is_moving = self.detaching(&mut progress) | self.unnamed(&mut progress);
+        let is_detaching = self.detaching(&mut progress);
+        if is_detaching {
+            self.awaits_owners(&mut progress);
+        }
+        let is_moving = is_detaching | self.unnamed(&mut progress);
         Progress { end: (!is_moving).then_some(End::Done), ..progress }
     }
 
@@ -88,9 +92,29 @@ impl Drain<'_> {
             Volumes::Unknown(_) => false,
             Volumes::Known(attached) => {
                 let mut volumes = attached.volumes_of(pod);
-                volumes.any(|volume| attached.here.iter().any(|attachment| attachment.volume() == Some(volume)))
+                volumes.any(|volume| self.here(attached).any(|here| here == volume))
             }
         }
+    }
+
+    /// Whether Pods with volumes wait until it is known whose their volumes are.
+    pub(super) fn awaits_owners(&self, progress: &mut Progress) -> bool {
+        match self.owners {
+            Owners::Unasked => progress.question = self.view.attached_volumes(),
+            Owners::Asked(until) => progress.wake_at(until),
+            Owners::Unknown | Owners::Foreign(_) => return false,
+        }
+        true
+    }
+
+    /// The attached volumes that count.
+    fn here<'v>(&'v self, attached: &'v Attached) -> impl Iterator<Item = &'v str> {
+        attached.here.iter().filter_map(|attachment| attachment.volume()).filter(|volume| self.is_own(volume))
+    }
+
+    /// Whether a volume is the provider's, as far as that is known.
+    fn is_own(&self, volume: &str) -> bool {
+        !matches!(self.owners, Owners::Foreign(foreign) if foreign.contains(volume))
     }
 
     /// Notes the volumes that are on their way from this Node to another. Returns whether the next Pod with volumes waits.
@@ -119,7 +143,7 @@ impl Drain<'_> {
         };
         let users = pods.iter().filter(|pod| !pod.is_finished());
         let used: BTreeSet<&str> = users.flat_map(|pod| attached.volumes_of(pod)).collect();
-        attached.here.iter().filter_map(|attachment| attachment.volume()).filter(|it| !used.contains(it)).collect()
+        self.here(attached).filter(|volume| !used.contains(volume)).collect()
     }
 
     /// Whether the Node names more volumes than there are attachments: those of plug-ins that make none, or that are not known.
@@ -160,14 +184,15 @@ impl Drain<'_> {
         is_moving
     }
 
-    /// The noted volumes that are no longer attached to the Node, and since when.
+    /// The noted volumes that count and are no longer attached to the Node, and since when.
     fn detached(&self, attached: &Attached) -> Vec<(&str, Timestamp)> {
         let gone = self.notes.iter().filter_map(|(note, since)| match note {
             Note::Attaching(Volume::Named(volume)) => Some((&**volume, *since)),
             Note::Detaching(Volume::Named(volume)) => Some((&**volume, self.now)),
             _ => None,
         });
-        gone.filter(|(volume, _)| attached.here.iter().all(|it| it.volume() != Some(volume))).collect()
+        let is_gone = |volume: &str| attached.here.iter().all(|it| it.volume() != Some(volume));
+        gone.filter(|(volume, _)| self.is_own(volume) && is_gone(volume)).collect()
     }
 }
 
@@ -188,7 +213,7 @@ impl Attached {
 }
 
 impl AttachmentView {
-    fn volume(&self) -> Option<&str> {
+    pub(super) fn volume(&self) -> Option<&str> {
         self.spec.source.persistent_volume_name.as_deref()
     }
 }

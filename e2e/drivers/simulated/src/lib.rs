@@ -3,6 +3,9 @@
 //! The cloud is a separate process with an HTTP API. A VM belongs to a Machine by its tags `cluster` and `machine`, and by the tag
 //! `uid`, which holds the token of its creation, the Machine's UID.
 //!
+//! The cloud's volumes are those of the CSI drivers whose names are [`CSI_DRIVER`] or end with it. A test that attaches disks has a
+//! CSI driver of its own, and several tests share a cluster.
+//!
 //! # Guarantees
 //! The cloud creates one VM for a token and never a second one, not even after the first is deleted.
 //!
@@ -14,6 +17,7 @@ mod client;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -45,6 +49,8 @@ use self::{
 pub const PROVIDER: &str = "simulated";
 /// The beginning of each provider id.
 pub const PROVIDER_ID_PREFIX: &str = "simulated:///";
+/// The CSI driver of the cloud's volumes, and the end of the names of others, such as `NAMESPACE.simulated.nodewright.dev`.
+pub const CSI_DRIVER: &str = "simulated.nodewright.dev";
 
 /// The maximum size of an answer. A page of VMs has some hundred kilobytes.
 const ANSWER_LIMIT: usize = 16 << 20;
@@ -380,5 +386,13 @@ impl Driver for SimulatedDriver {
 
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().delete_listed(orphan).boxed()
+    }
+
+    fn knows_volumes(&self) -> bool {
+        true
+    }
+
+    fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
+        ready(Ok(volumes.iter().map(volumes::id).collect())).boxed()
     }
 }

@@ -132,6 +132,12 @@ impl Driver for Killed {
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().call(move |driver| driver.delete_orphan(orphan.clone())).boxed()
     }
+    fn knows_volumes(&self) -> bool {
+        self.inner.knows_volumes()
+    }
+    fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
+        self.clone().call(move |driver| driver.volume_ids(volumes.clone())).boxed()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

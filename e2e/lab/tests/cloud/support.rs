@@ -6,7 +6,7 @@ use futures::{FutureExt, TryFutureExt};
 use nodewright_api::RawJson;
 use nodewright_driver::{Class, Driver};
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
-use nodewright_driver_simulated::{Options, SimulatedDriver};
+use nodewright_driver_simulated::{CSI_DRIVER, Options, SimulatedDriver};
 use nodewright_e2e_cloud::{
     self as cloud, ClientError, CloudClient, CreateVm, Effect, FaultOperation, FaultOrder, Server, Settings,
 };
@@ -88,6 +88,11 @@ impl Fixture for CloudSetup {
             ("cluster", json!({ "cluster": "", "size": "small" })),
         ];
         specs.map(|(path, spec)| InvalidSpec { path, spec: RawJson::from(&spec) }).into()
+    }
+
+    fn volume(&self) -> Option<(RawJson, String)> {
+        let spec = json!({ "csi": { "driver": CSI_DRIVER, "volumeHandle": "disk-1" } });
+        Some((RawJson::from(&spec), "disk-1".to_owned()))
     }
 
     fn list_size(&self) -> usize {

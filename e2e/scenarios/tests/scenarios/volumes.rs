@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 /// How many pods with volumes there are. Two nodes share them.
 const PODS: usize = 6;
 const DETACHING: Duration = Duration::from_secs(2);
+/// How long a volume of another provider is being detached: less than a drain would wait for it.
+const DETACHING_ELSEWHERE: Duration = Duration::from_secs(45);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_last_volume() -> TestResult {
@@ -23,14 +25,10 @@ async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_la
     let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
     let attachments: History<VolumeAttachment> = History::record(Api::all(env.target_client()), "").await?;
     let mut items = disks.objects("store", PODS);
-    items.push(store(&env));
+    items.push(stateful_set(&env, "store", PODS));
     env.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
     let volumes: Vec<String> = (0..PODS).map(|index| disks.volume("store", index)).collect();
-    env.wait_for("all volumes to be attached", async || {
-        let current = attachments.current();
-        Ok(volumes.iter().all(|volume| current.values().any(|it| volume_of(it) == Some(volume) && is_attached(it))))
-    })
-    .await?;
+    env.wait_for("all volumes to be attached", async || Ok(are_attached(&attachments, &volumes))).await?;
 
     env.scale("a", 1).await?;
     let machines = env.wait_for_machines("a machine to go", |all| all.values().any(|it| it.is_deleting())).await?;
@@ -65,6 +63,50 @@ async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_la
     })?;
     disks.clean(env.target_client()).await?;
     env.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_of_another_provider_holds_up_no_drain_and_one_of_the_provider_does() -> TestResult {
+    let env = Environment::start("foreign-volumes").await?;
+    let own = Disks::start(env.target_client(), env.namespace(), DETACHING);
+    let foreign = Disks::start_elsewhere(env.target_client(), env.namespace(), DETACHING_ELSEWHERE);
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for_running(1).await?;
+    let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
+    let attachments: History<VolumeAttachment> = History::record(Api::all(env.target_client()), "").await?;
+    let mut items = own.objects("own", 1);
+    items.extend(foreign.objects("foreign", 2));
+    items.extend([stateful_set(&env, "own", 1), stateful_set(&env, "foreign", 2)]);
+    env.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
+    let volumes = [own.volume("own", 0), foreign.volume("foreign", 0), foreign.volume("foreign", 1)];
+    env.wait_for("all volumes to be attached", async || Ok(are_attached(&attachments, &volumes))).await?;
+
+    env.scale("a", 0).await?;
+    env.wait_for("the VM to go", async || Ok(env.vms().await?.is_empty())).await?;
+    let events = env.cloud().events(0).await?;
+    let deleted = events.iter().find(|event| event.kind == EventKind::DeleteAccepted).map(|event| event.at);
+    let detached = own.detached().first().map(|(_, at)| *at);
+    ensure(detached.is_some() && detached <= deleted, || {
+        format!("the provider's volume was detached at {detached:?}, and the VM was deleted at {deleted:?}")
+    })?;
+    let begun = evictions(&pods.changes()?);
+    ensure(begun.len() == 3 && begun.values().all(|at| Some(*at) < detached), || {
+        format!("the provider's volume was detached at {detached:?}, and the pods were evicted at {begun:?}")
+    })?;
+    let elsewhere = foreign.detached();
+    ensure(elsewhere.iter().all(|(_, at)| Some(*at) > deleted), || {
+        format!("the VM was deleted at {deleted:?}, and volumes of another provider were detached at {elsewhere:?}")
+    })?;
+    env.wait_for("the other volumes to be detached", async || Ok(foreign.detached().len() == 2)).await?;
+    own.clean(env.target_client()).await?;
+    foreign.clean(env.target_client()).await?;
+    env.end().await
+}
+
+fn are_attached(attachments: &History<VolumeAttachment>, volumes: &[String]) -> bool {
+    let current = attachments.current();
+    volumes.iter().all(|volume| current.values().any(|it| volume_of(it) == Some(volume) && is_attached(it)))
 }
 
 /// When the deletion of each pod began first.
@@ -105,16 +147,16 @@ fn claim_of(pod: &std::sync::Arc<Pod>) -> (String, String) {
     (name, index)
 }
 
-fn store(env: &Environment) -> Value {
-    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "store"}, "spec": {
-        "serviceName": "store", "replicas": PODS, "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": {"app": "store"}},
-        "template": {"metadata": {"labels": {"app": "store"}}, "spec": {
+fn stateful_set(env: &Environment, name: &str, replicas: usize) -> Value {
+    json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": {
+        "serviceName": name, "replicas": replicas, "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": name}},
+        "template": {"metadata": {"labels": {"app": name}}, "spec": {
             "nodeSelector": {ENVIRONMENT_LABEL: env.namespace()},
             "terminationGracePeriodSeconds": 1,
             "topologySpreadConstraints": [{
                 "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": {"matchLabels": {"app": "store"}},
+                "labelSelector": {"matchLabels": {"app": name}},
             }],
             "containers": [{"name": "main", "image": "none"}],
         }},

@@ -18,7 +18,7 @@ pub(super) const OWNERS: [(&str, &str); 3] = [
 ];
 
 /// The CSI driver of the machines' provider.
-pub(crate) const PROVIDER: &str = "csi.simulated.example.com";
+pub(crate) const PROVIDER: &str = nodewright_driver_simulated::CSI_DRIVER;
 const OTHER: &str = "csi.other.example.com";
 /// The DaemonSet.
 pub(super) const AGENT: &str = "agent";

@@ -174,6 +174,11 @@ impl Fixture for Account {
         Some(self.class_with(cluster, REJECTED_KEY))
     }
 
+    fn volume(&self) -> Option<(RawJson, String)> {
+        let spec = json!({"csi": {"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}});
+        Some((RawJson::from(&spec), "vol-1".to_owned()))
+    }
+
     fn secrets(&self) -> Vec<String> {
         vec![SECRET_KEY.to_owned()]
     }

@@ -8,6 +8,7 @@ mod list;
 mod outage;
 mod owner;
 mod status;
+mod volumes;
 
 use futures::{FutureExt, future::LocalBoxFuture};
 
@@ -67,6 +68,7 @@ checks! {
     outage::silent_provider: "A call that gets no answer ends with a code that passes, or waits until it is dropped.",
     outage::failing_provider: "While the provider fails, each call fails; none says that there is no VM, or that a VM is deleted.",
     outage::no_capacity: "Without capacity, `create` fails with ResourceExhausted; other calls and later creations succeed.",
+    volumes::volume_ids: "If the driver has `volume_ids`: each volume of the provider has its id, at its place in the answer, and all others have none.",
     answers::no_secrets: "No answer has a secret in its text.",
     answers::no_empty_errors: "Each error has a code, and a message for people.",
     answers::no_blocking: "No call keeps its thread: it waits by `.await`.",

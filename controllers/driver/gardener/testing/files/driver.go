@@ -26,6 +26,8 @@ const (
 	// Password is the token that the cloud accepts.
 	Password = "correct-horse-battery"
 	idPrefix = "files:///"
+	// The CSI driver of the cloud's volumes.
+	csiDriver = "csi.files.example.com"
 	// The file in the folder that says how the cloud fails: silent, failing or full.
 	outage = "outage"
 	// How often a silent cloud looks whether it still is.
@@ -201,9 +203,15 @@ func (d Driver) ListMachines(_ context.Context, request *driver.ListMachinesRequ
 	return &driver.ListMachinesResponse{MachineList: machines}, nil
 }
 
-// GetVolumeIDs knows no volumes.
-func (Driver) GetVolumeIDs(context.Context, *driver.GetVolumeIDsRequest) (*driver.GetVolumeIDsResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "files have no volumes")
+// GetVolumeIDs leaves out volumes of other CSI drivers, as providers do.
+func (Driver) GetVolumeIDs(_ context.Context, request *driver.GetVolumeIDsRequest) (*driver.GetVolumeIDsResponse, error) {
+	response := &driver.GetVolumeIDsResponse{}
+	for _, spec := range request.PVSpecs {
+		if spec.CSI != nil && spec.CSI.Driver == csiDriver {
+			response.VolumeIDs = append(response.VolumeIDs, spec.CSI.VolumeHandle)
+		}
+	}
+	return response, nil
 }
 
 func providerID(cluster, name string) string {

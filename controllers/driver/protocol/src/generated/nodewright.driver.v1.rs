@@ -36,6 +36,9 @@ pub struct GetInfoResponse {
     /// Machines of the same name. If not, the manager looks for such Machines before it takes or deletes a VM.
     #[prost(bool, tag = "10")]
     pub stores_owner: bool,
+    /// Whether GetVolumeIds is to be called. If not, a drain takes each attached volume for the provider's.
+    #[prost(bool, tag = "11")]
+    pub knows_volumes: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ValidateClassRequest {
@@ -200,6 +203,33 @@ pub struct DeleteOrphanRequest {
     pub name: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
     pub class: ::core::option::Option<Class>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetVolumeIdsRequest {
+    /// The specs of PersistentVolumes, as JSON.
+    #[prost(string, repeated, tag = "1")]
+    pub volume_specs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetVolumeIdsResponse {
+    #[prost(oneof = "get_volume_ids_response::Outcome", tags = "1, 2")]
+    pub outcome: ::core::option::Option<get_volume_ids_response::Outcome>,
+}
+/// Nested message and enum types in `GetVolumeIdsResponse`.
+pub mod get_volume_ids_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Outcome {
+        #[prost(message, tag = "1")]
+        Volumes(super::VolumeIds),
+        #[prost(message, tag = "2")]
+        Failure(super::Failure),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeIds {
+    /// One for each spec of the request, in its order: the id of the volume at the provider; empty if it is not the provider's.
+    #[prost(string, repeated, tag = "1")]
+    pub ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Instance {
@@ -653,6 +683,31 @@ pub mod driver_client {
                 .insert(GrpcMethod::new("nodewright.driver.v1.Driver", "DeleteOrphan"));
             self.inner.unary(req, path, codec).await
         }
+        /// Says which PersistentVolumes are the provider's, by their ids there, without the provider. It is called if knows_volumes.
+        pub async fn get_volume_ids(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetVolumeIdsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetVolumeIdsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/nodewright.driver.v1.Driver/GetVolumeIds",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("nodewright.driver.v1.Driver", "GetVolumeIds"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -724,6 +779,14 @@ pub mod driver_server {
             request: tonic::Request<super::DeleteOrphanRequest>,
         ) -> std::result::Result<
             tonic::Response<super::DeleteMachineResponse>,
+            tonic::Status,
+        >;
+        /// Says which PersistentVolumes are the provider's, by their ids there, without the provider. It is called if knows_volumes.
+        async fn get_volume_ids(
+            &self,
+            request: tonic::Request<super::GetVolumeIdsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetVolumeIdsResponse>,
             tonic::Status,
         >;
     }
@@ -1142,6 +1205,51 @@ pub mod driver_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DeleteOrphanSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/nodewright.driver.v1.Driver/GetVolumeIds" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetVolumeIdsSvc<T: Driver>(pub Arc<T>);
+                    impl<
+                        T: Driver,
+                    > tonic::server::UnaryService<super::GetVolumeIdsRequest>
+                    for GetVolumeIdsSvc<T> {
+                        type Response = super::GetVolumeIdsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetVolumeIdsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Driver>::get_volume_ids(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetVolumeIdsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -12,8 +12,8 @@ use crate::{
     self as protocol, Info,
     v1::{
         CreateMachineRequest, DeleteMachineResponse, DeleteOrphanRequest, GetInfoRequest, GetInfoResponse,
-        ListMachinesRequest, ListMachinesResponse, MachineRequest as Request, MachineResponse, ValidateClassRequest,
-        ValidateClassResponse, driver_server,
+        GetVolumeIdsRequest, GetVolumeIdsResponse, ListMachinesRequest, ListMachinesResponse,
+        MachineRequest as Request, MachineResponse, ValidateClassRequest, ValidateClassResponse, driver_server,
     },
 };
 
@@ -38,6 +38,7 @@ impl driver_server::Driver for Service {
             initializes: self.provider.initializes,
             validates: true,
             stores_owner: driver.stores_owner(),
+            knows_volumes: driver.knows_volumes(),
         };
         Ok(Response::new(info.encode()))
     }
@@ -79,6 +80,14 @@ impl driver_server::Driver for Service {
             Err(error) => Err(error),
         };
         Ok(Response::new(protocol::encode_deleted(deleted.map(|()| None))))
+    }
+
+    async fn get_volume_ids(&self, request: tonic::Request<GetVolumeIdsRequest>) -> Answer<GetVolumeIdsResponse> {
+        let ids = match protocol::decode_volumes(request.into_inner()) {
+            Ok(volumes) => self.driver.volume_ids(volumes).await,
+            Err(error) => Err(error),
+        };
+        Ok(Response::new(protocol::encode_volume_ids(ids)))
     }
 
     type ListMachinesStream = BoxStream<'static, Result<ListMachinesResponse, Status>>;
