@@ -51,7 +51,10 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
             // Where users select Nodes, the list follows the labels, and not the other way round.
             target => Decision::MarkForUpdate { selects: target.is_some() && !strategy.is_manual() },
         },
-        StrategyType::RollingUpdate if owners.is_rolled && !is_former && !is_paused && !is_going => Decision::Annotate,
+        // A preservation has the same annotations, and takes them off when it ends: they would be written in turns.
+        StrategyType::RollingUpdate if owners.is_rolled && !is_former && !is_paused && !is_going && !is_preserved => {
+            Decision::Annotate
+        }
         _ => Decision::Unmark { is_preserved },
     }
 }

@@ -384,6 +384,9 @@ fn the_autoscaler_leaves_all_nodes_of_a_rollout_alone() {
     let node = fixture.node;
     let rolled = || Fixture { former: Some(2), node: node.clone(), ..Fixture::of("v1") };
     let (mut off, mut paused, mut in_place) = (Fixture { annotates: false, ..rolled() }, rolled(), rolled());
+    let mut preserved = rolled();
+    preserved.machine = preserved.machine.preserved_until("2026-06-05T12:00:00Z");
+    assert!(!preserved.act(), "its preservation has them, and removes them when it ends");
     paused.deployment["spec"]["paused"] = true.into();
     in_place.deployment["spec"]["strategy"] = json!({"type": "InPlaceUpdate"});
     assert!(!off.act() && !paused.act() && !in_place.act());
