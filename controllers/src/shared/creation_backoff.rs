@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     Machine, MachinePhase, MachineSet, OperationType, annotations,
-    stored::{CREATION_ROUND, CreationRound, LEDGER, Ledger, Ordinal, Seconds},
+    stored::{CREATION_ROUND, CreationRound, EFFECTIVE_CREATION_TIMEOUT, LEDGER, Ledger, Ordinal, Seconds},
 };
 use nodewright_runtime::{
     clip::clip_to,
@@ -30,7 +30,8 @@ use nodewright_runtime::{
 /// The pause before the second round; each further one is twice as long.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(10);
-/// A series in which nothing has been replaced for so long has ended.
+/// A series in which nothing has been replaced for so long has ended. A round lasts for as long as its Machines may take, which does
+/// not count.
 const FORGOTTEN: SignedDuration = SignedDuration::from_hours(1);
 /// How many rounds have to fail in a row before the owner reports it: one failure may pass.
 const WORTH_REPORTING: u32 = 2;
@@ -46,7 +47,7 @@ fn pause(rounds: u32) -> SignedDuration {
 /// What to report of a set of which several rounds have failed.
 pub(crate) fn report<'a>(
     set: &MachineSet,
-    machines: impl Iterator<Item = &'a Machine>,
+    machines: impl Iterator<Item = &'a Machine> + Clone,
     now: Timestamp,
 ) -> Option<String> {
     of_noted(set, machines, now)?.report()
@@ -55,7 +56,7 @@ pub(crate) fn report<'a>(
 /// That of a set with a round.
 pub(crate) fn of_noted<'a>(
     set: &MachineSet,
-    machines: impl Iterator<Item = &'a Machine>,
+    machines: impl Iterator<Item = &'a Machine> + Clone,
     now: Timestamp,
 ) -> Option<CreationBackoff<'a>> {
     CREATION_ROUND.of(set)?;
@@ -78,10 +79,13 @@ impl<'a> CreationBackoff<'a> {
     pub(crate) fn of(
         set: &MachineSet,
         ledger: &Ledger,
-        machines: impl Iterator<Item = &'a Machine>,
+        machines: impl Iterator<Item = &'a Machine> + Clone,
         now: Timestamp,
     ) -> Self {
-        let is_recent = |round: &CreationRound| round.begun.0.saturating_add(FORGOTTEN).is_ok_and(|end| end > now);
+        let is_recent = |round: &CreationRound| {
+            let lasts = longest(machines.clone()).saturating_add(FORGOTTEN);
+            round.begun.0.saturating_add(lasts).is_ok_and(|end| end > now)
+        };
         let round = CREATION_ROUND.of(set).filter(is_recent);
         let ordinal =
             |machine: &Machine| ledger.ordinal(name(set), name(machine), annotation(machine, annotations::INDEX));
@@ -152,6 +156,15 @@ impl<'a> CreationBackoff<'a> {
     fn is_of_round(&self, machine: &Machine) -> bool {
         self.failed.contains_key(name(machine))
     }
+}
+
+/// The longest creation timeout of Machines that name one.
+fn longest<'a>(machines: impl Iterator<Item = &'a Machine>) -> SignedDuration {
+    let own = |machine: &Machine| {
+        let own = EFFECTIVE_CREATION_TIMEOUT.of(machine).or(machine.spec.creation_timeout)?;
+        SignedDuration::try_from(own.to_std()).ok()
+    };
+    machines.filter_map(own).max().unwrap_or(SignedDuration::ZERO)
 }
 
 /// As machine-controller-manager says it, too: the creation is the operation that failed.

@@ -111,3 +111,40 @@ fn created(snapshot: &Snapshot) -> Value {
     });
     serde_json::to_value(body.unwrap()).unwrap()
 }
+
+#[test]
+fn the_time_grows_over_rounds_that_take_longer_than_a_series_is_remembered() {
+    let timeouts = CreationTimeouts { longest: SignedDuration::from_hours(2), ..CreationTimeouts::default() };
+    let (mut round, mut lasted, mut grown) = (None, 20 * 60, vec![]);
+    for number in 0..5_u32 {
+        // The Machine of this round fails now. The round began when its timeout did.
+        let mut set = in_round(round.as_deref());
+        set.spec.replicas = 1;
+        let index = 2 + number as usize;
+        *set.metadata.annotations.as_mut().unwrap().get_mut("nodewright.dev/ledger").unwrap() =
+            format!("k7f;0-{}", index - 1);
+        let mut machine = failed(&set, index, 700);
+        if number > 0 {
+            let all = machine.metadata.annotations.get_or_insert_default();
+            all.insert(TIMEOUT.to_owned(), format!("{lasted}s"));
+        }
+        let mut before = snapshot(set, vec![machine]);
+        before.settings.fleet.creation_timeouts = timeouts;
+        let noted = steps(&planned(&before))[0][0].clone();
+        let begun =
+            noted.split(r#"creation-backoff":""#).nth(1).and_then(|rest| rest.split('"').next()).unwrap().to_owned();
+        let mut after = in_round(Some(&begun));
+        after.spec.replicas = 1;
+        let mut after = snapshot(after, vec![]);
+        after.settings.fleet.creation_timeouts = timeouts;
+        let timeout = created(&after)["metadata"]["annotations"][TIMEOUT].as_str().unwrap().to_owned();
+        let next: nodewright_api::GoDuration = timeout.parse().unwrap();
+        lasted = next.to_std().as_secs();
+        grown.push(timeout);
+        // Now is the end of the next round.
+        let (rounds, rest) = begun.split_once(';').unwrap();
+        let first = rest.split(';').next().unwrap();
+        round = Some(format!("{rounds};{first};{}", ago(i64::try_from(lasted).unwrap() + 700)));
+    }
+    assert_eq!(grown, ["40m0s", "1h20m0s", "2h0m0s", "2h0m0s", "2h0m0s"]);
+}
