@@ -19,6 +19,7 @@ use nodewright_api::{
     },
     selector,
     stored::PoolTarget,
+    validation::Validate,
 };
 use nodewright_render::{kubelet, rules};
 use nodewright_runtime::{
@@ -186,7 +187,13 @@ fn refused_kubelet_config(stores: &Stores, pool: &MachineConfigPool) -> Option<S
     }
     // Others that select the pool are refused as well, and the first one has it.
     let first = kubelet_configs_of(stores, pool).into_iter().find(|object| !is_deleting(object.as_ref()))?;
-    Some(format!("KubeletConfig {}: {}", name(first.as_ref()), refusal(&first)?))
+    let text = refusal(&first)?;
+    // Its status is one for all of its pools: what is wrong may be another pool's trouble.
+    let pools = stores.of::<MachineConfigPool>(TARGET).all();
+    let selector = first.spec.machine_config_pool_selector.as_ref();
+    let has_others = pools.iter().filter(|it| selector::matches(selector, it.metadata.labels.as_ref())).count() > 1;
+    let is_of_all = !first.validate().is_empty() || kubelet::check_pool(name(pool), &pool.spec).is_err();
+    (is_of_all || !has_others).then(|| format!("KubeletConfig {}: {text}", name(first.as_ref())))
 }
 
 /// Why a KubeletConfig is not accepted, by its status.

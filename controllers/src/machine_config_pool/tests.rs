@@ -84,6 +84,7 @@ struct Fixture {
     unreadable: Option<Unreadable>,
     unreadable_node: Option<Unreadable>,
     unreadable_kubelet_config: Option<Unreadable>,
+    other_pool: Option<MachineConfigPool>,
     /// Whether a watch of a single MachineConfig has no answer.
     unanswered: bool,
     waits: Vec<Waiting>,
@@ -110,6 +111,7 @@ impl Fixture {
             unreadable: None,
             unreadable_node: None,
             unreadable_kubelet_config: None,
+            other_pool: None,
             unanswered: false,
             waits: vec![],
             notes: BTreeMap::new(),
@@ -134,6 +136,7 @@ impl Fixture {
         let stores = Stores::default();
         let pools = Arc::new(Store::<MachineConfigPool>::new(TARGET, ""));
         pools.apply(self.pool.clone());
+        self.other_pool.iter().for_each(|pool| drop(pools.apply(pool.clone())));
         let configs = Arc::new(Store::<CachedConfig>::new(TARGET, ""));
         let nodes = Arc::new(Store::<Node>::new(TARGET, ""));
         nodes.add_index(NODES_BY_CURRENT_CONFIG);
@@ -852,8 +855,16 @@ fn a_pool_holds_its_target_while_its_kubelet_config_is_refused_or_unreadable() {
     fixture.settle();
     fixture.put(config("10-b", json!({"kernelArguments": ["y"]})));
     fixture.expect_held("WaitingForInputs", "KubeletConfig kubelet: Error: spec.kubeletConfig.maxPods: wrong");
+    let held = fixture.target().to_owned();
+    let mut other = fixture.pool.clone();
+    (other.metadata.name, other.metadata.uid) = (Some("other".to_owned()), Some("uid-other".to_owned()));
+    fixture.other_pool = Some(other);
+    fixture.settle();
+    assert_ne!(fixture.target(), held, "what is wrong may be the trouble of its other pool");
+    fixture.other_pool = None;
     fixture.kubelet_configs = vec![kubelet("infra", "False")];
     let target = fixture.target().to_owned();
+    fixture.put(config("10-b", json!({"kernelArguments": ["w"]})));
     fixture.settle();
     assert_ne!(fixture.target(), target, "that of another pool is no matter");
     fixture.kubelet_configs = vec![kubelet("worker", "True")];
