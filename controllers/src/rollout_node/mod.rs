@@ -30,7 +30,7 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-use self::snapshot::Snapshot;
+use self::snapshot::{Snapshot, is_in_use};
 use crate::shared::{
     CONTROL, TARGET,
     in_place::is_moving,
@@ -94,7 +94,9 @@ impl Controller for RolloutNodeController {
             }
             // A rollout begins or ends, and with it the annotations of all its Nodes.
             let owner = change.sides().last().and_then(|set| controller_uid(set.as_ref()));
-            if let Some(owner) = owner.filter(|_| is_in_use(change.old.as_ref()) != is_in_use(change.new.as_ref())) {
+            let was_in_use = change.old.as_ref().is_some_and(|set| is_in_use(set));
+            let is_in_use = change.new.as_ref().is_some_and(|set| is_in_use(set));
+            if let Some(owner) = owner.filter(|_| was_in_use != is_in_use) {
                 for set in &stores.of::<MachineSet>(CONTROL).owned_by(owner) {
                     of_set(stores, set, wake);
                 }
@@ -138,11 +140,6 @@ fn has_moved(change: &Change<Machine>) -> bool {
 fn owner_changes<K: Kind>(change: &Change<K>) -> bool {
     let owner = |object: &Arc<K>| controller_uid(object.as_ref()).map(str::to_owned);
     change.old.as_ref().map(owner) != change.new.as_ref().map(owner)
-}
-
-/// Whether a set is to have Machines.
-fn is_in_use(set: Option<&Arc<MachineSet>>) -> bool {
-    set.is_some_and(|set| set.spec.replicas > 0)
 }
 
 /// The Machines of other sets that are being updated to the template of a set since a change, or are no longer.

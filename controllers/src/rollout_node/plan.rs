@@ -17,6 +17,7 @@ use crate::shared::{
     TARGET,
     in_place::{self, Progress, is_prefer_no_schedule},
     node::{AUTOSCALER_MARKS, Node, set_taints},
+    ownership::NodeProof,
     patch,
 };
 
@@ -36,8 +37,9 @@ pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
             ([in_place::finish(node, is_former), marks].concat(), "the machine of the node was updated in place")
         }
         Decision::Annotate => {
-            // The Machine controller writes a new Node first: two writes at once would meet a conflict.
-            let annotates = snapshot.annotates && has_finalizer(node, finalizers::NODE);
+            // Our Machine controller writes a new Node first: two writes at once would meet a conflict.
+            let is_written = snapshot.proof != NodeProof::Here || has_finalizer(node, finalizers::NODE);
+            let annotates = snapshot.annotates && is_written;
             let operations = [taken_back(node), untaint(node), annotate(node, annotates)].concat();
             (operations, "a rollout replaces other machines of the node's deployment")
         }

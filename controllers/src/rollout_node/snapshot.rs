@@ -25,6 +25,7 @@ pub struct Snapshot {
     pub(super) owners: Option<Owners>,
     /// Whether the cluster autoscaler is kept from removing the Nodes of a rollout.
     pub(super) annotates: bool,
+    pub(super) proof: NodeProof,
 }
 
 /// The set of the Machine, and the deployment of the set.
@@ -49,7 +50,7 @@ impl Snapshot {
         let machine = machines.pop().filter(|_| machines.is_empty());
         let machine = machine.filter(|machine| !is_deleting(machine.as_ref()) && !is_deleting(node.as_ref()));
         let owners = machine.as_deref().and_then(|machine| owners(stores, machine));
-        Self { node, machine, owners, annotates }
+        Self { node, machine, owners, annotates, proof }
     }
 }
 
@@ -59,7 +60,7 @@ fn owners(stores: &Stores, machine: &Machine) -> Option<Owners> {
         stores.of::<MachineDeployment>(CONTROL).by(DEPLOYMENT_BY_UID, controller_uid(set.as_ref())?).pop()?;
     let in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
     let sets = siblings(stores, &deployment);
-    let is_rolled = sets.iter().any(|set| set.spec.replicas > 0 && is_of_former(set, &deployment));
+    let is_rolled = sets.iter().any(|set| is_in_use(set) && is_of_former(set, &deployment));
     let names = |set: &MachineSet| UPDATING.of(set).is_some_and(|updating| updating.0.contains(name(machine)));
     let is_target = |other: &Arc<MachineSet>| {
         in_place && uid(other.as_ref()) != uid(set.as_ref()) && !is_deleting(other.as_ref()) && names(other)
@@ -72,6 +73,11 @@ fn owners(stores: &Stores, machine: &Machine) -> Option<Owners> {
 fn siblings(stores: &Stores, deployment: &MachineDeployment) -> Vec<Arc<MachineSet>> {
     let sets = stores.of::<MachineSet>(CONTROL);
     if sets.count_owned_by(uid(deployment)) > 1 { sets.owned_by(uid(deployment)) } else { vec![] }
+}
+
+/// Whether a set has Machines, or is to have some. Those that are being deleted count: their Pods may have yet to come.
+pub(super) fn is_in_use(set: &MachineSet) -> bool {
+    set.spec.replicas > 0 || set.status.as_ref().is_some_and(|status| status.replicas > 0)
 }
 
 /// Whether the Machines of a set are to be replaced or updated.

@@ -35,8 +35,8 @@ struct Fixture {
     annotates: bool,
     /// The class of another set that lists the Machine as one that is being updated.
     listed_by: Option<&'static str>,
-    /// The replicas of a set of a former template.
-    former: Option<i32>,
+    /// The replicas of a set of a former template: those that it is to have, and those that it has.
+    former: Option<[i32; 2]>,
     proof: NodeProof,
 }
 
@@ -83,11 +83,12 @@ impl Fixture {
             other["spec"]["template"]["spec"]["class"]["name"] = class.into();
             sets.apply(serde_json::from_value(other).unwrap());
         }
-        if let Some(replicas) = self.former {
+        if let Some([wanted, left]) = self.former {
             let mut former = serde_json::to_value(&set).unwrap();
             former["metadata"]["name"] = "former".into();
             former["metadata"]["uid"] = "uid-former".into();
-            former["spec"]["replicas"] = replicas.into();
+            former["spec"]["replicas"] = wanted.into();
+            former["status"]["replicas"] = left.into();
             former["spec"]["template"]["spec"]["class"]["name"] = "former".into();
             sets.apply(serde_json::from_value(former).unwrap());
         }
@@ -370,19 +371,21 @@ fn a_taint_that_another_writer_adds_meanwhile_is_not_lost() {
 
 #[test]
 fn the_autoscaler_leaves_all_nodes_of_a_rollout_alone() {
-    let mut fixture = Fixture { former: Some(2), ..Fixture::of("v1") };
+    let mut fixture = Fixture { former: Some([2, 2]), ..Fixture::of("v1") };
     assert!(!fixture.act(), "the machine controller has yet to write the node");
     fixture.node["metadata"]["finalizers"] = json!([nodewright_api::finalizers::NODE]);
     assert!(fixture.act());
     assert_eq!(fixture.marks(), (false, Some("true"), Some("true")), "no taint: it is of the present template");
     assert!(!fixture.act());
-    fixture.former = Some(0);
+    fixture.former = Some([0, 1]);
+    assert!(!fixture.act(), "the last machine of the former template is being drained");
+    fixture.former = Some([0, 0]);
     assert!(fixture.act(), "the rollout is over");
     assert_eq!(fixture.marks(), (false, None, None));
 
     // Not by this flag, not while the rollout is paused, and not if it replaces no Nodes.
     let node = fixture.node;
-    let rolled = || Fixture { former: Some(2), node: node.clone(), ..Fixture::of("v1") };
+    let rolled = || Fixture { former: Some([2, 2]), node: node.clone(), ..Fixture::of("v1") };
     let (mut off, mut paused, mut in_place) = (Fixture { annotates: false, ..rolled() }, rolled(), rolled());
     let mut preserved = rolled();
     preserved.machine = preserved.machine.preserved_until("2026-06-05T12:00:00Z");
