@@ -73,8 +73,8 @@ pub struct MachineDeploymentSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::label_selector")]
     pub selector: Option<LabelSelector>,
-    /// Template of the machines. A change of its labels, its annotations or its class starts a rollout. Other
-    /// changes are copied to the existing machines.
+    /// Template of the machines. A change of its labels, its annotations, the name or API group of its class, or its provider id
+    /// starts a rollout. Other changes are copied to the existing machines.
     #[serde(deserialize_with = "null_as_default")]
     #[garde(dive)]
     pub template: MachineTemplate,

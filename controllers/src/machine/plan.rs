@@ -139,6 +139,8 @@ fn updated(scope: &Scope<'_>) -> PartialPlan {
         update::Part::Instead(part) => part,
         update::Part::Beside(part) => {
             let mut health = health::checked(scope);
+            // The drain goes by what it was answered.
+            health.plan.forgets_outcomes = false;
             if health.plan.steps().next().is_none() {
                 return health.and(part);
             }

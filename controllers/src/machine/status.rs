@@ -56,9 +56,6 @@ impl<'a> StatusDraft<'a> {
     }
 
     pub(super) fn preserved_until(mut self, until: Timestamp) -> Self {
-        // Times on the wire have whole seconds, and it lasts for the whole time.
-        let up = i64::from(until.subsec_nanosecond() > 0);
-        let until = Timestamp::from_second(until.as_second() + up).unwrap_or(until);
         self.status.to_mut().current_status.preserve_expiry_time = Some(Time(until));
         self
     }

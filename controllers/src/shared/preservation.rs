@@ -32,7 +32,9 @@ pub(crate) fn kept_until(machine: &Machine, timeout: SignedDuration) -> Option<T
 /// When a preservation ends that begins then.
 pub(crate) fn expiry_from(machine: &Machine, begun: Timestamp, timeout: SignedDuration) -> Option<Timestamp> {
     let own = machine.spec.machine_preserve_timeout.and_then(|own| SignedDuration::try_from(own.to_std()).ok());
-    begun.saturating_add(own.unwrap_or(timeout)).ok()
+    let until = begun.saturating_add(own.unwrap_or(timeout)).ok()?;
+    // Times on the wire have whole seconds, and it lasts for the whole time.
+    Timestamp::from_second(until.as_second() + i64::from(until.subsec_nanosecond() > 0)).ok()
 }
 
 pub(crate) fn preserve_expiry(machine: &Machine) -> Option<Timestamp> {

@@ -15,6 +15,7 @@ use nodewright_runtime::{
 };
 use prometheus_client::encoding::EncodeLabelSet;
 
+use crate::machine::status::is_health_timeout_disabled;
 use crate::shared::{CONTROL, gauges::register_gauge, indexes::object_key};
 
 /// Fewer unhealthy Machines are no sign of a common cause.
@@ -189,7 +190,8 @@ fn is_unhealthy(machine: &Machine) -> bool {
     let operation = || machine.status.as_ref().map(|status| status.last_operation.operation_type.clone());
     !is_deleting(machine)
         && match machine.phase() {
-            MachinePhase::Unknown => true,
+            // Somebody repairs the Node.
+            MachinePhase::Unknown => !is_health_timeout_disabled(machine),
             MachinePhase::Failed => operation() == Some(OperationType::HealthCheck),
             _ => false,
         }

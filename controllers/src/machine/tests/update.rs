@@ -115,8 +115,9 @@ fn pods_leave_first() {
     life.pods = vec![json!({"metadata": {"name": "a", "namespace": "default", "uid": "u", "deletionTimestamp": NOW},
         "spec": {"nodeName": "n"}})];
     life.settle_writes("node");
-    let waits = life.fixture().plan().waits;
-    assert!(waits.iter().any(|wait| wait.reason == "PodsLeft"), "{waits:?}");
+    let plan = life.fixture().plan();
+    assert!(plan.waits.iter().any(|wait| wait.reason == "PodsLeft"), "{plan}");
+    assert!(!plan.forgets_outcomes, "the drain goes by what it was answered about volumes");
     assert_eq!((life.phase(), life.reason()), ("Running", None), "its health counts until then");
 }
 
