@@ -22,7 +22,7 @@ pub mod spec;
 pub mod templates;
 mod yaml;
 
-pub use merge::{Input, Options, RenderError, Rendered, render};
+pub use merge::{Input, Options, RenderError, Rendered, check_image_owner, render};
 pub use name::name;
 pub use provenance::{Origin, Provenance};
 pub use spec::{LARGEST, RenderedSpec};

@@ -5,7 +5,9 @@ use crate::provenance::Provenance;
 use crate::rules;
 use crate::spec::{RenderedSpec, kernel};
 use nodewright_api::field::{FieldError, FieldPath};
-use nodewright_api::machine_config::{ControllerConfig, KernelType, MachineConfig, MachineConfigSpec, WORKER};
+use nodewright_api::machine_config::{
+    ControllerConfig, KernelType, MachineConfig, MachineConfigPoolSpec, MachineConfigSpec, WORKER,
+};
 use std::fmt;
 
 /// A MachineConfig of a pool.
@@ -105,6 +107,16 @@ pub fn sort(inputs: &mut [Input<'_>]) {
 /// What the order of the merge goes by.
 pub(crate) fn place<'a>(role: Option<&str>, name: &'a str) -> (bool, &'a str) {
     (role != Some(WORKER), name)
+}
+
+/// Checks that one alone chooses the operating system of a pool: its stream, or a MachineConfig.
+pub fn check_image_owner(pool: &MachineConfigPoolSpec, inputs: &[Input<'_>]) -> Result<(), Box<FieldError>> {
+    let stream = &pool.os_image_stream.name;
+    let owner = inputs.iter().find(|input| !input.is_generated && !input.spec.os_image_url.is_empty());
+    let Some(owner) = owner.filter(|_| !stream.is_empty()) else { return Ok(()) };
+    let why =
+        format!("MachineConfig {} sets osImageURL: only one of the two may choose the operating system", owner.name);
+    Err(Box::new(FieldError::forbidden(FieldPath::new("spec").child("osImageStream"), why)))
 }
 
 /// Merges MachineConfigs into one spec.

@@ -1,10 +1,9 @@
 //! The validation of a MachineConfig besides that of Ignition: the rules of machine-config-operator.
 
 use crate::ignition::{Config, Parsed, parse};
-use crate::merge::Input;
 use crate::spec::RenderedSpec;
 use nodewright_api::field::{FieldError, FieldPath};
-use nodewright_api::machine_config::{KernelType, MachineConfigPoolSpec, MachineConfigSpec};
+use nodewright_api::machine_config::{KernelType, MachineConfigSpec};
 
 /// The extensions of OpenShift's operating system.
 pub const EXTENSIONS: [&str; 7] =
@@ -35,16 +34,6 @@ pub fn read(spec: &MachineConfigSpec, extensions: Option<&[String]>) -> Result<O
         errors.extend(modes(&parsed.config, &path));
     }
     if errors.is_empty() { Ok(parsed) } else { Err(errors) }
-}
-
-/// Checks that one alone chooses the operating system of a pool: its stream, or a MachineConfig.
-pub fn check_image_owner(pool: &MachineConfigPoolSpec, inputs: &[Input<'_>]) -> Result<(), Box<FieldError>> {
-    let stream = &pool.os_image_stream.name;
-    let owner = inputs.iter().find(|input| !input.is_generated && !input.spec.os_image_url.is_empty());
-    let Some(owner) = owner.filter(|_| !stream.is_empty()) else { return Ok(()) };
-    let why =
-        format!("MachineConfig {} sets osImageURL: only one of the two may choose the operating system", owner.name);
-    Err(Box::new(FieldError::forbidden(FieldPath::new("spec").child("osImageStream"), why)))
 }
 
 fn unknown_extensions(spec: &MachineConfigSpec, allowed: &[String], at: &FieldPath) -> Vec<FieldError> {

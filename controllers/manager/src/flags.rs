@@ -12,9 +12,8 @@ use nodewright_controllers::{
     shared::fleet::{CreationTimeouts, FleetSettings, OvershootSettings},
 };
 use nodewright_observability::telemetry::{self, TelemetryConfig};
-use nodewright_render::rules::EXTENSIONS;
 
-use crate::render::RenderFlags;
+use crate::{extensions::ExtensionFlags, render::RenderFlags};
 
 /// Manages Kubernetes worker machines.
 ///
@@ -383,22 +382,6 @@ impl MachineConfigFlags {
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(next_help_heading = "Node configuration")]
-pub(crate) struct ExtensionFlags {
-    /// Extensions of the operating system that a MachineConfig may ask for, separated by commas; `*` for any.
-    #[arg(long, value_delimiter = ',', default_values_t = EXTENSIONS.map(str::to_owned), value_name = "NAME")]
-    pub(crate) machine_config_extensions: Vec<String>,
-}
-
-impl ExtensionFlags {
-    /// The names. `None`: any.
-    pub(crate) fn allowed(&self) -> Option<Vec<String>> {
-        let names = self.machine_config_extensions.iter().filter(|name| !name.is_empty()).cloned().collect::<Vec<_>>();
-        (!names.iter().any(|name| name == "*")).then_some(names)
-    }
-}
-
-#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Provider")]
 pub(crate) struct ProviderFlags {
     /// Program of the driver, which creates the VMs. The controllers of machines need this or --driver-socket. This process starts
@@ -577,6 +560,7 @@ mod tests {
 
     use super::*;
     use crate::driver;
+    use nodewright_render::rules::EXTENSIONS;
 
     #[test]
     fn the_command_line_is_consistent() {

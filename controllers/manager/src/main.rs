@@ -9,6 +9,7 @@
 mod certificate;
 mod clusters;
 mod driver;
+mod extensions;
 mod flags;
 mod manager;
 mod preflight;

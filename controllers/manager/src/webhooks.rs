@@ -15,7 +15,8 @@ use crate::{
     Outcome,
     clusters::Clusters,
     driver::{LateDriver, StartingDriver},
-    flags::{ExtensionFlags, WebhookFlags, WebhookOnlyFlags},
+    extensions::ExtensionFlags,
+    flags::{WebhookFlags, WebhookOnlyFlags},
     process::{DEFAULT_PORT, Process, agent},
 };
 

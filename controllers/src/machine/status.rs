@@ -9,7 +9,7 @@ use k8s_openapi::{
 };
 use nodewright_api::{
     Machine, MachinePhase, MachineStatus, OperationState, OperationType, conditions,
-    stored::{ConditionText, DisabledHealthTimeout, HealthDeadline},
+    stored::{ConditionText, HealthDeadline},
 };
 use nodewright_driver::Instance;
 use nodewright_runtime::{clip::clip, plan::Step};
@@ -226,11 +226,6 @@ pub(super) fn true_since(machine: &Machine, kind: &str) -> Option<Timestamp> {
 /// When the Machine fails, as its condition `HealthTimeout` says.
 pub(super) fn announced_deadline(machine: &Machine) -> Option<Timestamp> {
     Some(HealthDeadline::of(machine.condition(conditions::machine::HEALTH_TIMEOUT)?)?.at)
-}
-
-/// Whether its Node keeps the Machine from failing, as its condition `HealthTimeout` says.
-pub(super) fn is_health_timeout_disabled(machine: &Machine) -> bool {
-    machine.condition(conditions::machine::HEALTH_TIMEOUT).and_then(DisabledHealthTimeout::of).is_some()
 }
 
 fn is_own(condition: &NodeCondition) -> bool {

@@ -21,7 +21,7 @@ use nodewright_api::{
     stored::PoolTarget,
     validation::Validate,
 };
-use nodewright_render::{kubelet, rules};
+use nodewright_render::{check_image_owner, kubelet};
 use nodewright_runtime::{
     cache::{Lookup, Stores, Unreadable},
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
@@ -249,7 +249,7 @@ fn selection(
 
 fn image_conflict(pool: &MachineConfigPool, selected: &[Arc<CachedConfig>]) -> Option<String> {
     let inputs: Vec<_> = selected.iter().filter_map(|config| config.input()).collect();
-    rules::check_image_owner(&pool.spec, &inputs).err().map(|error| error.to_string())
+    check_image_owner(&pool.spec, &inputs).err().map(|error| error.to_string())
 }
 
 /// The MachineConfigs whose names are those of rendered ones of the pool.

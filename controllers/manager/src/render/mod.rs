@@ -18,9 +18,9 @@ use nodewright_api::{
     selector,
     validation::Validate,
 };
-use nodewright_render::{Input, LARGEST, Options, RenderError, Rendered, render, rules};
+use nodewright_render::{Input, LARGEST, Options, RenderError, Rendered, check_image_owner, render};
 
-use crate::flags::ExtensionFlags;
+use crate::extensions::ExtensionFlags;
 use folder::{Folder, Loaded};
 
 /// What to do with it, and a few examples.
@@ -168,7 +168,7 @@ fn warnings(folder: &Folder, rendered: &Rendered) -> Vec<String> {
 fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>, extensions: Option<&[String]>) -> Checked<Rendered> {
     let machine_configs = selected(folder, pool)?;
     let inputs: Vec<_> = machine_configs.iter().map(|loaded| Input::from(&loaded.object)).collect();
-    rules::check_image_owner(&pool.object.spec, &inputs)
+    check_image_owner(&pool.object.spec, &inputs)
         .map_err(|error| vec![format!("{}: MachineConfigPool {}: {error}", pool.file, pool.name)])?;
     let options = Options::of(folder.controller_config()?.map(|loaded| &loaded.object));
     let options = Options { extensions: extensions.map(<[String]>::to_vec), ..options };

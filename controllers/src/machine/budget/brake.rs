@@ -15,8 +15,7 @@ use nodewright_runtime::{
 };
 use prometheus_client::encoding::EncodeLabelSet;
 
-use crate::machine::status::is_health_timeout_disabled;
-use crate::shared::{CONTROL, gauges::register_gauge, indexes::object_key};
+use crate::shared::{CONTROL, availability::is_health_timeout_disabled, gauges::register_gauge, indexes::object_key};
 
 /// Fewer unhealthy Machines are no sign of a common cause.
 const FEWEST: usize = 3;

@@ -18,12 +18,10 @@ use nodewright_runtime::{
 
 use super::brake::{Brake, Level, Levels};
 use crate::{
-    machine::{
-        settings::Settings,
-        status::{announced_deadline, is_health_timeout_disabled},
-    },
+    machine::{settings::Settings, status::announced_deadline},
     shared::{
         CONTROL, TARGET,
+        availability::is_health_timeout_disabled,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
         node::Node,
         ownership::{is_disputed, is_node_of, noted_id, noted_node, vm_id},

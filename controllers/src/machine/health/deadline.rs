@@ -12,10 +12,10 @@ use crate::{
     machine::{
         scope::{REPORTS_WITHIN, Scope},
         snapshot::Owner,
-        status::{StatusDraft, announced_deadline, is_health_timeout_disabled},
+        status::{StatusDraft, announced_deadline},
         update,
     },
-    shared::node::Node,
+    shared::{availability::is_health_timeout_disabled, node::Node},
 };
 
 /// A deadline that moves by no more is not written again.
