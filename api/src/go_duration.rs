@@ -3,6 +3,7 @@
 //! `kube::core::Duration` does not fit. It panics on `1h-5m` and on a value that overflows, both of which a user can
 //! store; it reads `""` and `--5s`, which Go refuses; and it writes `7200s` where Go writes `2h0m0s`.
 
+use jiff::SignedDuration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -67,6 +68,11 @@ impl GoDuration {
     /// Converts to the standard library's type. A negative duration becomes 0.
     pub fn to_std(self) -> Duration {
         u64::try_from(self.0).map_or(Duration::ZERO, Duration::from_nanos)
+    }
+
+    /// The same as a signed duration. A negative one becomes 0.
+    pub fn to_signed(self) -> SignedDuration {
+        SignedDuration::from_nanos(self.0.max(0))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::common::{ClassRef, LastOperation, NodeTemplate};
 use crate::validation::rules;
 use crate::wire::{is_default, null_as_default, wire_string};
-use crate::{GoDuration, annotations, labels, lenient, stored};
+use crate::{GoDuration, annotations, conditions, labels, lenient, stored};
 use garde::Validate;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
@@ -241,6 +241,11 @@ impl Machine {
     pub fn is_removal_candidate(&self) -> bool {
         let priority = self.annotations().get(annotations::MACHINE_PRIORITY);
         priority.is_some_and(|priority| priority == annotations::MACHINE_PRIORITY_CANDIDATE)
+    }
+
+    /// Whether its Node keeps it from failing for its health, as its condition `HealthTimeout` says.
+    pub fn is_health_timeout_disabled(&self) -> bool {
+        self.condition(conditions::machine::HEALTH_TIMEOUT).and_then(stored::DisabledHealthTimeout::of).is_some()
     }
 
     /// Whether the label [`labels::FORCE_DELETION`] skips the drain and forces the deletion.

@@ -110,10 +110,15 @@ pub(crate) fn place<'a>(role: Option<&str>, name: &'a str) -> (bool, &'a str) {
 }
 
 /// Checks that one alone chooses the operating system of a pool: its stream, or a MachineConfig.
-pub fn check_image_owner(pool: &MachineConfigPoolSpec, inputs: &[Input<'_>]) -> Result<(), Box<FieldError>> {
-    let stream = &pool.os_image_stream.name;
-    let owner = inputs.iter().find(|input| !input.is_generated && !input.spec.os_image_url.is_empty());
-    let Some(owner) = owner.filter(|_| !stream.is_empty()) else { return Ok(()) };
+pub fn check_image_owner<'a>(
+    pool: &MachineConfigPoolSpec,
+    mut inputs: impl Iterator<Item = Input<'a>>,
+) -> Result<(), Box<FieldError>> {
+    if pool.os_image_stream.name.is_empty() {
+        return Ok(());
+    }
+    let owner = inputs.find(|input| !input.is_generated && !input.spec.os_image_url.is_empty());
+    let Some(owner) = owner else { return Ok(()) };
     let why =
         format!("MachineConfig {} sets osImageURL: only one of the two may choose the operating system", owner.name);
     Err(Box::new(FieldError::forbidden(FieldPath::new("spec").child("osImageStream"), why)))

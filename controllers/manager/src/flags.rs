@@ -239,6 +239,10 @@ pub(crate) struct MachineFlags {
     pub(crate) fleet_brake_timeout: Duration,
 }
 
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX)
+}
+
 impl MachineFlags {
     pub(crate) fn settings(&self, fleet: &FleetFlags, limits: CallLimits, has_target: bool) -> Settings {
         Settings {
@@ -259,12 +263,12 @@ impl MachineFlags {
             brake: BrakeSettings {
                 zone_percent: self.fleet_brake_zone_percent,
                 fleet_percent: self.fleet_brake_percent,
-                timeout: self.fleet_brake_timeout.try_into().unwrap_or(SignedDuration::MAX),
+                timeout: signed(self.fleet_brake_timeout),
             },
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             limits,
             has_target,
-            preserve_timeout: fleet.settings(self.machine_creation_timeout).preserve_timeout,
+            preserve_timeout: signed(fleet.machine_preserve_timeout),
         }
     }
 }
@@ -340,7 +344,6 @@ pub(crate) struct FleetFlags {
 
 impl FleetFlags {
     pub(crate) fn settings(&self, creation_timeout: Duration) -> FleetSettings {
-        let signed = |duration: Duration| SignedDuration::try_from(duration).unwrap_or(SignedDuration::MAX);
         FleetSettings {
             preserve_timeout: signed(self.machine_preserve_timeout),
             honor_min_ready_seconds: self.honor_min_ready_seconds,

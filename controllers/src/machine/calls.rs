@@ -138,7 +138,7 @@ impl Effect for Call {
     fn serialization_key(&self) -> Arc<str> {
         let uid = self.request.machine.uid.as_str();
         match self.verb {
-            // It is about volumes, and holds up no call about the VM.
+            // It is about volumes, and blocks no call about the VM.
             Verb::VolumeIds => format!("volumes of {uid}").into(),
             _ => uid.into(),
         }

@@ -54,7 +54,7 @@ async fn foreign(
         return Err(DriverError::new(Code::Internal, message));
     }
     let mut ids = ids.into_iter();
-    // What does not exist is nobody's, as in machine-controller-manager.
+    // A volume that does not exist is not the provider's, as in machine-controller-manager.
     let mut is_foreign = |spec: Option<RawJson>| spec.is_none_or(|_| ids.next().flatten().is_none());
     Ok(names.iter().zip(specs).filter_map(|(name, spec)| is_foreign(spec).then(|| name.clone())).collect())
 }

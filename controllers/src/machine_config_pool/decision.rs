@@ -13,7 +13,7 @@ use nodewright_api::{
 use nodewright_render::{
     LARGEST, Provenance, RenderError, RenderedSpec,
     change::{Kind, differences, irreconcilable},
-    name as name_of,
+    check_image_owner, name as name_of,
 };
 use nodewright_runtime::{
     cache::Lookup,
@@ -79,15 +79,14 @@ fn decide_early<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> OrDecided<'a
     let snapshot = scope.snapshot;
     let target = snapshot.target_name.as_deref().unwrap_or_default();
     let errors = snapshot.pool.validate();
+    let images = check_image_owner(&snapshot.pool.spec, snapshot.selected.iter().filter_map(|config| config.input()));
     let (wanted, spec, provenance) = match &scope.rendering {
         Rendering::SelectsAll => return Err(Decision::Hold(reasons::SELECTS_ALL, field::summary(&errors))),
         // No webhook has reviewed it.
         _ if !errors.is_empty() => return Err(Decision::Hold(reasons::INVALID, field::summary(&errors))),
         Rendering::Empty => return Err(selects_nothing()),
         Rendering::Unreadable(text) => return Err(Decision::Hold(reasons::INVALID, text.clone())),
-        _ if snapshot.image_conflict.is_some() => {
-            return Err(Decision::Hold(reasons::INVALID, snapshot.image_conflict.clone().unwrap_or_default()));
-        }
+        _ if let Err(error) = images => return Err(Decision::Hold(reasons::INVALID, error.to_string())),
         _ if snapshot.ungenerated.is_some() => {
             return Err(Decision::Wait(snapshot.ungenerated.clone().unwrap_or_default()));
         }

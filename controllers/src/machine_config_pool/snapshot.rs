@@ -21,7 +21,7 @@ use nodewright_api::{
     stored::PoolTarget,
     validation::Validate,
 };
-use nodewright_render::{check_image_owner, kubelet};
+use nodewright_render::kubelet;
 use nodewright_runtime::{
     cache::{Lookup, Stores, Unreadable},
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
@@ -46,8 +46,6 @@ pub struct Snapshot {
     pub(super) ungenerated: Option<String>,
     /// Why the MachineConfigs of the ControllerConfig, or that of the KubeletConfig, may not be what they should be.
     pub(super) failing: Option<String>,
-    /// Why it is not clear who chooses the operating system.
-    pub(super) image_conflict: Option<String>,
     /// The name of the target, by the spec; by the status if the spec has none.
     pub(super) target_name: Option<String>,
     /// The object of that name, as the cache has it.
@@ -104,7 +102,6 @@ impl Snapshot {
             present,
             whole: wanted.into_iter().filter_map(read).collect(),
             named,
-            image_conflict: image_conflict(&pool, &selected),
             selected,
             rendered: uses.collect(),
             unknown_use: unknown_use(stores),
@@ -177,10 +174,10 @@ pub(super) fn failing(object: &ControllerConfig) -> Option<String> {
 /// Why nothing can be made of the KubeletConfig of a pool as it is now. Without it, or with what was made of it before, nodes would
 /// get a mixture that nobody has asked for.
 fn refused_kubelet_config(stores: &Stores, pool: &MachineConfigPool) -> Option<String> {
-    let generated = stores.of::<CachedConfig>(TARGET).by_name("", &kubelet::name(name(pool)));
     let unreadable = stores.of::<KubeletConfig>(TARGET).unreadable();
     let is_its = |object: &&Arc<Unreadable>| {
-        generated.as_deref().and_then(|generated| controller_uid(generated)) == Some(object.uid())
+        let generated = stores.of::<CachedConfig>(TARGET).by_name("", &kubelet::name(name(pool)));
+        generated.is_some_and(|generated| controller_uid(generated.as_ref()) == Some(object.uid()))
     };
     if let Some(object) = unreadable.iter().find(is_its) {
         return Some(object.describe::<KubeletConfig>());
@@ -245,11 +242,6 @@ fn selection(
     }
     let controller_config = controller_config(stores);
     Selection::Inputs(Inputs::new(selected.to_vec(), controller_config.as_deref(), extensions).into())
-}
-
-fn image_conflict(pool: &MachineConfigPool, selected: &[Arc<CachedConfig>]) -> Option<String> {
-    let inputs: Vec<_> = selected.iter().filter_map(|config| config.input()).collect();
-    check_image_owner(&pool.spec, &inputs).err().map(|error| error.to_string())
 }
 
 /// The MachineConfigs whose names are those of rendered ones of the pool.

@@ -21,8 +21,7 @@ pub(super) fn grown(set: &MachineSet, timeouts: CreationTimeouts, now: Timestamp
     }
     let round = CREATION_ROUND.of(set)?;
     let is_recent = round.begun.0.saturating_add(REMEMBERED).is_ok_and(|end| end > now);
-    let own = set.spec.template.spec.creation_timeout;
-    let own = own.and_then(|own| SignedDuration::try_from(own.to_std()).ok()).unwrap_or(timeouts.default);
+    let own = set.spec.template.spec.creation_timeout.map_or(timeouts.default, GoDuration::to_signed);
     let factor = 2_i32.checked_pow(round.rounds).unwrap_or(i32::MAX);
     let grown = own.checked_mul(factor).unwrap_or(SignedDuration::MAX).min(timeouts.longest);
     (is_recent && grown > own).then(|| GoDuration::from(grown.unsigned_abs()))

@@ -1,6 +1,6 @@
 //! The marks on Nodes while a rollout lasts: the scheduler avoids those of former templates if it can, and the cluster autoscaler
-//! leaves all Nodes of the deployment to the rollout. Where it updates machines in place, labels say which Nodes are candidates and which are
-//! selected, and go once the machine is one of its new set.
+//! leaves all Nodes of the deployment to the rollout. Where it updates machines in place, labels say which Nodes are candidates and
+//! which are selected, and go once the machine is one of its new set.
 //!
 //! It is a controller of its own, of Nodes, so that neither a rollout nor a set waits for the target cluster.
 //!

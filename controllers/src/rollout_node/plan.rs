@@ -16,7 +16,7 @@ use super::{
 use crate::shared::{
     TARGET,
     in_place::{self, Progress, is_prefer_no_schedule},
-    node::{AUTOSCALER_MARKS, Node, set_taints},
+    node::{Node, autoscaler_marks, mark_for_autoscaler, set_taints},
     ownership::NodeProof,
     patch,
 };
@@ -82,14 +82,11 @@ fn annotate(node: &Node, annotates: bool) -> Vec<PatchOperation> {
     if !annotates || annotation(node, annotations::SCALE_DOWN_DISABLED).is_some() {
         return vec![];
     }
-    let wanted = AUTOSCALER_MARKS.map(|key| (key, "true".to_owned()));
-    patch::annotate(&node.metadata, &wanted.into()).0
+    mark_for_autoscaler(node)
 }
 
 fn unannotate(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
-    let is_ours = !is_preserved && annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
-    let ours = AUTOSCALER_MARKS.into_iter().filter(|_| is_ours);
-    patch::unannotate(&node.metadata, ours)
+    patch::unannotate(&node.metadata, autoscaler_marks(node).filter(|_| !is_preserved))
 }
 
 /// The Node is a candidate, and, if it is selected, is closed to Pods in the same write. One that a user selects is closed by the

@@ -1,7 +1,7 @@
 //! Since when a Machine is ready, and whether that is long enough to count as available.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachinePhase, conditions, stored::DisabledHealthTimeout};
+use nodewright_api::{Machine, MachinePhase};
 use nodewright_runtime::object::is_deleting;
 
 use crate::shared::fleet::FleetSettings;
@@ -50,11 +50,6 @@ fn ready_since(machine: &Machine) -> Option<Timestamp> {
     let ready = machine.condition("Ready").filter(|ready| ready.status == "True");
     let of_node = ready.and_then(|ready| ready.last_transition_time.as_ref());
     of_node.map(|time| time.0).or_else(|| machine.phase_since())
-}
-
-/// Whether its Node keeps a Machine from failing for its health, as the condition `HealthTimeout` says.
-pub(crate) fn is_health_timeout_disabled(machine: &Machine) -> bool {
-    machine.condition(conditions::machine::HEALTH_TIMEOUT).and_then(DisabledHealthTimeout::of).is_some()
 }
 
 #[cfg(test)]

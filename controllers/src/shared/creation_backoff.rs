@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
-    Machine, MachinePhase, MachineSet, OperationType, annotations,
+    GoDuration, Machine, MachinePhase, MachineSet, OperationType, annotations,
     stored::{CREATION_ROUND, CreationRound, EFFECTIVE_CREATION_TIMEOUT, LEDGER, Ledger, Ordinal, Seconds},
 };
 use nodewright_runtime::{
@@ -160,11 +160,8 @@ impl<'a> CreationBackoff<'a> {
 
 /// The longest creation timeout of Machines that name one.
 fn longest<'a>(machines: impl Iterator<Item = &'a Machine>) -> SignedDuration {
-    let own = |machine: &Machine| {
-        let own = EFFECTIVE_CREATION_TIMEOUT.of(machine).or(machine.spec.creation_timeout)?;
-        SignedDuration::try_from(own.to_std()).ok()
-    };
-    machines.filter_map(own).max().unwrap_or(SignedDuration::ZERO)
+    let own = |machine: &Machine| EFFECTIVE_CREATION_TIMEOUT.of(machine).or(machine.spec.creation_timeout);
+    machines.filter_map(own).max().map_or(SignedDuration::ZERO, GoDuration::to_signed)
 }
 
 /// As machine-controller-manager says it, too: the creation is the operation that failed.

@@ -9,15 +9,25 @@ use k8s_openapi::{
 };
 use kube::Resource;
 use nodewright_api::{Taint, annotations, conditions, lenient, text::Text};
-use nodewright_runtime::cache::Change;
+use nodewright_runtime::{cache::Change, object::annotation};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
 use super::patch;
 
 /// The annotations that keep the cluster autoscaler from removing a Node: its own, and that which says that a controller set it.
-pub(crate) const AUTOSCALER_MARKS: [&str; 2] =
-    [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+const AUTOSCALER_MARKS: [&str; 2] = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+
+/// Keeps the cluster autoscaler from removing a Node.
+pub(crate) fn mark_for_autoscaler(node: &Node) -> Vec<PatchOperation> {
+    patch::annotate(&node.metadata, &AUTOSCALER_MARKS.map(|key| (key, "true".to_owned())).into()).0
+}
+
+/// The annotations by which a controller keeps the cluster autoscaler from removing a Node; none if somebody else does.
+pub(crate) fn autoscaler_marks(node: &Node) -> impl Iterator<Item = &'static str> {
+    let is_ours = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
+    AUTOSCALER_MARKS.into_iter().filter(move |_| is_ours)
+}
 
 /// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
 /// of it.

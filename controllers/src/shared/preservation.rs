@@ -5,7 +5,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
-    Machine, MachinePhase, annotations,
+    GoDuration, Machine, MachinePhase, annotations,
     stored::{NODE_PRESERVE, PRESERVE, Preserve},
 };
 use nodewright_runtime::object::annotation;
@@ -31,8 +31,8 @@ pub(crate) fn kept_until(machine: &Machine, timeout: SignedDuration) -> Option<T
 
 /// When a preservation ends that begins then.
 pub(crate) fn expiry_from(machine: &Machine, begun: Timestamp, timeout: SignedDuration) -> Option<Timestamp> {
-    let own = machine.spec.machine_preserve_timeout.and_then(|own| SignedDuration::try_from(own.to_std()).ok());
-    let until = begun.saturating_add(own.unwrap_or(timeout)).ok()?;
+    let timeout = machine.spec.machine_preserve_timeout.map_or(timeout, GoDuration::to_signed);
+    let until = begun.saturating_add(timeout).ok()?;
     // Times on the wire have whole seconds, and it lasts for the whole time.
     Timestamp::from_second(until.as_second() + i64::from(until.subsec_nanosecond() > 0)).ok()
 }

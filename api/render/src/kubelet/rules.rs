@@ -6,8 +6,8 @@ use nodewright_api::field::{FieldError, FieldPath};
 use nodewright_api::machine_config::{KubeletConfigSpec, MachineConfigPoolSpec};
 use serde_json::{Map, Value};
 
-/// Fields that others set, and who does. An empty value is none, and changes nothing, as in machine-config-operator, where Go
-/// cannot tell it from an absent one.
+/// Fields that others set, and who does. An empty value counts as absent, as in machine-config-operator, where Go
+/// does not distinguish the two.
 const DENIED: [(&str, &str); 6] = [
     ("cgroupDriver", "it has to be that of the container runtime"),
     ("clusterDNS", "it follows from the ControllerConfig"),

@@ -31,29 +31,13 @@ pub(crate) async fn status(link: Link, request: v1::MachineRequest) -> Result<In
 }
 
 pub(crate) async fn delete(link: Link, request: v1::MachineRequest) -> Result<Option<String>> {
-    call(&link, async |session, deadline| {
-        let answer = session
-            .client
-            .clone()
-            .delete_machine(within(request, deadline))
-            .await
-            .map_err(|status| session.lost(&status))?;
-        protocol::decode_deleted(answer.into_inner())
-    })
-    .await
+    let send = async |mut client: Client, deadline| client.delete_machine(within(request, deadline)).await;
+    unary(link, send, |answer, _| protocol::decode_deleted(answer)).await
 }
 
 pub(crate) async fn delete_orphan(link: Link, request: v1::DeleteOrphanRequest) -> Result<()> {
-    call(&link, async |session, deadline| {
-        let answer = session
-            .client
-            .clone()
-            .delete_orphan(within(request, deadline))
-            .await
-            .map_err(|status| session.lost(&status))?;
-        protocol::decode_deleted(answer.into_inner()).map(drop)
-    })
-    .await
+    let send = async |mut client: Client, deadline| client.delete_orphan(within(request, deadline)).await;
+    unary(link, send, |answer, _| protocol::decode_deleted(answer).map(drop)).await
 }
 
 pub(crate) async fn list(link: Link, class: v1::Class) -> Result<BTreeMap<String, ListedVm>> {
@@ -78,25 +62,26 @@ pub(crate) async fn list(link: Link, class: v1::Class) -> Result<BTreeMap<String
 
 pub(crate) async fn volume_ids(link: Link, request: v1::GetVolumeIdsRequest) -> Result<Vec<Option<String>>> {
     let asked = request.volume_specs.len();
-    call(&link, async |session, deadline| {
-        let answer = session
-            .client
-            .clone()
-            .get_volume_ids(within(request, deadline))
-            .await
-            .map_err(|status| session.lost(&status))?;
-        protocol::decode_volume_ids(answer.into_inner(), asked)
-    })
-    .await
+    let send = async |mut client: Client, deadline| client.get_volume_ids(within(request, deadline)).await;
+    unary(link, send, |answer, _| protocol::decode_volume_ids(answer, asked)).await
 }
 
 async fn machine(
     link: Link,
     send: impl AsyncFnOnce(Client, Instant) -> std::result::Result<Response<v1::MachineResponse>, Status>,
 ) -> Result<Instance> {
+    unary(link, send, |answer, session| protocol::decode_instance(answer, &session.info.provider_id_prefix)).await
+}
+
+/// Makes a call that has one answer.
+async fn unary<M, T>(
+    link: Link,
+    send: impl AsyncFnOnce(Client, Instant) -> std::result::Result<Response<M>, Status>,
+    decode: impl FnOnce(M, &Session) -> Result<T>,
+) -> Result<T> {
     call(&link, async |session, deadline| {
         let answer = send(session.client.clone(), deadline).await.map_err(|status| session.lost(&status))?;
-        protocol::decode_instance(answer.into_inner(), &session.info.provider_id_prefix)
+        decode(answer.into_inner(), session)
     })
     .await
 }

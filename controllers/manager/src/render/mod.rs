@@ -168,7 +168,7 @@ fn warnings(folder: &Folder, rendered: &Rendered) -> Vec<String> {
 fn render_pool(folder: &Folder, pool: &Loaded<MachineConfigPool>, extensions: Option<&[String]>) -> Checked<Rendered> {
     let machine_configs = selected(folder, pool)?;
     let inputs: Vec<_> = machine_configs.iter().map(|loaded| Input::from(&loaded.object)).collect();
-    check_image_owner(&pool.object.spec, &inputs)
+    check_image_owner(&pool.object.spec, inputs.iter().copied())
         .map_err(|error| vec![format!("{}: MachineConfigPool {}: {error}", pool.file, pool.name)])?;
     let options = Options::of(folder.controller_config()?.map(|loaded| &loaded.object));
     let options = Options { extensions: extensions.map(<[String]>::to_vec), ..options };

@@ -15,7 +15,7 @@ use nodewright_runtime::{
 };
 use prometheus_client::encoding::EncodeLabelSet;
 
-use crate::shared::{CONTROL, availability::is_health_timeout_disabled, gauges::register_gauge, indexes::object_key};
+use crate::shared::{CONTROL, gauges::register_gauge, indexes::object_key};
 
 /// Fewer unhealthy Machines are no sign of a common cause.
 const FEWEST: usize = 3;
@@ -190,7 +190,7 @@ fn is_unhealthy(machine: &Machine) -> bool {
     !is_deleting(machine)
         && match machine.phase() {
             // Somebody repairs the Node.
-            MachinePhase::Unknown => !is_health_timeout_disabled(machine),
+            MachinePhase::Unknown => !machine.is_health_timeout_disabled(),
             MachinePhase::Failed => operation() == Some(OperationType::HealthCheck),
             _ => false,
         }

@@ -21,7 +21,6 @@ use crate::{
     machine::{settings::Settings, status::announced_deadline},
     shared::{
         CONTROL, TARGET,
-        availability::is_health_timeout_disabled,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
         node::Node,
         ownership::{is_disputed, is_node_of, noted_id, noted_node, vm_id},
@@ -316,5 +315,5 @@ pub(super) fn is_held(machine: &Machine) -> bool {
 /// its health timeout off does not fail: they must not block others.
 pub(in super::super) fn may_be_replaced(machine: &Machine) -> bool {
     let waits = matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed);
-    waits && !is_deleting(machine) && !is_disputed(machine) && !is_health_timeout_disabled(machine)
+    waits && !is_deleting(machine) && !is_disputed(machine) && !machine.is_health_timeout_disabled()
 }

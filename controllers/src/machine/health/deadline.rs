@@ -15,7 +15,7 @@ use crate::{
         status::{StatusDraft, announced_deadline},
         update,
     },
-    shared::{availability::is_health_timeout_disabled, node::Node},
+    shared::node::Node,
 };
 
 /// A deadline that moves by no more is not written again.
@@ -73,7 +73,7 @@ impl Deadline {
 
     pub(super) fn announcement(self, scope: &Scope<'_>, since: Timestamp) -> Announcement {
         let now = scope.now();
-        if is_health_timeout_disabled(scope.machine) {
+        if scope.machine.is_health_timeout_disabled() {
             return Announcement::Missing;
         }
         let timeout = || scope.settings.health_deadline(scope.machine, since).filter(|at| *at <= now);

@@ -1,7 +1,5 @@
 //! What a preservation changes on the Node.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
@@ -10,7 +8,7 @@ use nodewright_runtime::object::annotation;
 
 use super::decision::End;
 use crate::shared::{
-    node::{self, AUTOSCALER_MARKS, Node},
+    node::{self, Node},
     patch,
     preservation::preserve_expiry,
 };
@@ -32,8 +30,7 @@ impl Marks {
 pub(super) fn mark(node: &Node, has_failed: bool, condition: &NodeCondition) -> Marks {
     let mut annotations = Vec::new();
     if annotation(node, annotations::SCALE_DOWN_DISABLED) != Some("true") {
-        annotations =
-            patch::annotate(&node.metadata, &BTreeMap::from(AUTOSCALER_MARKS.map(|key| (key, "true".to_owned())))).0;
+        annotations = node::mark_for_autoscaler(node);
     }
     if has_failed {
         annotations.extend(taint(node, true));
@@ -55,8 +52,7 @@ pub(super) fn condition(until: Timestamp, by_set: bool, is_drained: bool, now: T
 pub(super) fn unmark(node: &Node, has_failed: bool, end: Option<End>, was_preserved: bool, now: Timestamp) -> Marks {
     // During a rollout they are there for that as well, and it removes them.
     let is_rolled = node.taints().iter().any(|taint| taint.key == taints::PREFER_NO_SCHEDULE);
-    let is_ours = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some() && !is_rolled;
-    let ours = AUTOSCALER_MARKS.into_iter().filter(|_| is_ours);
+    let ours = node::autoscaler_marks(node).filter(|_| !is_rolled);
     let request = Some(annotations::PRESERVE).filter(|_| end.is_some_and(|end| end.forgets));
     let mut status = patch::unannotate(&node.metadata, ours.chain(request));
     if was_preserved || node.condition(conditions::node::PRESERVED).is_some() {

@@ -71,6 +71,12 @@ impl<'a> NodeGroup<'a> {
         })
     }
 
+    /// Waits until no rollout is in progress: before that the provider allows no scale-down.
+    async fn wait_for_rollout(&self) -> TestResult {
+        let is_finished = async || Ok(Self::is_rolling_update_finished(&self.cached()?));
+        self.env.wait_for("the rollout to be finished", is_finished).await
+    }
+
     /// Replaces the MachineDeployment by a change of the cached one. Returns the number of tries.
     async fn update(&self, change: impl Fn(&mut MachineDeployment)) -> TestResult<usize> {
         let api: Api<MachineDeployment> = Api::namespaced(self.env.client(), self.env.namespace());
@@ -92,8 +98,12 @@ impl<'a> NodeGroup<'a> {
     async fn increase_size(&self, delta: i32) -> TestResult<usize> {
         let size = self.cached()?.spec.replicas + delta;
         let tries = self.update(|deployment| deployment.spec.replicas = size).await?;
-        self.env.wait_for("the new size in the cache", async || Ok(self.cached()?.spec.replicas == size)).await?;
+        self.wait_for_size(size).await?;
         Ok(tries)
+    }
+
+    async fn wait_for_size(&self, size: i32) -> TestResult {
+        self.env.wait_for("the new size in the cache", async || Ok(self.cached()?.spec.replicas == size)).await
     }
 
     /// `NodeGroup.DecreaseTargetSize`: takes back what has not become a node. It names no machine.
@@ -274,8 +284,7 @@ async fn the_autoscaler_gets_what_it_asks_for() -> TestResult {
     assert_eq!(group.instances().iter().filter(|instance| matches!(instance, Instance::Node(_))).count(), 110);
 
     // Down: exactly the nodes that it chose go, also those that it chooses while others go.
-    env.wait_for("the rollout to be finished", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?)))
-        .await?;
+    group.wait_for_rollout().await?;
     let nodes: Vec<_> = env.nodes().current().into_values().collect();
     let (first, second, rest) = (&nodes[4..9], &nodes[20..23], [&nodes[..4], &nodes[9..20], &nodes[23..]].concat());
     group.delete_nodes(first).await?;
@@ -333,8 +342,7 @@ async fn the_autoscaler_sees_that_there_is_no_capacity() -> TestResult {
     let group = NodeGroup::new(&env, &pool).await?;
     env.wait_for_running(2).await?;
     // Otherwise it would be part of the first rollout, which then does not end.
-    env.wait_for("the rollout to be finished", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?)))
-        .await?;
+    group.wait_for_rollout().await?;
     group.increase_size(1).await?;
     let exhausted = || group.instances().into_iter().find(|instance| matches!(instance, Instance::OutOfResources(_)));
     env.wait_for("a machine without capacity", async || Ok(exhausted().is_some())).await?;
@@ -366,8 +374,7 @@ async fn what_the_autoscaler_has_chosen_while_no_manager_ran_goes_and_nothing_el
     env.apply(&pool).await?;
     let group = NodeGroup::new(&env, &pool).await?;
     env.wait_for_running(6).await?;
-    env.wait_for("the rollout to be finished", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?)))
-        .await?;
+    group.wait_for_rollout().await?;
     // How many nodes it takes away, in turns, and how many it wants afterwards.
     for (removed, added) in [(1, 1), (2, 0), (2, 2)] {
         let before = env.machines().current();
@@ -379,7 +386,7 @@ async fn what_the_autoscaler_has_chosen_while_no_manager_ran_goes_and_nothing_el
         for node in &chosen {
             let size = group.cached()?.spec.replicas;
             group.delete_nodes(std::slice::from_ref(node)).await?;
-            env.wait_for("the new size in the cache", async || Ok(group.cached()?.spec.replicas == size - 1)).await?;
+            group.wait_for_size(size - 1).await?;
         }
         if added > 0 {
             group.increase_size(added).await?;
@@ -420,9 +427,9 @@ async fn the_autoscaler_takes_back_what_has_not_become_a_node() -> TestResult {
             manager.kill_9();
         }
         group.decrease_target_size(2).await?;
-        env.wait_for("the new size in the cache", async || Ok(group.cached()?.spec.replicas == 4)).await?;
+        group.wait_for_size(4).await?;
         group.decrease_target_size(1).await?;
-        env.wait_for("the new size in the cache", async || Ok(group.cached()?.spec.replicas == 3)).await?;
+        group.wait_for_size(3).await?;
         if !is_seen {
             manager.start_again().await?;
         }
@@ -443,15 +450,14 @@ async fn the_autoscaler_removes_nothing_during_a_rollout() -> TestResult {
     env.apply(&pool).await?;
     let group = NodeGroup::new(&env, &pool).await?;
     env.wait_for_running(3).await?;
-    env.wait_for("the first rollout to end", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?)))
-        .await?;
+    group.wait_for_rollout().await?;
     let mark = group.deployments.mark();
     env.apply(&pool.class("large")).await?;
     let begun = group.deployments.until(|changes| {
         changes.iter().skip(mark).any(|change| !NodeGroup::is_rolling_update_finished(&change.object))
     });
     env.in_time("the rollout to begin", begun).await?;
-    env.wait_for("the rollout to end", async || Ok(NodeGroup::is_rolling_update_finished(&group.cached()?))).await?;
+    group.wait_for_rollout().await?;
     // It is finished only once no machine of the old class is left.
     let machines = env.machines().current();
     let old = machines.values().filter(|machine| machine.spec.class.name == "small" && !machine.is_deleting()).count();
