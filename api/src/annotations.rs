@@ -120,6 +120,19 @@ pub const RENDER_INPUTS: &str = "nodewright.dev/render-inputs";
 pub const GENERATED_CONTENT: &str = "nodewright.dev/generated-content";
 /// Ours, on a rendered MachineConfig: since when no pool and no Node names it (RFC 3339). Absent while one does.
 pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
+/// Ours, on a MachineConfigPool: the nodes that may be disrupted now, see [`Disruptions`](crate::stored::Disruptions).
+pub const DISRUPTIONS: &str = "nodewright.dev/disruptions";
+/// Ours, on a Node whose agent applies configurations: what is known of its drain, see [`ConfigDrain`](crate::stored::ConfigDrain).
+pub const CONFIG_DRAIN: &str = "nodewright.dev/config-drain";
+/// Ours, on a Node: an integer. Of the nodes of a MachineConfigPool, those with a larger one are updated first. Defaults to 0.
+pub const UPDATE_PRIORITY: &str = "nodewright.dev/update-priority";
+/// Ours, on a MachineConfigPool: a Go duration, after which the drain of a node is forced, if [`DRAIN_POLICY`] says so.
+pub const DRAIN_TIMEOUT: &str = "nodewright.dev/drain-timeout";
+/// Ours, on a MachineConfigPool, value [`DRAIN_POLICY_FORCE`]: pods that have not left a node within [`DRAIN_TIMEOUT`] are deleted,
+/// whatever their disruption budgets say.
+pub const DRAIN_POLICY: &str = "nodewright.dev/drain-policy";
+/// The value of [`DRAIN_POLICY`].
+pub const DRAIN_POLICY_FORCE: &str = "Force";
 
 /// Our annotations that people set on MachineDeployments, MachineSets and Machines.
 pub const OWN_SETTINGS: [&str; 3] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT];

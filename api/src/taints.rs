@@ -10,3 +10,5 @@ pub const CRITICAL_COMPONENTS_NOT_READY: &str = "node.gardener.cloud/critical-co
 pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Effect `NoSchedule`: the machine of the Node has failed and is preserved.
 pub const PRESERVED: &str = "node.machine.sapcloud.io/preserved";
+/// Effect `PreferNoSchedule`: the Node has yet to be given the target of its MachineConfigPool. Pods that leave other Nodes avoid it.
+pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";

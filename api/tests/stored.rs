@@ -19,10 +19,10 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
     annotations, labels, operations,
     stored::{
-        AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, CreationRound, DisabledHealthTimeout, FACTS,
-        HealthDeadline, JoinedNode, LastApplied, Ledger, Ordinal, PoolTarget, Preserve, PreservedNode, ProvenVm,
-        Seconds, SizedFor, SweptVms, UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals,
-        set_of,
+        AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
+        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, Ordinal, PoolTarget, Preserve,
+        PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating, VirtualCapacity,
+        is_operator_finalizer, removals, set_of,
     },
 };
 use serde_json::{Value, json};
@@ -35,9 +35,11 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("adopted-vm", 4, 0x9ef3_f26b),
     ("applied-node-template", 5, 0x99ce_b069),
     ("class-identity", 5, 0xfcb1_37b6),
+    ("config-drain", 9, 0x4de3_1368),
     ("cordoned", 4, 0x45f3_5c0f),
     ("creation-round", 9, 0x5358_552d),
     ("desired-replicas", 7, 0xa7b4_5a45),
+    ("disruptions", 7, 0xa12c_9cc3),
     ("freeze", 1, 0xa156_6424),
     ("health-deadline", 8, 0xd56d_6eba),
     ("joined-node", 5, 0x50ca_24c2),
@@ -158,6 +160,12 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
         "creation-round" => {
             text(fact, |it: &CreationRound| json!([it.rounds, it.first.to_string(), it.begun.to_string()]))
         }
+        "config-drain" => text(fact, |it: &ConfigDrain| match it {
+            ConfigDrain::Open => json!("open"),
+            ConfigDrain::Cordoned(it) => json!(["cordoned", it.asked, it.since.to_string()]),
+            ConfigDrain::Closed(it) => json!(["closed", it.asked, it.since.to_string()]),
+        }),
+        "disruptions" => as_json::<Disruptions>(fact),
         "sized-for" => text(fact, |it: &SizedFor| json!([it.uid, it.generation])),
         "desired-replicas" | "max-replicas" | "revision" | "machine-priority" => text(fact, |it: &i64| json!(it)),
         "updating" => text(fact, |it: &Updating| json!(it.0)),

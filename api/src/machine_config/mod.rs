@@ -38,6 +38,27 @@ pub const CURRENT_CONFIG: &str = "machineconfiguration.openshift.io/currentConfi
 /// Annotation of a Node: the name of the rendered MachineConfig that it is to run.
 pub const DESIRED_CONFIG: &str = "machineconfiguration.openshift.io/desiredConfig";
 
+/// Annotation of a Node: [`DONE`], [`WORKING`], [`DEGRADED`] or [`UNRECONCILABLE`].
+pub const STATE: &str = "machineconfiguration.openshift.io/state";
+/// Value of [`STATE`]: the Node runs what it is to run.
+pub const DONE: &str = "Done";
+/// Value of [`STATE`]: an update is in progress.
+pub const WORKING: &str = "Working";
+/// Value of [`STATE`]: an update has failed, or the Node no longer is what it was updated to.
+pub const DEGRADED: &str = "Degraded";
+/// Value of [`STATE`]: no running Node can get to what it is to run.
+pub const UNRECONCILABLE: &str = "Unreconcilable";
+/// Annotation of a Node: why its [`STATE`] is not [`DONE`].
+pub const REASON: &str = "machineconfiguration.openshift.io/reason";
+/// Annotation of a Node: the image of the operating system that it runs, if it runs one of its own.
+pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
+/// Annotation of a Node: the image of the operating system that it is to run.
+pub const DESIRED_IMAGE: &str = "machineconfiguration.openshift.io/desiredImage";
+/// Annotation of a Node: what its agent asks for, `drain-<configuration>` or `uncordon-<configuration>`.
+pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
+/// Annotation of a Node: the value of [`DESIRED_DRAIN`] that was done last.
+pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
+
 /// The kinds of [`KINDS`] that are missing in the document at [`DISCOVERY_PATH`].
 pub fn missing_kinds(discovery: &Value) -> Vec<&'static str> {
     let resources = discovery["resources"].as_array();

@@ -13,7 +13,9 @@
 
 mod class_identity;
 mod conditions;
+mod config_drain;
 mod creation_round;
+mod disruptions;
 mod ledger;
 mod node_template;
 mod orphans;
@@ -35,7 +37,9 @@ pub use self::{
         AdoptedVm, ConditionText, DeadlineCause, DisabledHealthTimeout, HealthDeadline, JoinedNode, NodeProgress,
         PoolTarget, ProvenVm,
     },
+    config_drain::{ConfigDrain, DrainRequest},
     creation_round::CreationRound,
+    disruptions::{Claim, Disruptions},
     ledger::{ALPHABET, InvalidLedger, Ledger, Ordinal, SUFFIX, base, fnv1a, set_of},
     node_template::{AppliedKeys, LastApplied, VirtualCapacity},
     orphans::{SweptVms, UnexplainedVms},
@@ -112,6 +116,10 @@ pub const ORDINAL: Annotation<Ordinal> = Annotation::new(annotations::INDEX);
 pub const UPDATING: Annotation<Updating> = Annotation::new(annotations::UPDATING);
 /// See [`annotations::UPDATE_BEGAN`].
 pub const UPDATE_BEGAN: Annotation<Timestamp> = Annotation::new(annotations::UPDATE_BEGAN);
+/// See [`annotations::CONFIG_DRAIN`].
+pub const CONFIG_DRAIN: Annotation<ConfigDrain> = Annotation::new(annotations::CONFIG_DRAIN);
+/// See [`annotations::DISRUPTIONS`].
+pub const DISRUPTIONS: Annotation<Disruptions> = Annotation::new(annotations::DISRUPTIONS);
 /// See [`annotations::CREATION_BACKOFF`].
 pub const CREATION_ROUND: Annotation<CreationRound> = Annotation::new(annotations::CREATION_BACKOFF);
 /// See [`annotations::SIZED_FOR`].
@@ -151,3 +159,7 @@ pub const MAX_REPLICAS: Annotation<i64> = Annotation::new(annotations::MAX_REPLI
 pub const HEALTH_TIMEOUTS: Annotation<HealthTimeouts> = Annotation::new(annotations::HEALTH_TIMEOUTS);
 /// A setting of users: see [`annotations::EFFECTIVE_CREATION_TIMEOUT`].
 pub const EFFECTIVE_CREATION_TIMEOUT: Annotation<GoDuration> = Annotation::new(annotations::EFFECTIVE_CREATION_TIMEOUT);
+/// A setting of users: see [`annotations::UPDATE_PRIORITY`].
+pub const UPDATE_PRIORITY: Annotation<i64> = Annotation::new(annotations::UPDATE_PRIORITY);
+/// A setting of users: see [`annotations::DRAIN_TIMEOUT`].
+pub const DRAIN_TIMEOUT: Annotation<GoDuration> = Annotation::new(annotations::DRAIN_TIMEOUT);

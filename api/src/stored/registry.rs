@@ -38,7 +38,7 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 37] = [
+pub const FACTS: [Fact; 39] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
@@ -71,6 +71,8 @@ pub const FACTS: [Fact; 37] = [
     Fact::condition("preserved-node", "Node", node::PRESERVED),
     Fact::annotation("update-began", "Node", annotations::UPDATE_BEGAN),
     Fact::annotation("cordoned", "Node", annotations::CORDONED),
+    Fact::annotation("config-drain", "Node", annotations::CONFIG_DRAIN),
+    Fact::annotation("disruptions", "MachineConfigPool", annotations::DISRUPTIONS),
     Fact::condition("pool-target", "MachineConfigPool", machine_config_pool::RENDERED),
     Fact::annotation("render-inputs", "MachineConfig", annotations::RENDER_INPUTS),
     Fact::annotation("generated-content", "MachineConfig", annotations::GENERATED_CONTENT),

@@ -23,6 +23,7 @@ pub(crate) mod node;
 pub mod ownership;
 pub(crate) mod patch;
 pub(crate) mod pause;
+pub(crate) mod pools;
 pub(crate) mod preservation;
 pub(crate) mod rendering;
 pub mod schema;

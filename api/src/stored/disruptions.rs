@@ -1,0 +1,50 @@
+//! The nodes of a MachineConfigPool that may be disrupted now.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Malformed, Seconds};
+
+/// The claims of a MachineConfigPool by the name of the Node, as JSON: `{"<node>":{"uid":…,"target":…,"since":…}}`. A Node is given a
+/// configuration only while the pool has a claim for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Disruptions(pub BTreeMap<String, Claim>);
+
+/// A Node that may be disrupted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The UID of the Node: one that is made anew under its name is another.
+    pub uid: String,
+    /// The rendered MachineConfig that it is given.
+    pub target: String,
+    /// Since when it may be disrupted.
+    pub since: Timestamp,
+}
+
+impl fmt::Display for Disruptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let claim = |claim: &Claim| {
+            let since = Seconds(claim.since).to_string();
+            json!({"since": since, "target": claim.target, "uid": claim.uid})
+        };
+        let all: BTreeMap<_, Value> = self.0.iter().map(|(node, it)| (node, claim(it))).collect();
+        json!(all).fmt(f)
+    }
+}
+
+impl FromStr for Disruptions {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let malformed = || Malformed::new("list of disruptions", text);
+        let all: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| malformed())?;
+        let claim = |value: &Value| {
+            let part = |key: &str| value[key].as_str().filter(|it| !it.is_empty()).map(str::to_owned);
+            Some(Claim { uid: part("uid")?, target: part("target")?, since: part("since")?.parse().ok()? })
+        };
+        let claims = all.into_iter().map(|(node, value)| Some((node, claim(&value)?)));
+        claims.collect::<Option<_>>().map(Self).ok_or_else(malformed)
+    }
+}
