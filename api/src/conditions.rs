@@ -122,9 +122,19 @@ pub mod machine_config_pool {
     pub const RENDERED: &str = "Rendered";
     /// What the pool selects cannot become its target.
     pub const RENDER_DEGRADED: &str = "RenderDegraded";
+    /// All nodes run the target, and are ready.
+    pub const UPDATED: &str = "Updated";
+    /// Nodes are being updated, or are to be.
+    pub const UPDATING: &str = "Updating";
+    /// The agents of nodes report failures.
+    pub const NODE_DEGRADED: &str = "NodeDegraded";
+    /// Ours, present only while True: nodes have yet to run the target.
+    pub const RECONCILING: &str = "Reconciling";
+    /// Ours, present only while True: the pool does not get on without help.
+    pub const STALLED: &str = "Stalled";
     /// One of [`PARTS`] is True.
     pub const DEGRADED: &str = "Degraded";
     /// The conditions that [`DEGRADED`] sums up.
     pub const PARTS: [&str; 5] =
-        [RENDER_DEGRADED, "NodeDegraded", "ImageBuildDegraded", "PinnedImageSetsDegraded", "PoolSynchronizerDegraded"];
+        [RENDER_DEGRADED, NODE_DEGRADED, "ImageBuildDegraded", "PinnedImageSetsDegraded", "PoolSynchronizerDegraded"];
 }

@@ -210,6 +210,22 @@ pub mod machine_config_pool {
     pub const TOO_MUCH_REMOVED: &str = "TooMuchRemoved";
     /// Something that goes into the rendering is missing, or is yet to be made.
     pub const WAITING_FOR_INPUTS: &str = "WaitingForInputs";
+    /// Event, of machine-config-operator: nodes were given the target.
+    pub const SET_DESIRED_CONFIG: &str = "SetDesiredConfig";
+    /// Event, of machine-config-operator: all nodes run the target.
+    pub const COMPLETED: &str = "Completed";
+    /// `Updated`: all nodes run the target.
+    pub const ALL_UPDATED: &str = "AllUpdated";
+    /// `Updated` and `Updating`: nodes have yet to run the target.
+    pub const NODES_BEHIND: &str = "NodesBehind";
+    /// `Updating` and `Updated`: the pool is paused.
+    pub const PAUSED: &str = "Paused";
+    /// `Updated` and `Updating`: no agent applies configurations on some nodes, and the others run the target.
+    pub const NO_AGENT: &str = "NoAgent";
+    /// `NodeDegraded`: no node reports a failure.
+    pub const AS_EXPECTED: &str = "AsExpected";
+    /// `NodeDegraded` and `Stalled`: nodes report failures.
+    pub const NODES_DEGRADED: &str = "NodesDegraded";
     /// Event: the pool has another target.
     pub const TARGET_CHANGED: &str = "TargetChanged";
     /// Wait, and event: machine-config-operator runs in the cluster.

@@ -7,9 +7,9 @@
 //!   the target is held, and says why  ◀── brakes ◀─────────────┤ decision
 //!                                                              ▼
 //!   two quiet seconds  ──▶  create rendered-<pool>-<digest>  ──▶  three more  ──▶  spec.configuration
+//!                                                                                        │
+//!   agent of the Node  ◀── desiredConfig ◀── claim, within maxUnavailable ◀── Nodes  ◀───┘ rollout
 //! ```
-//!
-//! Which nodes move to the target, and when, is not decided here.
 //!
 //! # Guarantees
 //! * A rendered MachineConfig is created, and its spec never written again. The pool targets only one whose name fits its content.
@@ -26,13 +26,19 @@
 //! * A pool that is deleted takes its rendered MachineConfigs along, also those that Nodes name: it owns them, as with
 //!   machine-config-operator, and garbage collection asks no controller.
 
+mod budget;
 mod call;
 mod decision;
 mod garbage;
+mod members;
 mod memory;
 mod metrics;
+mod node_state;
+mod nodes;
 mod plan;
+mod progress;
 mod rendering;
+mod rollout;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -54,6 +60,7 @@ use nodewright_runtime::{
 use self::{
     call::Render,
     memory::{Context, Note, Plan},
+    node_state::gist,
     snapshot::Snapshot,
 };
 pub(crate) use self::{call::Renderer, metrics::register as register_metrics};
@@ -62,6 +69,7 @@ use crate::shared::{
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
     machine_config::{CachedConfig, target_ref},
     node::Node,
+    pools::selects,
     wake_every,
 };
 
@@ -124,7 +132,12 @@ impl Controller for MachineConfigPoolController {
                     wake_every::<MachineConfigPool>(stores, wake);
                 }
             });
-        on.kind::<Node>(TARGET, "").index(NODES_BY_CURRENT_CONFIG).index(NODES_BY_DESIRED_CONFIG).wakes(wake_owners);
+        on.kind::<Node>(TARGET, "").index(NODES_BY_CURRENT_CONFIG).index(NODES_BY_DESIRED_CONFIG).wakes(
+            |change, stores, wake| {
+                wake_owners(change, stores, wake);
+                wake_members(change, stores, wake);
+            },
+        );
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
@@ -150,6 +163,21 @@ fn wake_pools(change: &Change<CachedConfig>, stores: &Stores, wake: &mut dyn FnM
             if selector::matches(selector, side.metadata.labels.as_ref()) {
                 wake(ObjectRef::of(TARGET, pool.as_ref()));
             }
+        }
+    }
+}
+
+/// Wakes the pools that select a Node, or did. Kubelets change their Nodes frequently.
+fn wake_members(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    if let (Some(old), Some(new)) = (&change.old, &change.new)
+        && (Node::is_heartbeat(change) || gist(old) == gist(new))
+    {
+        return;
+    }
+    for pool in stores.of::<MachineConfigPool>(TARGET).all() {
+        let is_selected = |node: &Arc<Node>| selects(&pool, node.metadata.labels.as_ref());
+        if change.sides().any(is_selected) {
+            wake(ObjectRef::of(TARGET, pool.as_ref()));
         }
     }
 }

@@ -21,6 +21,8 @@ use super::{
     decision::{Decision, QUIET_PERIOD, SETTLING, decide, source},
     garbage,
     memory::{Context, Note, Plan},
+    nodes,
+    progress::{self, Progress},
     rendering::{Rendering, Scope},
     snapshot::Snapshot,
     status,
@@ -73,9 +75,28 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     } else if let Some(step) = restored(snapshot) {
         plan.then("it was the target, and no other one has been chosen", step);
     } else {
-        status::write(context, snapshot, &decision).add_to(&mut plan);
+        roll(context, snapshot, &decision, &mut plan);
     }
     plan
+}
+
+/// Moves Nodes to the target, and reports how far they are. The claims are a write of the pool: its status follows in the next plan.
+fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: &Decision<'_>, plan: &mut Plan) {
+    let pool = snapshot.pool.as_ref();
+    let target = progress::target(snapshot);
+    let progress = Progress::of(snapshot, target, context.now);
+    if let (Some(rollout), Some(target)) = (&progress.rollout, target) {
+        plan.stage(nodes::steps(&progress.nodes, rollout, target));
+        plan.events.extend(nodes::event(pool, rollout, target));
+        if let Some(claims) = nodes::claims(pool, rollout) {
+            plan.beside(claims.why, claims.step);
+            return;
+        }
+    }
+    let report = status::report(context, snapshot, decision, &progress);
+    plan.events.extend(progress::completed(pool, &report));
+    plan.wake_at(report.wake);
+    report.write.add_to(plan);
 }
 
 /// Has it rendered first. Until then the notes stay, and so do waits: it is the same wait afterwards.

@@ -27,7 +27,7 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
-use super::Settings;
+use super::{Settings, members::Members};
 use crate::shared::{
     TARGET,
     conditions::holding,
@@ -62,6 +62,7 @@ pub struct Snapshot {
     pub(super) unknown_use: Option<String>,
     /// How long a rendered MachineConfig that nothing names is kept.
     pub(super) rendered_retention: Duration,
+    pub(super) members: Members,
 }
 
 /// What the pool selects.
@@ -111,6 +112,7 @@ impl Snapshot {
                 target_name.as_ref().and_then(|_| refused_kubelet_config(stores, &pool))
             }),
             target_name,
+            members: Members::of(stores, &pool),
             pool,
             rendered_retention: settings.rendered_retention,
         })
@@ -131,6 +133,19 @@ impl Snapshot {
     /// Whether the cache has the target.
     pub(super) fn has_target(&self) -> bool {
         self.present.is_some()
+    }
+
+    /// Why no Node may be given the target.
+    pub(super) fn unusable_target(&self) -> Option<String> {
+        let present = self.present.as_deref()?;
+        let (config, generation) = (name(present), present.metadata.generation.unwrap_or(1));
+        if is_deleting(present) {
+            return Some(format!("MachineConfig {config} is being deleted"));
+        }
+        // Without a subresource for a status, each change of the spec makes another generation.
+        (generation > 1).then(|| {
+            format!("MachineConfig {config} was changed after it was rendered; delete it, and it is made again")
+        })
     }
 
     /// What a pool is left with that cannot have what it selects.

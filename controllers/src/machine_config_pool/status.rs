@@ -1,10 +1,11 @@
-//! The status of a pool. Of conditions we write `RenderDegraded`, `Rendered`, which notes the target, and `Degraded`, which sums up;
-//! others are kept as they are.
+//! The status of a pool. Of conditions we write `RenderDegraded`, `Rendered`, which notes the target, those of the Nodes
+//! ([`progress`]), and `Degraded`, which sums up; others are kept as they are.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     ConditionStatus,
     conditions::machine_config_pool::{DEGRADED, PARTS, RENDER_DEGRADED},
+    machine_config::MachineConfigPoolStatus,
     reasons::machine_config_pool as reasons,
     stored::PoolTarget,
 };
@@ -12,6 +13,7 @@ use nodewright_api::{
 use super::{
     decision::{Decision, SETTLING},
     memory::{Context, StatusWrite},
+    progress::{self, Progress},
     snapshot::{Snapshot, noted_target},
 };
 use crate::shared::{
@@ -27,9 +29,23 @@ fn is_never_settled(context: &Context<'_>) -> bool {
     context.now.duration_since(context.waiting_since(SETTLING)) >= GRACE_PERIOD
 }
 
-pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decision<'_>) -> StatusWrite {
+/// The status as it is to be, and what is written of it now.
+pub(super) struct Report {
+    pub(super) status: MachineConfigPoolStatus,
+    pub(super) write: StatusWrite,
+    /// When to look again.
+    pub(super) wake: Option<Timestamp>,
+}
+
+pub(super) fn report(
+    context: &Context<'_>,
+    snapshot: &Snapshot,
+    decision: &Decision<'_>,
+    progress: &Progress<'_>,
+) -> Report {
     let pool = snapshot.pool.as_ref();
     let mut wanted = pool.status.clone().unwrap_or_default();
+    let mut wake = None;
     let finding = match decision {
         Decision::Hold(reason, text) => {
             Some((ConditionStatus::True, *reason, format!("{}: {text}", snapshot.consequence())))
@@ -39,9 +55,7 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
             let due = since.checked_add(GRACE_PERIOD).unwrap_or(context.now);
             let text = format!("{}: {text}", snapshot.consequence());
             let is_noted = !snapshot.has_target() || noted_target(pool) == snapshot.target_name.as_deref();
-            if due > context.now && is_noted {
-                return StatusWrite::Later(due);
-            }
+            wake = (due > context.now && is_noted).then_some(due);
             (due <= context.now).then_some((ConditionStatus::True, reasons::WAITING_FOR_INPUTS, text))
         }
         Decision::Settle(..) if is_never_settled(context) => {
@@ -52,6 +66,11 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
         }
         _ => Some((ConditionStatus::False, reasons::RENDERED, String::new())),
     };
+    let text = |status: &MachineConfigPoolStatus| {
+        let known = status.conditions.iter().find(|it| it.condition_type == RENDER_DEGRADED);
+        known.map(|it| it.message.clone())
+    };
+    let before = text(&wanted);
     if let Some(finding) = finding {
         wanted.observed_generation = pool.metadata.generation.unwrap_or_default();
         conditions::set(&mut wanted.conditions, context.now, RENDER_DEGRADED, finding);
@@ -62,6 +81,7 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
         let finding = (ConditionStatus::True, note.reason, note.message);
         conditions::set(&mut wanted.conditions, context.now, note.kind, finding);
     }
+    progress::report(&mut wanted, context.now, snapshot, progress);
     let part = wanted
         .conditions
         .iter()
@@ -72,5 +92,11 @@ pub(super) fn write(context: &Context<'_>, snapshot: &Snapshot, decision: &Decis
     };
     conditions::set(&mut wanted.conditions, context.now, DEGRADED, (status, &reason, message));
     // A message names what has to be corrected: users who have done that, and read the old one, look in the wrong place.
-    write_status(context, pool, wanted, Urgency::Now)
+    let urgency = if before == text(&wanted) { Urgency::Normal } else { Urgency::Now };
+    let write = match wake {
+        // Its first status says something about what it selects.
+        Some(_) if wanted.observed_generation == 0 => StatusWrite::Never,
+        _ => write_status(context, pool, wanted.clone(), urgency),
+    };
+    Report { status: wanted, write, wake }
 }

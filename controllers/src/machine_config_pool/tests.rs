@@ -1,4 +1,6 @@
 mod garbage;
+mod rollouts;
+mod tables;
 
 use std::cell::RefCell;
 
@@ -24,6 +26,7 @@ use serde_json::{Value, json};
 use super::{
     MachineConfigPoolController, Renderer, Settings,
     call::{Outcome, Render},
+    members::Members,
     memory::{Context, Note, Plan},
     register_metrics,
     snapshot::Snapshot,
@@ -68,6 +71,29 @@ fn pool(spec: &Value) -> MachineConfigPool {
 fn targeting(name: &str, sources: &[&str]) -> Value {
     let source = |name: &&str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "name": name});
     json!({"configuration": {"name": name, "source": sources.iter().map(source).collect::<Vec<_>>()}})
+}
+
+/// A snapshot of a pool whose target exists, with these Nodes and nothing else.
+fn snapshot_of(pool: MachineConfigPool, members: Members) -> Snapshot {
+    let stores = Stores::default();
+    let target = pool.spec.configuration.name.clone().unwrap_or_default();
+    let (pools, configs) = (Store::<MachineConfigPool>::new(TARGET, ""), Store::<CachedConfig>::new(TARGET, ""));
+    let key = ObjectRef::of(TARGET, &pool);
+    pools.apply(pool);
+    if !target.is_empty() {
+        configs.apply(config(&target, json!({})).into());
+    }
+    let nodes = Store::<Node>::new(TARGET, "");
+    nodes.add_index(NODES_BY_CURRENT_CONFIG);
+    nodes.add_index(NODES_BY_DESIRED_CONFIG);
+    stores.add(Arc::new(pools));
+    stores.add(Arc::new(configs));
+    stores.add(Arc::new(nodes));
+    stores.add(Arc::new(Store::<ControllerConfig>::new(TARGET, "")));
+    stores.add(Arc::new(Store::<KubeletConfig>::new(TARGET, "")));
+    let mut snapshot = Snapshot::take(&stores, &key, &Settings::default()).unwrap();
+    snapshot.members = members;
+    snapshot
 }
 
 /// What is in the cluster, and what the controller remembers.
@@ -942,13 +968,14 @@ fn nothing_is_written_while_machine_config_operator_runs() {
 fn conditions_of_others_are_kept_and_count() {
     let mut fixture = two_configs();
     fixture.pool.status = serde_json::from_value(json!({"machineCount": 3, "conditions": [
-        {"type": "NodeDegraded", "status": "True", "reason": "", "message": "node a", "lastTransitionTime": null},
-        {"type": "Updated", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+        {"type": "ImageBuildDegraded", "status": "True", "reason": "", "message": "image a", "lastTransitionTime": null},
+        {"type": "Else", "status": "False", "reason": "", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
     .unwrap();
     fixture.settle();
-    assert_eq!(fixture.condition("Degraded"), ("True".to_owned(), "NodeDegraded".to_owned(), "node a".to_owned()));
-    assert_eq!(fixture.condition("Updated").0, "False");
-    assert_eq!(fixture.pool.status.as_ref().unwrap().machine_count, 3);
+    let expected = ("True".to_owned(), "ImageBuildDegraded".to_owned(), "image a".to_owned());
+    assert_eq!(fixture.condition("Degraded"), expected);
+    assert_eq!(fixture.condition("Else").0, "False");
+    assert_eq!(fixture.pool.status.as_ref().unwrap().machine_count, 0, "it has no nodes");
 }
 
 #[test]

@@ -53,8 +53,12 @@ impl Membership {
     }
 }
 
-/// Whether a pool selects Nodes with these labels. An empty selector selects none.
+/// Whether a pool selects Nodes with these labels.
 pub(crate) fn selects(pool: &MachineConfigPool, labels: Option<&BTreeMap<String, String>>) -> bool {
-    let selector = pool.spec.node_selector.as_ref();
-    !selector::is_empty(selector) && selector::matches(selector, labels)
+    !selects_none(pool) && selector::matches(pool.spec.node_selector.as_ref(), labels)
+}
+
+/// Whether a pool can have no Node: its selector is empty.
+pub(crate) fn selects_none(pool: &MachineConfigPool) -> bool {
+    selector::is_empty(pool.spec.node_selector.as_ref())
 }

@@ -62,7 +62,8 @@ fn what_a_node_or_a_pool_names_is_never_deleted() {
     history(&mut fixture, 14);
     fixture.now += Duration::from_hours(100);
     fixture.unreadable_node = Some(Unreadable::named("", "n", "u"));
-    assert_eq!(fixture.act(), Vec::<String>::new());
+    let done = fixture.act();
+    assert!(done.iter().all(|step| step == "status"), "{done:?}");
     assert!(fixture.plan().to_string().contains("wait UseUnknown"));
 }
 

@@ -1,0 +1,70 @@
+//! The Nodes of a pool.
+
+use std::sync::Arc;
+
+use nodewright_api::{
+    machine_config::MachineConfigPool,
+    stored::{DISRUPTIONS, Disruptions},
+};
+use nodewright_runtime::{
+    cache::{Stores, Unreadable},
+    object::{name, uid},
+};
+
+use crate::shared::{
+    TARGET,
+    node::Node,
+    pools::{Membership, selects, selects_none},
+};
+
+/// The Nodes of a pool, and its claims on Nodes.
+#[derive(Clone, Default)]
+pub(super) struct Members {
+    /// By name.
+    pub(super) nodes: Vec<Arc<Node>>,
+    /// Nodes that other pools select as well, so that they are in none.
+    pub(super) ambiguous: Vec<String>,
+    /// Claimed Nodes that are no longer the pool's.
+    pub(super) left: Vec<Arc<Node>>,
+    /// An annotation that cannot be read has no claims: Nodes that are being updated count by themselves.
+    pub(super) claims: Disruptions,
+    /// What to say about Nodes that cannot be read, and may be the pool's.
+    pub(super) unreadable: Vec<String>,
+    /// What to say about a pool that cannot be read: it may have any Node.
+    pub(super) unreadable_pool: Option<String>,
+}
+
+impl Members {
+    pub(super) fn of(stores: &Stores, pool: &MachineConfigPool) -> Self {
+        let claims = DISRUPTIONS.of(pool).unwrap_or_default();
+        let (store, pools) = (stores.of::<Node>(TARGET), stores.of::<MachineConfigPool>(TARGET));
+        let is_its =
+            |node: &Arc<Unreadable>| node.metadata().is_none_or(|metadata| selects(pool, metadata.labels.as_ref()));
+        let unreadable = store.unreadable().into_iter().filter(is_its);
+        let mut members = Self {
+            unreadable: unreadable.map(|node| node.describe::<Node>()).collect(),
+            unreadable_pool: pools.unreadable().first().map(|pool| pool.describe::<MachineConfigPool>()),
+            ..Self::default()
+        };
+        let all = pools.all();
+        for node in store.all() {
+            if !selects(pool, node.metadata.labels.as_ref()) {
+                continue;
+            }
+            match Membership::among(&all, &node) {
+                Membership::Of(owner) if uid(owner.as_ref()) == uid(pool) => members.nodes.push(node),
+                Membership::Ambiguous(pools) => {
+                    members.ambiguous.push(format!("{} ({})", name(node.as_ref()), pools.join(", ")));
+                }
+                Membership::Of(_) | Membership::None => {}
+            }
+        }
+        members.nodes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+        members.ambiguous.sort();
+        let is_member = |node: &str| members.nodes.binary_search_by(|it| name(it.as_ref()).cmp(node)).is_ok();
+        let others = claims.0.keys().filter(|node| !is_member(node));
+        members.left = others.filter_map(|node| store.by_name("", node)).collect();
+        members.claims = claims;
+        members
+    }
+}

@@ -1,0 +1,137 @@
+//! What a Node says about its configuration, as machine-config-operator reads it.
+
+use jiff::Timestamp;
+use nodewright_api::{
+    annotations,
+    machine_config::{
+        CURRENT_CONFIG, CURRENT_IMAGE, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DESIRED_IMAGE, DONE,
+        LAST_APPLIED_DRAIN, REASON, STATE, UNRECONCILABLE,
+    },
+    stored::{CONFIG_DRAIN, ConfigDrain, UPDATE_PRIORITY},
+    taints,
+};
+use nodewright_runtime::object::{annotation, is_deleting, label};
+
+use crate::shared::{in_place::is_prefer_no_schedule, node::Node};
+
+/// The longest reason of a Node in a message, in bytes.
+pub(super) const LONGEST_REASON: usize = 300;
+
+fn said<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    annotation(node, key).filter(|said| !said.is_empty())
+}
+
+pub(super) fn current(node: &Node) -> Option<&str> {
+    said(node, CURRENT_CONFIG)
+}
+
+/// The configuration that a Node is to run; empty if there is none.
+pub(super) fn desired(node: &Node) -> &str {
+    said(node, DESIRED_CONFIG).unwrap_or_default()
+}
+
+pub(super) fn state(node: &Node) -> &str {
+    said(node, STATE).unwrap_or_default()
+}
+
+pub(super) fn reason(node: &Node) -> &str {
+    said(node, REASON).unwrap_or("it gives no reason")
+}
+
+/// What its agent asks for, unless that is done.
+pub(super) fn asks(node: &Node) -> Option<&str> {
+    said(node, DESIRED_DRAIN).filter(|asked| said(node, LAST_APPLIED_DRAIN) != Some(*asked))
+}
+
+/// Whether a program on the Node applies configurations: one has run there.
+pub(super) fn has_agent(node: &Node) -> bool {
+    current(node).is_some()
+}
+
+/// Whether Pods can run on the Node: a condition that is missing counts as good.
+pub(super) fn is_ready(node: &Node) -> bool {
+    let is = |kind: &str, good: &str| node.condition(kind).is_none_or(|condition| condition.status == good);
+    is("Ready", "True") && is("DiskPressure", "False") && is("NetworkUnavailable", "False") && !is_cordoned(node)
+}
+
+pub(super) fn is_cordoned(node: &Node) -> bool {
+    node.spec.unschedulable == Some(true)
+}
+
+/// Whether it runs what it is to run.
+pub(super) fn is_done(node: &Node) -> bool {
+    current(node).is_some()
+        && current(node) == said(node, DESIRED_CONFIG)
+        && said(node, CURRENT_IMAGE) == said(node, DESIRED_IMAGE)
+        && state(node) == DONE
+}
+
+/// Whether its agent could not apply what the Node is to run.
+pub(super) fn is_failing(node: &Node) -> bool {
+    current(node) != said(node, DESIRED_CONFIG) && is_degraded(node)
+}
+
+/// Whether its agent reports a failure: of an update, or that the Node is no longer what it was updated to.
+pub(super) fn is_degraded(node: &Node) -> bool {
+    [DEGRADED, UNRECONCILABLE].contains(&state(node))
+}
+
+/// Whether it counts as unavailable. One that fails does not by itself: it can be given another configuration.
+pub(super) fn is_unavailable(node: &Node) -> bool {
+    !is_ready(node) || has_agent(node) && !is_done(node) && !is_failing(node)
+}
+
+/// Whether it runs this configuration.
+pub(super) fn is_updated(node: &Node, target: &str) -> bool {
+    is_done(node) && desired(node) == target && said(node, DESIRED_IMAGE).is_none()
+}
+
+/// Whether it has yet to be given this configuration.
+pub(super) fn is_behind(node: &Node, target: &str) -> bool {
+    desired(node) != target || said(node, DESIRED_IMAGE).is_some()
+}
+
+/// Whether it was cordoned for its agent, which has failed since: by this controller, or by machine-config-operator.
+pub(super) fn is_cordoned_for_agent(node: &Node) -> bool {
+    match CONFIG_DRAIN.of(node) {
+        Some(drain) => matches!(drain, ConfigDrain::Cordoned(_)),
+        None => said(node, LAST_APPLIED_DRAIN).is_some_and(|done| done.starts_with("drain-")),
+    }
+}
+
+/// Whether its VM is about to go: it is being deleted, or a rollout of machines replaces it.
+pub(super) fn is_leaving(node: &Node) -> bool {
+    is_deleting(node) || node.is_terminating() || node.taints().iter().any(is_prefer_no_schedule)
+}
+
+pub(super) fn has_update_taint(node: &Node) -> bool {
+    node.taints().iter().any(|taint| taint.key == taints::UPDATE_IN_PROGRESS)
+}
+
+/// The order in which Nodes are given a configuration: those that fail first, since they may be able to go back; then the larger
+/// priority; then by zone, those without one last; the oldest first.
+pub(super) fn rank(node: &Node) -> impl Ord + use<> {
+    let zone = label(node, "topology.kubernetes.io/zone").map(str::to_owned);
+    let created = node.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
+    let priority = UPDATE_PRIORITY.of(node).unwrap_or_default();
+    (!is_failing(node), std::cmp::Reverse(priority), zone.is_none(), zone, created, node.metadata.name.clone())
+}
+
+/// What of a Node a pool looks at.
+pub(super) fn gist(node: &Node) -> impl PartialEq + use<> {
+    let keys = [
+        CURRENT_CONFIG,
+        DESIRED_CONFIG,
+        STATE,
+        REASON,
+        DESIRED_DRAIN,
+        LAST_APPLIED_DRAIN,
+        CURRENT_IMAGE,
+        DESIRED_IMAGE,
+        annotations::CONFIG_DRAIN,
+        annotations::UPDATE_PRIORITY,
+    ];
+    let annotations = keys.map(|key| annotation(node, key).map(str::to_owned));
+    let meta = &node.metadata;
+    (meta.uid.clone(), meta.labels.clone(), annotations, is_ready(node), is_leaving(node), has_update_taint(node))
+}

@@ -1,0 +1,236 @@
+//! How far the Nodes of a pool are, for its status. Counts, conditions and texts are machine-config-operator's; after its texts
+//! follows what is waited for.
+
+use jiff::Timestamp;
+use nodewright_api::{
+    ConditionStatus::{False, True},
+    conditions::machine_config_pool as conditions,
+    machine_config::{MachineConfigPool, MachineConfigPoolStatus},
+    reasons::machine_config_pool as reasons,
+    validation::Validate,
+};
+use nodewright_runtime::{
+    clip::{clip_list, clip_to},
+    events::Event,
+    object::name,
+    plan::reference,
+};
+
+use super::{
+    budget,
+    node_state::{
+        LONGEST_REASON, asks, has_agent, is_behind, is_cordoned, is_degraded, is_done, is_leaving, is_ready,
+        is_unavailable, is_updated, reason, state,
+    },
+    rollout::{self, Rollout},
+    snapshot::Snapshot,
+    status::Report,
+};
+use crate::shared::{
+    conditions::{Finding, set},
+    node::Node,
+    status_writer::count,
+};
+
+/// How many Nodes a text names.
+const NAMED: usize = 3;
+const LONGEST: usize = 400;
+
+/// The Nodes of a pool, and what becomes of them.
+pub(super) struct Progress<'a> {
+    pub(super) nodes: Vec<&'a Node>,
+    pub(super) target: Option<&'a str>,
+    /// `None` while no Node may be moved.
+    pub(super) rollout: Option<Rollout<'a>>,
+    /// Why none may be moved, if somebody should know.
+    pub(super) halt: Option<String>,
+    budget: usize,
+}
+
+/// The target, if it exists and the pool names it.
+pub(super) fn target(snapshot: &Snapshot) -> Option<&str> {
+    let target = snapshot.pool.spec.configuration.name.as_deref().filter(|target| !target.is_empty())?;
+    snapshot.has_target().then_some(target)
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn of(snapshot: &'a Snapshot, target: Option<&'a str>, now: Timestamp) -> Self {
+        let (pool, members) = (snapshot.pool.as_ref(), &snapshot.members);
+        let nodes: Vec<&Node> = members.nodes.iter().map(AsRef::as_ref).collect();
+        let budget = budget::of(pool, nodes.len());
+        let halt = match &budget {
+            Err(error) => Some(format!("spec.maxUnavailable: Invalid value: {error}")),
+            // Another field is: no webhook has reviewed it.
+            Ok(_) => pool.validate().first().map(ToString::to_string),
+        };
+        let halt = halt.or_else(|| members.unreadable_pool.clone()).or_else(|| snapshot.unusable_target());
+        let budget = budget.unwrap_or_default();
+        let may_move = halt.is_none() && !pool.spec.paused;
+        let rollout = target.filter(|_| may_move).map(|target| {
+            let others = members.left.iter().map(AsRef::as_ref).collect();
+            let nodes = nodes.clone();
+            let (claims, unreadable) = (&members.claims, members.unreadable.len());
+            rollout::decide(&rollout::Scope { nodes, others, unreadable, claims, target, budget, now })
+        });
+        Self { nodes, target, rollout, halt, budget }
+    }
+}
+
+/// Sets the counts and the conditions of the Nodes.
+pub(super) fn report(
+    status: &mut MachineConfigPoolStatus,
+    now: Timestamp,
+    snapshot: &Snapshot,
+    progress: &Progress<'_>,
+) {
+    let all = || progress.nodes.iter().copied();
+    let (target, unreadable) = (progress.target, count(snapshot.members.unreadable.iter()));
+    let is_current = |node: &&Node| target.is_some_and(|target| is_updated(node, target));
+    status.machine_count = count(all()).saturating_add(unreadable);
+    status.updated_machine_count = count(all().filter(is_current));
+    status.ready_machine_count = count(all().filter(is_current).filter(|node| is_ready(node)));
+    status.unavailable_machine_count = count(all().filter(|node| is_unavailable(node))).saturating_add(unreadable);
+    status.degraded_machine_count = count(all().filter(|node| is_degraded(node)));
+    let degraded = degraded(progress);
+    set(&mut status.conditions, now, conditions::NODE_DEGRADED, degraded.clone());
+    let mut reconciling = None;
+    if let Some(target) = target {
+        let is_complete = status.updated_machine_count == status.machine_count
+            && status.ready_machine_count == status.machine_count
+            && status.unavailable_machine_count == 0;
+        if is_complete {
+            status.configuration = snapshot.pool.spec.configuration.clone();
+        }
+        let [updated, updating] = findings(snapshot, progress, target, is_complete);
+        reconciling = (updating.0 == True).then(|| updating.clone());
+        set(&mut status.conditions, now, conditions::UPDATED, updated);
+        set(&mut status.conditions, now, conditions::UPDATING, updating);
+    }
+    // kstatus takes these two for what is in progress, and what has failed.
+    let stalled = match (&progress.halt, degraded) {
+        (Some(halt), _) => Some((True, reasons::INVALID, halt.clone())),
+        (None, degraded) => (degraded.0 == True).then_some(degraded),
+    };
+    for (kind, finding) in [(conditions::RECONCILING, reconciling), (conditions::STALLED, stalled)] {
+        match finding {
+            Some(finding) => set(&mut status.conditions, now, kind, finding),
+            None => status.conditions.retain(|it| it.condition_type != kind),
+        }
+    }
+}
+
+/// The event that all Nodes run another configuration than before.
+pub(super) fn completed(pool: &MachineConfigPool, report: &Report) -> Option<Event> {
+    let done = report.status.configuration.name.as_deref()?;
+    let before = pool.status.as_ref().and_then(|status| status.configuration.name.as_deref());
+    let text = || format!("Pool {} has completed update to MachineConfig {done}", name(pool));
+    // A pool without nodes has completed nothing.
+    (before != Some(done) && report.status.machine_count > 0)
+        .then(|| Event::normal(reference(pool), reasons::COMPLETED, text()))
+}
+
+fn degraded<'a>(progress: &Progress<'_>) -> Finding<'a> {
+    let failed: Vec<_> = progress.nodes.iter().filter(|node| is_degraded(node)).collect();
+    if failed.is_empty() {
+        return (False, reasons::AS_EXPECTED, String::new());
+    }
+    let said = |node: &&&Node| {
+        format!("Node {} is reporting: {:?}", name(**node), clip_to(LONGEST_REASON, reason(node).to_owned()))
+    };
+    let texts: Vec<_> = failed.iter().map(said).collect();
+    let all = failed.len();
+    let texts = clip_list(NAMED, LONGEST, texts.into_iter(), ", ");
+    (True, reasons::NODES_DEGRADED, format!("{all} nodes are reporting degraded status on sync: {texts}"))
+}
+
+/// `Updated` and `Updating`.
+fn findings<'a>(snapshot: &Snapshot, progress: &Progress<'_>, target: &str, is_complete: bool) -> [Finding<'a>; 2] {
+    let (ambiguous, unreadable) = (&snapshot.members.ambiguous, &snapshot.members.unreadable);
+    let mut notes = vec![];
+    if !ambiguous.is_empty() {
+        let names = clip_list(NAMED, LONGEST, ambiguous.iter().cloned(), ", ");
+        notes.push(format!("nodes that several pools select are in none: {names}"));
+    }
+    if !unreadable.is_empty() {
+        notes.push(clip_list(NAMED, LONGEST, unreadable.iter().cloned(), ", "));
+    }
+    let with = |text: String, more: Vec<String>| [vec![text], more, notes.clone()].concat().join("; ");
+    if is_complete {
+        let text = with(format!("All nodes are updated with MachineConfig {target}"), vec![]);
+        return [(True, reasons::ALL_UPDATED, text), (False, reasons::ALL_UPDATED, String::new())];
+    }
+    if snapshot.pool.spec.paused {
+        let text = with(format!("Pool is paused; will not update to MachineConfig {target}"), vec![]);
+        return [(False, reasons::PAUSED, String::new()), (False, reasons::PAUSED, text)];
+    }
+    let agents: Vec<_> = progress.nodes.iter().copied().filter(|node| has_agent(node)).collect();
+    let (all, lacking) = (progress.nodes.len(), progress.nodes.len() - agents.len());
+    let lack = (lacking > 0).then(|| format!("{lacking} of {all} nodes have no agent, which applies configurations"));
+    if agents.iter().all(|node| is_updated(node, target) && is_ready(node)) && lacking > 0 {
+        let text = with(lack.unwrap_or_default(), vec![]);
+        return [(False, reasons::NO_AGENT, text.clone()), (False, reasons::NO_AGENT, text)];
+    }
+    let more = [waits(progress, target), lack.into_iter().collect()].concat();
+    let text = with(format!("All nodes are updating to MachineConfig {target}"), more);
+    [(False, reasons::NODES_BEHIND, String::new()), (True, reasons::NODES_BEHIND, text)]
+}
+
+/// What the rollout waits for: Nodes in progress, those whose turn has yet to come, and those that cannot be moved.
+fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
+    let mut texts = vec![];
+    texts.extend(progress.halt.as_ref().map(|halt| format!("no node is moved: {halt}")));
+    let all = || progress.nodes.iter().copied().filter(|node| has_agent(node));
+    let claims = progress.rollout.as_ref().map(|rollout| &rollout.claims.0);
+    let since = |node: &Node| claims?.get(name(node)).map(|claim| claim.since);
+    let updated = all().filter(|node| is_updated(node, target)).count();
+    texts.push(format!("{updated} of {} are updated", progress.nodes.len()));
+    let moving =
+        all().filter(|node| since(node).is_some() || !is_done(node) || is_updated(node, target) && !is_ready(node));
+    let moving: Vec<_> = moving.map(|node| described(node, since(node), target)).collect();
+    if !moving.is_empty() {
+        texts.push(clip_list(NAMED, LONGEST, moving.into_iter(), ", "));
+    }
+    let Some(rollout) = &progress.rollout else { return texts };
+    let waiting = rollout.waiting.len();
+    if waiting > 0 {
+        let why = if rollout.is_full {
+            "the list of claims is as large as it may be".to_owned()
+        } else {
+            format!("at most {} may be unavailable", progress.budget)
+        };
+        texts.push(format!("{waiting} wait for their turn: {why}"));
+    }
+    let held = all().filter(|node| is_done(node) && is_behind(node, target) && since(node).is_none());
+    let held: Vec<_> = held.filter_map(|node| Some(format!("node {} {}", name(node), obstacle(node)?))).collect();
+    if !held.is_empty() {
+        texts.push(clip_list(NAMED, LONGEST, held.into_iter(), ", "));
+    }
+    texts
+}
+
+/// What a Node that is being updated is about to do.
+fn described(node: &Node, since: Option<Timestamp>, target: &str) -> String {
+    let asked = asks(node).unwrap_or_default();
+    let what = match state(node) {
+        _ if is_degraded(node) => format!("has failed: {}", clip_to(LONGEST_REASON, reason(node).to_owned())),
+        _ if asked.starts_with("drain-") => "is being drained".to_owned(),
+        _ if asked.starts_with("uncordon-") => "is about to take pods again".to_owned(),
+        _ if is_updated(node, target) && is_cordoned(node) => "is updated, and cordoned".to_owned(),
+        _ if is_updated(node, target) => "is updated, and not ready".to_owned(),
+        _ if is_done(node) => "has yet to begin".to_owned(),
+        _ if !is_ready(node) && !is_cordoned(node) => "is being updated, and not ready".to_owned(),
+        _ => "is being updated".to_owned(),
+    };
+    let since = since.map(|since| format!(" (chosen at {since:.0})")).unwrap_or_default();
+    format!("node {} {what}{since}", name(node))
+}
+
+/// Why a Node cannot be chosen.
+fn obstacle(node: &Node) -> Option<&'static str> {
+    match node {
+        _ if is_leaving(node) => Some("is left out: its machine is about to go"),
+        _ if is_cordoned(node) => Some("is left out: it is cordoned"),
+        _ if !is_ready(node) => Some("is left out: it is not ready"),
+        _ => None,
+    }
+}

@@ -1,0 +1,147 @@
+//! Which Nodes of a pool are given its target now.
+//!
+//! A Node is *claimed* before it is given a configuration: the claim is an annotation of the pool, and changed only by
+//! compare-and-swap.
+//!
+//! # Guarantees
+//! * A Node is given a configuration only if the pool, as read, has a claim for it: this Node by its UID, from what it was to run
+//!   to this target.
+//! * A claim is added only while claimed Nodes, unavailable ones, and those that fail on the present target are together fewer than
+//!   the budget.
+//! * A claim goes when its Node runs the target, is ready and takes Pods, or is gone.
+//! * Who writes by hand what a Node is to run is not overruled before the Node has finished that.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use nodewright_api::stored::{Claim, Disruptions};
+use nodewright_runtime::object::{name, uid};
+
+use super::node_state::{
+    current, desired, has_agent, is_behind, is_cordoned, is_cordoned_for_agent, is_degraded, is_done, is_failing,
+    is_leaving, is_ready, is_unavailable, rank,
+};
+use crate::shared::node::Node;
+
+/// The limit of the claims' text, in bytes. An API server takes 256 KiB of annotations.
+const LARGEST: usize = 160 * 1024;
+
+/// What a decision rests on.
+pub(super) struct Scope<'a> {
+    /// The Nodes of the pool.
+    pub(super) nodes: Vec<&'a Node>,
+    /// Nodes that were claimed, and are no longer the pool's, if they exist.
+    pub(super) others: Vec<&'a Node>,
+    /// How many Nodes of the pool cannot be read. Each counts as unavailable.
+    pub(super) unreadable: usize,
+    /// The claims as read.
+    pub(super) claims: &'a Disruptions,
+    pub(super) target: &'a str,
+    pub(super) budget: usize,
+    pub(super) now: Timestamp,
+}
+
+/// What becomes of the Nodes of a pool.
+#[derive(Debug, Default)]
+pub(super) struct Rollout<'a> {
+    /// The claims as they are to be.
+    pub(super) claims: Disruptions,
+    /// Those that are given the target now.
+    pub(super) targets: Vec<&'a Node>,
+    /// Those that wait, the next one first.
+    pub(super) waiting: Vec<&'a Node>,
+    /// How many more could be disrupted before this.
+    pub(super) capacity: usize,
+    /// Whether claims are held back because their text is too long.
+    pub(super) is_full: bool,
+}
+
+pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
+    let mut rollout = Rollout { claims: scope.kept(), ..Rollout::default() };
+    let unclaimed = |node: &&&Node| !rollout.claims.0.contains_key(name(**node));
+    let counted = scope.nodes.iter().filter(unclaimed).filter(|node| scope.counts(node)).count();
+    rollout.capacity = scope.budget.saturating_sub(rollout.claims.0.len() + counted + scope.unreadable);
+    let mut candidates: Vec<_> =
+        scope.nodes.iter().copied().filter(|node| unclaimed(&node) && scope.is_candidate(node)).collect();
+    candidates.sort_by_cached_key(|node| rank(node));
+    let (mut room, mut size) = (rollout.capacity, rollout.claims.to_string().len());
+    for node in candidates {
+        // One that counts already takes nothing more.
+        let cost = usize::from(!scope.counts(node));
+        let claim = scope.claim(node);
+        let grown = size + Disruptions([(name(node).to_owned(), claim.clone())].into()).to_string().len();
+        if cost > room || grown > LARGEST {
+            rollout.is_full |= cost <= room;
+            rollout.waiting.push(node);
+            continue;
+        }
+        (room, size) = (room - cost, grown);
+        rollout.claims.0.insert(name(node).to_owned(), claim);
+    }
+    rollout.targets = scope.nodes.iter().copied().filter(|node| scope.is_targeted(node)).collect();
+    rollout
+}
+
+impl<'a> Scope<'a> {
+    fn claim_of(&self, node: &Node) -> Option<&'a Claim> {
+        self.claims.0.get(name(node)).filter(|claim| claim.uid == uid(node))
+    }
+
+    fn claim(&self, node: &Node) -> Claim {
+        let (uid, from, target) = (uid(node).to_owned(), desired(node).to_owned(), self.target.to_owned());
+        Claim { uid, from, target, since: self.now }
+    }
+
+    /// The claims that stay, some with another target.
+    fn kept(&self) -> Disruptions {
+        let members: BTreeSet<_> = self.nodes.iter().map(|node| name(*node)).collect();
+        let all = self.nodes.iter().chain(&self.others).map(|node| (name(*node), *node));
+        let all: BTreeMap<&str, &Node> = all.collect();
+        let kept = self.claims.0.iter().filter_map(|(node_name, claim)| {
+            let node = all.get(node_name.as_str()).filter(|node| uid(**node) == claim.uid)?;
+            let is_member = members.contains(node_name.as_str());
+            let claim = if is_member { self.renewed(node, claim) } else { claim.clone() };
+            // One that has left the pool before it was given the target is not given it any more.
+            let has_left = !is_member && desired(node) == claim.from && claim.from != claim.target;
+            (!is_over(node, &claim) && !has_left).then(|| (node_name.clone(), claim))
+        });
+        Disruptions(kept.collect())
+    }
+
+    /// A claim for the present target, unless somebody else has given the Node another configuration, and it is not done with that.
+    fn renewed(&self, node: &Node, claim: &Claim) -> Claim {
+        let wanted = desired(node);
+        let is_as_claimed = wanted == claim.from || wanted == claim.target;
+        let is_current = claim.target == self.target && is_as_claimed;
+        if is_current || !is_as_claimed && wanted != self.target && !is_done(node) {
+            return claim.clone();
+        }
+        Claim { since: claim.since, ..self.claim(node) }
+    }
+
+    /// Whether an unclaimed Node takes a part of the budget.
+    fn counts(&self, node: &Node) -> bool {
+        is_unavailable(node) || is_failing(node) && desired(node) == self.target
+    }
+
+    fn is_candidate(&self, node: &Node) -> bool {
+        // A failed update has left it cordoned: it may go back.
+        let is_stuck = is_failing(node) && is_cordoned(node) && is_cordoned_for_agent(node);
+        // One that is being updated finishes that first: somebody else may have chosen it.
+        let may_move = (is_done(node) || is_degraded(node)) && (is_ready(node) || is_stuck);
+        has_agent(node) && is_behind(node, self.target) && !is_leaving(node) && may_move
+    }
+
+    /// Whether a Node is claimed for the target, and has yet to be given it.
+    fn is_targeted(&self, node: &Node) -> bool {
+        let Some(claim) = self.claim_of(node).filter(|claim| claim.target == self.target) else { return false };
+        // Of one that has not begun, it has to be seen that it takes Pods: another one may be in trouble by itself.
+        let may_begin = is_ready(node) || !is_done(node);
+        is_behind(node, self.target) && desired(node) == claim.from && may_begin && !is_leaving(node)
+    }
+}
+
+/// Whether a Node runs what it was claimed for, and takes Pods.
+fn is_over(node: &Node, claim: &Claim) -> bool {
+    current(node) == Some(&claim.target) && is_done(node) && is_ready(node)
+}
