@@ -124,6 +124,9 @@ pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
 pub const DISRUPTIONS: &str = "nodewright.dev/disruptions";
 /// Ours, on a Node whose agent applies configurations: what is known of its drain, see [`ConfigDrain`](crate::stored::ConfigDrain).
 pub const CONFIG_DRAIN: &str = "nodewright.dev/config-drain";
+/// Ours, on a Node whose agent applies configurations: how often a controller has given it one, or has taken back a claim on it (see
+/// [`DISRUPTIONS`]). A request that comes too late tests it.
+pub const CONFIG_GIVEN: &str = "nodewright.dev/config-given";
 /// Ours, on a Node: an integer. Of the nodes of a MachineConfigPool, those with a larger one are updated first. Defaults to 0.
 pub const UPDATE_PRIORITY: &str = "nodewright.dev/update-priority";
 /// Ours, on a MachineConfigPool: a Go duration, after which the drain of a node is forced, if [`DRAIN_POLICY`] says so.

@@ -165,6 +165,7 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
             ConfigDrain::Cordoned(it) => json!(["cordoned", it.asked, it.since.to_string()]),
             ConfigDrain::Closed(it) => json!(["closed", it.asked, it.since.to_string()]),
         }),
+        "config-given" => text(fact, |it: &u32| json!(it)),
         "disruptions" => as_json::<Disruptions>(fact),
         "sized-for" => text(fact, |it: &SizedFor| json!([it.uid, it.generation])),
         "desired-replicas" | "max-replicas" | "revision" | "machine-priority" => text(fact, |it: &i64| json!(it)),

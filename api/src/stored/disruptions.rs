@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Malformed, Seconds};
 
-/// The claims of a MachineConfigPool by the name of the Node, as JSON: `{"<node>":{"uid":…,"from":…,"target":…,"since":…}}`. A Node is given a
+/// The claims of a MachineConfigPool by the name of the Node, as JSON: `{"<node>":{"uid":…,"target":…,"given":…,"since":…}}`. A Node is given a
 /// configuration only while the pool has a claim for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disruptions(pub BTreeMap<String, Claim>);
@@ -17,10 +17,11 @@ pub struct Disruptions(pub BTreeMap<String, Claim>);
 pub struct Claim {
     /// The UID of the Node: one that is made anew under its name is another.
     pub uid: String,
-    /// The configuration that it was to run before; empty if there was none. It is given the target only while it is to run this one.
-    pub from: String,
     /// The rendered MachineConfig that it is given.
     pub target: String,
+    /// The value of [`CONFIG_GIVEN`](crate::annotations::CONFIG_GIVEN) that the Node had: while it has that, it has yet to be given the
+    /// target, and afterwards nobody can give it by this claim.
+    pub given: u32,
     /// Since when it may be disrupted.
     pub since: Timestamp,
 }
@@ -29,7 +30,7 @@ impl fmt::Display for Disruptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let claim = |claim: &Claim| {
             let since = Seconds(claim.since).to_string();
-            json!({"from": claim.from, "since": since, "target": claim.target, "uid": claim.uid})
+            json!({"given": claim.given, "since": since, "target": claim.target, "uid": claim.uid})
         };
         let all: BTreeMap<_, Value> = self.0.iter().map(|(node, it)| (node, claim(it))).collect();
         json!(all).fmt(f)
@@ -44,12 +45,9 @@ impl FromStr for Disruptions {
         let all: BTreeMap<String, Value> = serde_json::from_str(text).map_err(|_| malformed())?;
         let claim = |value: &Value| {
             let part = |key: &str| value[key].as_str().map(str::to_owned);
-            let claim = Claim {
-                uid: part("uid")?,
-                from: part("from")?,
-                target: part("target")?,
-                since: part("since")?.parse().ok()?,
-            };
+            let given = u32::try_from(value["given"].as_u64()?).ok()?;
+            let claim =
+                Claim { uid: part("uid")?, target: part("target")?, given, since: part("since")?.parse().ok()? };
             (!claim.uid.is_empty() && !claim.target.is_empty()).then_some(claim)
         };
         let claims = all.into_iter().map(|(node, value)| Some((node, claim(&value)?)));

@@ -118,6 +118,8 @@ pub const UPDATING: Annotation<Updating> = Annotation::new(annotations::UPDATING
 pub const UPDATE_BEGAN: Annotation<Timestamp> = Annotation::new(annotations::UPDATE_BEGAN);
 /// See [`annotations::CONFIG_DRAIN`].
 pub const CONFIG_DRAIN: Annotation<ConfigDrain> = Annotation::new(annotations::CONFIG_DRAIN);
+/// See [`annotations::CONFIG_GIVEN`].
+pub const CONFIG_GIVEN: Annotation<u32> = Annotation::new(annotations::CONFIG_GIVEN);
 /// See [`annotations::DISRUPTIONS`].
 pub const DISRUPTIONS: Annotation<Disruptions> = Annotation::new(annotations::DISRUPTIONS);
 /// See [`annotations::CREATION_BACKOFF`].

@@ -38,7 +38,7 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 39] = [
+pub const FACTS: [Fact; 40] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
@@ -72,6 +72,7 @@ pub const FACTS: [Fact; 39] = [
     Fact::annotation("update-began", "Node", annotations::UPDATE_BEGAN),
     Fact::annotation("cordoned", "Node", annotations::CORDONED),
     Fact::annotation("config-drain", "Node", annotations::CONFIG_DRAIN),
+    Fact::annotation("config-given", "Node", annotations::CONFIG_GIVEN),
     Fact::annotation("disruptions", "MachineConfigPool", annotations::DISRUPTIONS),
     Fact::condition("pool-target", "MachineConfigPool", machine_config_pool::RENDERED),
     Fact::annotation("render-inputs", "MachineConfig", annotations::RENDER_INPUTS),

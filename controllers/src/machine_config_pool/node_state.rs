@@ -7,7 +7,7 @@ use nodewright_api::{
         CURRENT_CONFIG, CURRENT_IMAGE, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DESIRED_IMAGE, DONE,
         LAST_APPLIED_DRAIN, REASON, STATE, UNRECONCILABLE,
     },
-    stored::{CONFIG_DRAIN, ConfigDrain, UPDATE_PRIORITY},
+    stored::{CONFIG_DRAIN, CONFIG_GIVEN, ConfigDrain, UPDATE_PRIORITY},
     taints,
 };
 use nodewright_runtime::object::{annotation, is_deleting, label};
@@ -36,6 +36,11 @@ pub(super) fn state(node: &Node) -> &str {
 
 pub(super) fn reason(node: &Node) -> &str {
     said(node, REASON).unwrap_or("it gives no reason")
+}
+
+/// How often it was given a configuration.
+pub(super) fn given(node: &Node) -> u32 {
+    CONFIG_GIVEN.of(node).unwrap_or_default()
 }
 
 /// What its agent asks for, unless that is done.
@@ -129,6 +134,7 @@ pub(super) fn gist(node: &Node) -> impl PartialEq + use<> {
         CURRENT_IMAGE,
         DESIRED_IMAGE,
         annotations::CONFIG_DRAIN,
+        annotations::CONFIG_GIVEN,
         annotations::UPDATE_PRIORITY,
     ];
     let annotations = keys.map(|key| annotation(node, key).map(str::to_owned));

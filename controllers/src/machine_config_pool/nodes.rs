@@ -18,7 +18,7 @@ use nodewright_runtime::{
 
 use super::{
     call::Render,
-    node_state::{has_agent, has_update_taint, is_behind, is_ready},
+    node_state::{given, has_agent, has_update_taint, is_behind, is_ready},
     rollout::Rollout,
 };
 use crate::shared::{
@@ -44,9 +44,11 @@ pub(super) fn claims(pool: &MachineConfigPool, rollout: &Rollout<'_>) -> Option<
 
 /// The writes to the Nodes: the target for those that are claimed, and the taint of those that wait.
 pub(super) fn steps(nodes: &[&Node], rollout: &Rollout<'_>, target: &str) -> Vec<Planned<Render>> {
+    let is_among = |all: &[&Node], node: &Node| all.iter().any(|it| std::ptr::eq(*it, node));
     let step = |node: &&Node| {
-        let is_targeted = rollout.targets.iter().any(|it| std::ptr::eq(*it, *node));
-        let (operations, why) = if is_targeted {
+        let (operations, why) = if is_among(&rollout.releases, node) {
+            return None;
+        } else if is_among(&rollout.targets, node) {
             (give(node, target), "the pool has a claim for the node")
         } else if has_agent(node) && is_behind(node, target) && !rollout.claims.0.contains_key(name(*node)) {
             (taint(node), "pods that leave other nodes avoid one that has yet to be updated")
@@ -57,7 +59,23 @@ pub(super) fn steps(nodes: &[&Node], rollout: &Rollout<'_>, target: &str) -> Vec
         };
         Planned::new(why, Step::edit(TARGET, *node, Patch(operations)))
     };
-    nodes.iter().filter_map(step).collect()
+    let release = |node: &&Node| {
+        let why = "the node is not to be given what the pool has claimed it for";
+        Planned::new(why, Step::edit(TARGET, *node, Patch(counted(node, vec![]))))
+    };
+    rollout.releases.iter().filter_map(release).chain(nodes.iter().filter_map(step)).collect()
+}
+
+/// The operations that set annotations, and count that: they fail if somebody has counted meanwhile.
+fn counted(node: &Node, more: Vec<(&'static str, String)>) -> Vec<PatchOperation> {
+    let known = annotation(node, annotations::CONFIG_GIVEN);
+    let count = (annotations::CONFIG_GIVEN, given(node).wrapping_add(1).to_string());
+    let mut operations = patch::annotate(&node.metadata, &more.into_iter().chain([count]).collect()).0;
+    if known.is_none() && node.metadata.annotations.as_ref().is_some_and(|all| !all.is_empty()) {
+        let path = ["metadata", "annotations", annotations::CONFIG_GIVEN];
+        operations.insert(0, patch::test(&path, serde_json::Value::Null));
+    }
+    operations
 }
 
 /// That Nodes are given the target, once that is written.
@@ -84,7 +102,7 @@ fn give(node: &Node, target: &str) -> Vec<PatchOperation> {
         let seen = node.spec.unschedulable.map_or(serde_json::Value::Null, Into::into);
         operations.push(patch::test(&["spec", "unschedulable"], seen));
     }
-    operations.extend(patch::annotate(meta, &wanted.into_iter().collect()).0);
+    operations.extend(counted(node, wanted));
     operations.extend(patch::unannotate(meta, [DESIRED_IMAGE]));
     operations.extend(untaint(node));
     operations

@@ -4,21 +4,20 @@
 //! compare-and-swap.
 //!
 //! # Guarantees
-//! * A Node is given a configuration only if the pool, as read, has a claim for it: this Node by its UID, from what it was to run
-//!   to this target.
+//! * A Node is given a configuration only if the pool, as read, has a claim for it: this Node by its UID, this target, and only once.
+//!   The Node counts how often it was given one (`config-given`); the claim names the count that the write tests.
 //! * A claim is added only while claimed Nodes, unavailable ones, and those that fail on the present target are together fewer than
 //!   the budget.
-//! * A claim goes when its Node runs the target, is ready and takes Pods, or is gone.
+//! * A claim goes when its Node runs the target, is ready and takes Pods, or is gone. One that was not used is taken back first: the
+//!   count of the Node grows, so that a request that comes too late fails.
 //! * Who writes by hand what a Node is to run is not overruled before the Node has finished that.
-
-use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use nodewright_api::stored::{Claim, Disruptions};
 use nodewright_runtime::object::{name, uid};
 
 use super::node_state::{
-    current, desired, has_agent, is_behind, is_cordoned, is_cordoned_for_agent, is_degraded, is_done, is_failing,
+    desired, given, has_agent, is_behind, is_cordoned, is_cordoned_for_agent, is_degraded, is_done, is_failing,
     is_leaving, is_ready, is_unavailable, rank,
 };
 use crate::shared::node::Node;
@@ -28,7 +27,7 @@ const LARGEST: usize = 160 * 1024;
 
 /// What a decision rests on.
 pub(super) struct Scope<'a> {
-    /// The Nodes of the pool.
+    /// The Nodes of the pool, by name.
     pub(super) nodes: Vec<&'a Node>,
     /// Nodes that were claimed, and are no longer the pool's, if they exist.
     pub(super) others: Vec<&'a Node>,
@@ -48,6 +47,8 @@ pub(super) struct Rollout<'a> {
     pub(super) claims: Disruptions,
     /// Those that are given the target now.
     pub(super) targets: Vec<&'a Node>,
+    /// Those that must not be given what they were claimed for.
+    pub(super) releases: Vec<&'a Node>,
     /// Those that wait, the next one first.
     pub(super) waiting: Vec<&'a Node>,
     /// How many more could be disrupted before this.
@@ -79,6 +80,8 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
         rollout.claims.0.insert(name(node).to_owned(), claim);
     }
     rollout.targets = scope.nodes.iter().copied().filter(|node| scope.is_targeted(node)).collect();
+    let all = scope.nodes.iter().chain(&scope.others).copied();
+    rollout.releases = all.filter(|node| scope.is_released(node)).collect();
     rollout
 }
 
@@ -88,32 +91,31 @@ impl<'a> Scope<'a> {
     }
 
     fn claim(&self, node: &Node) -> Claim {
-        let (uid, from, target) = (uid(node).to_owned(), desired(node).to_owned(), self.target.to_owned());
-        Claim { uid, from, target, since: self.now }
+        let (uid, target) = (uid(node).to_owned(), self.target.to_owned());
+        Claim { uid, target, given: given(node), since: self.now }
     }
 
     /// The claims that stay, some with another target.
     fn kept(&self) -> Disruptions {
-        let members: BTreeSet<_> = self.nodes.iter().map(|node| name(*node)).collect();
-        let all = self.nodes.iter().chain(&self.others).map(|node| (name(*node), *node));
-        let all: BTreeMap<&str, &Node> = all.collect();
         let kept = self.claims.0.iter().filter_map(|(node_name, claim)| {
-            let node = all.get(node_name.as_str()).filter(|node| uid(**node) == claim.uid)?;
-            let is_member = members.contains(node_name.as_str());
-            let claim = if is_member { self.renewed(node, claim) } else { claim.clone() };
-            // One that has left the pool before it was given the target is not given it any more.
-            let has_left = !is_member && desired(node) == claim.from && claim.from != claim.target;
-            (!is_over(node, &claim) && !has_left).then(|| (node_name.clone(), claim))
+            let is_its = |node: &&&Node| name(**node) == node_name && uid(**node) == claim.uid;
+            if let Some(node) = self.others.iter().find(is_its) {
+                // It has left the pool.
+                return (!is_over(node, claim)).then(|| (node_name.clone(), claim.clone()));
+            }
+            let node = self.nodes.binary_search_by(|node| name(*node).cmp(node_name)).ok().map(|at| self.nodes[at])?;
+            let is_kept = uid(node) == claim.uid && !is_over(node, claim);
+            is_kept.then(|| (node_name.clone(), self.renewed(node, claim)))
         });
         Disruptions(kept.collect())
     }
 
     /// A claim for the present target, unless somebody else has given the Node another configuration, and it is not done with that.
     fn renewed(&self, node: &Node, claim: &Claim) -> Claim {
-        let wanted = desired(node);
-        let is_as_claimed = wanted == claim.from || wanted == claim.target;
-        let is_current = claim.target == self.target && is_as_claimed;
-        if is_current || !is_as_claimed && wanted != self.target && !is_done(node) {
+        let is_unused = claim.given == given(node);
+        let is_current = claim.target == self.target && (is_unused || desired(node) == self.target);
+        let is_of_others = !is_unused && desired(node) != claim.target && !is_done(node);
+        if is_current || is_of_others || !is_behind(node, self.target) {
             return claim.clone();
         }
         Claim { since: claim.since, ..self.claim(node) }
@@ -135,13 +137,21 @@ impl<'a> Scope<'a> {
     /// Whether a Node is claimed for the target, and has yet to be given it.
     fn is_targeted(&self, node: &Node) -> bool {
         let Some(claim) = self.claim_of(node).filter(|claim| claim.target == self.target) else { return false };
-        // Of one that has not begun, it has to be seen that it takes Pods: another one may be in trouble by itself.
+        let is_unused = claim.given == given(node);
+        // Of one that has not begun, it has to be seen that it takes Pods: it may have been cordoned meanwhile.
         let may_begin = is_ready(node) || !is_done(node);
-        is_behind(node, self.target) && desired(node) == claim.from && may_begin && !is_leaving(node)
+        is_unused && is_behind(node, self.target) && may_begin && !is_leaving(node)
+    }
+
+    /// Whether a Node is claimed for a target that it will not be given.
+    fn is_released(&self, node: &Node) -> bool {
+        let is_member = self.nodes.binary_search_by(|it| name(*it).cmp(name(node))).is_ok();
+        let is_wanted = is_member && is_behind(node, self.target);
+        !is_wanted && self.claim_of(node).is_some_and(|claim| claim.given == given(node))
     }
 }
 
-/// Whether a Node runs what it was claimed for, and takes Pods.
+/// Whether a claim was used or taken back, and its Node is done and takes Pods.
 fn is_over(node: &Node, claim: &Claim) -> bool {
-    current(node) == Some(&claim.target) && is_done(node) && is_ready(node)
+    given(node) != claim.given && is_done(node) && is_ready(node)
 }

@@ -1,3 +1,4 @@
+mod claims;
 mod garbage;
 mod rollouts;
 mod tables;

@@ -172,8 +172,8 @@ fn test_sort_node_list() {
 
 /// The claim of a Node for `cfg-1`, as a pool has it.
 fn claimed(node: &Node) -> Disruptions {
-    let from = annotation(node, &format!("{PREFIX}desiredConfig")).unwrap_or_default().to_owned();
-    let claim = Claim { uid: uid(node).to_owned(), from, target: "cfg-1".to_owned(), since: NOW.parse().unwrap() };
+    let (uid, since) = (uid(node).to_owned(), NOW.parse().unwrap());
+    let claim = Claim { uid, target: "cfg-1".to_owned(), given: 0, since };
     Disruptions([(name_of(node).to_owned(), claim)].into())
 }
 
@@ -195,7 +195,9 @@ fn written(nodes: &[Node], rollout: &Rollout<'_>) -> Vec<(String, Value)> {
 fn test_update_candidates() {
     for row in rows("pool-targets", 9) {
         let nodes = [node(&row["node"])];
-        let claims = claimed(&nodes[0]);
+        // No controller claims a Node that has the target.
+        let has_target = row["node"]["desired"] == "cfg-1" && row["node"]["image_desired"].is_null();
+        let claims = if has_target { Disruptions::default() } else { claimed(&nodes[0]) };
         let mut rollout = rollout(&nodes, &claims, 1);
         // Rows 1 to 4 choose Nodes that none of the two controllers would choose.
         rollout.targets = nodes.iter().filter(|node| super::super::node_state::is_behind(node, "cfg-1")).collect();
