@@ -37,9 +37,7 @@ pub(super) enum Decision {
 
 #[derive(Debug)]
 pub(super) struct Draining {
-    /// When it began, by its record.
-    pub(super) recorded: Timestamp,
-    /// The same, and now if that is yet to come: the clock was set back.
+    /// When it began.
     pub(super) since: Timestamp,
     pub(super) progress: Progress,
     /// When it will be forced, if it will.
@@ -50,11 +48,16 @@ pub(super) fn decide(context: &Context<'_>, node: &Node, request: &Request) -> D
     match request.verb {
         None => Decision::Reject,
         Some(DrainVerb::Uncordon) => Decision::Uncordon { opens: is_closed(node) && is_cordoned_for_agent(node) },
-        Some(DrainVerb::Drain) => match recorded_since(node, &request.asked).filter(|_| is_closed(node)) {
+        Some(DrainVerb::Drain) => match begun(node, &request.asked, context.now).filter(|_| is_closed(node)) {
             None => Decision::Cordon(record(node, &request.asked, context.now)),
-            Some(recorded) => Decision::Drain(Box::new(drain(context, node, request, recorded))),
+            Some(since) => Decision::Drain(Box::new(drain(context, node, request, since))),
         },
     }
+}
+
+/// When the drain for this request began. One that began in the future begins now: the clock was set back.
+fn begun(node: &Node, asked: &str, now: Timestamp) -> Option<Timestamp> {
+    recorded_since(node, asked).filter(|since| *since <= now)
 }
 
 /// Whether the agent's uncordon opens the Node. Without a record machine-config-operator has cordoned it.
@@ -68,7 +71,7 @@ fn is_cordoned_for_agent(node: &Node) -> bool {
 
 /// The record of a drain that begins or goes on. Who has closed the Node is decided when the first of several drains in a row begins.
 fn record(node: &Node, asked: &str, now: Timestamp) -> ConfigDrain {
-    let since = recorded_since(node, asked).unwrap_or(now);
+    let since = begun(node, asked, now).unwrap_or(now);
     let drain = DrainRequest { asked: asked.to_owned(), since };
     let is_ours = match CONFIG_DRAIN.of(node) {
         Some(ConfigDrain::Cordoned(_)) => true,
@@ -84,8 +87,7 @@ fn is_drained_by_another(node: &Node) -> bool {
     annotation(node, LAST_APPLIED_DRAIN).and_then(DrainVerb::of) == Some(DrainVerb::Drain)
 }
 
-fn drain(context: &Context<'_>, node: &Node, request: &Request, recorded: Timestamp) -> Draining {
-    let since = recorded.min(context.now);
+fn drain(context: &Context<'_>, node: &Node, request: &Request, since: Timestamp) -> Draining {
     let deadline = request.timeout.and_then(|timeout| since.checked_add(timeout).ok());
     let (is_over, forced_at) = (deadline.is_some_and(|at| at <= context.now), deadline.filter(|at| *at > context.now));
     let of_drain = |(note, since): (&Note, &Timestamp)| match note {
@@ -108,5 +110,5 @@ fn drain(context: &Context<'_>, node: &Node, request: &Request, recorded: Timest
         notes: context.notes.iter().filter_map(of_drain).collect(),
         now: context.now,
     };
-    Draining { recorded, since, progress: drain.evictions(), forced_at }
+    Draining { since, progress: drain.evictions(), forced_at }
 }

@@ -46,7 +46,6 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     }
     match decide(context, node, request) {
         Decision::Cordon(record) => {
-            plan.notes.extend(kept(context));
             plan.then("its agent asks for a drain", edit(node, cordon(node, request, &record)));
         }
         Decision::Drain(draining) => drain(context, (node, request), *draining, &mut plan),
@@ -61,11 +60,6 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
 
 fn edit(node: &Node, operations: Vec<PatchOperation>) -> Option<Step<Never>> {
     Step::edit(TARGET, node, Patch(operations))
-}
-
-/// The notes that outlast a cordon: somebody may have uncordoned the Node in the middle of a drain.
-fn kept(context: &Context<'_>) -> Notes<Note> {
-    context.notes.keys().filter(|note| !matches!(note, Note::Operator(_))).cloned().collect()
 }
 
 /// Closes the Node, and records for which request and by whom, if all that this depends on is as it was read.
@@ -84,8 +78,8 @@ fn cordon(node: &Node, request: &Request, record: &ConfigDrain) -> Vec<PatchOper
 }
 
 fn drain(context: &Context<'_>, (node, request): (&Node, &Request), draining: Draining, plan: &mut Plan) {
-    let overdue = (draining.recorded, draining.since);
-    let Progress { removals, forced, watches, notes, blockers, wake, end, .. } = draining.progress;
+    let Draining { since, progress, forced_at } = draining;
+    let Progress { removals, forced, watches, notes, blockers, wake, end, .. } = progress;
     plan.notes.extend(notes.into_iter().map(Note::Drain).collect());
     for removal in removals {
         plan.beside(removal.why, removal.step());
@@ -100,8 +94,8 @@ fn drain(context: &Context<'_>, (node, request): (&Node, &Request), draining: Dr
         return;
     }
     let (reason, message) = waits_for(&blockers);
-    plan.wake_at(draining.forced_at);
-    tell_overdue(context, (node, request), overdue, &message, plan);
+    plan.wake_at(forced_at);
+    tell_overdue(context, (node, request), since, &message, plan);
     plan.wait(reason, message);
 }
 
@@ -120,14 +114,14 @@ fn waits_for(blockers: &[Blocker]) -> (&'static str, String) {
 fn tell_overdue(
     context: &Context<'_>,
     (node, request): (&Node, &Request),
-    (recorded, since): (Timestamp, Timestamp),
+    since: Timestamp,
     message: &str,
     plan: &mut Plan,
 ) {
     plan.wake_at(Overdue::next(since, context.now));
     let asked = clip_to(LONGEST_REQUEST, request.asked.as_str());
     let worst = Overdue::reached(since, context.now).next_back();
-    let event = worst.filter(|worst| context.noted_since(&Note::Overdue(*worst, recorded)).is_none()).map(|worst| {
+    let event = worst.filter(|worst| context.noted_since(&Note::Overdue(*worst, since)).is_none()).map(|worst| {
         let (reason, span) = match worst {
             Overdue::TenMinutes => (reasons::DRAIN_THRESHOLD_EXCEEDED, "ten minutes"),
             Overdue::Hour => (reasons::DRAIN_FAILED, "an hour"),
@@ -135,7 +129,7 @@ fn tell_overdue(
         warning(node, reason, format!("{asked} takes longer than {span}, and goes on: {message}")).logged()
     });
     plan.event(event);
-    let told = Overdue::reached(since, context.now).map(|overdue| Note::Overdue(overdue, recorded));
+    let told = Overdue::reached(since, context.now).map(|overdue| Note::Overdue(overdue, since));
     plan.notes.extend(told.collect());
 }
 

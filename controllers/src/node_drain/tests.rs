@@ -441,6 +441,20 @@ fn another_request_begins_another_drain_of_the_same_cordon() {
 }
 
 #[test]
+fn an_agent_may_change_its_mind_and_ask_again() {
+    let mut fixture = asking("drain-r1").with_pods(&["a"]).refusing("a");
+    fixture.settle();
+    fixture.ask("uncordon-r1");
+    assert_eq!(fixture.settle(), ["unschedulable false, lastAppliedDrain uncordon-r1, config-drain -"]);
+    assert!(fixture.plan().scoped_watches.is_empty(), "its pods are watched no more");
+    fixture.ask("drain-r1");
+    fixture.refused.clear();
+    fixture.now += minutes(1);
+    let again = "unschedulable true, config-drain cordoned;drain-r1;2026-06-01T12:01:00Z";
+    assert_eq!(fixture.settle(), [again, "evict a", DONE_R1]);
+}
+
+#[test]
 fn a_process_goes_on_where_another_has_stopped() {
     let mut fixture = asking("drain-r1").with_pods(&["a", "b"]).refusing("b");
     assert_eq!(fixture.act(), [CORDON_R1]);
@@ -592,15 +606,18 @@ fn limits_are_reached_though_nothing_else_happens() {
 
 #[test]
 fn a_drain_that_began_in_the_future_begins_now() {
-    let record = "cordoned;drain-r1;2026-06-02T12:00:00Z";
-    let mut fixture = asking("drain-r1").closed().annotated(RECORD, record).with_pods(&["a"]).refusing("a");
-    let mut fixture = {
-        fixture.settle();
-        fixture.forced_after("Force", "1m")
-    };
-    assert_eq!((fixture.events.len(), fixture.annotation(RECORD)), (0, Some(record)), "the clock was set back");
-    fixture.now = noon() + minutes(24 * 60 + 1);
-    assert_eq!(fixture.settle(), ["delete a", DONE_R1]);
+    for word in ["cordoned", "closed"] {
+        let record = format!("{word};drain-r1;2027-06-01T12:00:00Z");
+        let fixture = asking("drain-r1").closed().annotated(RECORD, &record).with_pods(&["a"]).refusing("a");
+        let mut fixture = fixture.forced_after("Force", "1h");
+        let recorded = format!("config-drain {word};drain-r1;2026-06-01T12:00:00Z");
+        assert_eq!(fixture.settle(), [recorded.as_str(), "evict a: refused"], "the clock was set back");
+        fixture.now += minutes(10);
+        assert_eq!(fixture.act(), ["evict a: refused"]);
+        assert_eq!(fixture.events, ["DrainThresholdExceeded"]);
+        fixture.now += minutes(50);
+        assert_eq!(fixture.settle(), ["delete a", DONE_R1]);
+    }
 }
 
 #[test]
