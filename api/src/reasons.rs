@@ -233,3 +233,21 @@ pub mod machine_config_pool {
     /// Wait: it is not known whether machine-config-operator runs.
     pub const MACHINE_CONFIG_OPERATOR_UNKNOWN: &str = "MachineConfigOperatorUnknown";
 }
+
+/// Reasons of events of a Node whose agent asks for a drain, and of waits for it.
+pub mod node_drain {
+    /// Event, as machine-config-operator has it: the drain takes longer than ten minutes.
+    pub const DRAIN_THRESHOLD_EXCEEDED: &str = "DrainThresholdExceeded";
+    /// Event, as machine-config-operator has it: the drain takes longer than an hour.
+    pub const DRAIN_FAILED: &str = "DrainFailed";
+    /// Event, ours: Pods that did not leave in time are deleted without grace.
+    pub const DRAIN_FORCED: &str = "DrainForced";
+    /// Wait, and event, ours: what the agent asks for is neither a drain nor an uncordon.
+    pub const INVALID_DRAIN_REQUEST: &str = "InvalidDrainRequest";
+    /// Wait: the Pods are yet to be listed.
+    pub const LISTING: &str = "Listing";
+    /// Wait: a Pod cannot be evicted yet.
+    pub const EVICTION_REFUSED: &str = "EvictionRefused";
+    /// Wait: Pods are ending.
+    pub const PODS_LEFT: &str = "PodsLeft";
+}

@@ -21,6 +21,7 @@ use crate::{
     machine_config_pool::{self, MachineConfigPoolController, Renderer},
     machine_deployment::MachineDeploymentController,
     machine_set::{self, MachineSetController},
+    node_drain::{self, NodeDrainController},
     orphan_node::{OrphanNodeController, look_up},
     orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
     rollout_node::RolloutNodeController,
@@ -33,7 +34,8 @@ pub const SET_CONTROLLERS: [&str; 2] = ["machine-deployment", "machine-set"];
 pub const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
 
 /// The controllers of node configuration.
-pub const MACHINE_CONFIG_CONTROLLERS: [&str; 3] = ["controller-config", "kubelet-config", "machine-config-pool"];
+pub const MACHINE_CONFIG_CONTROLLERS: [&str; 4] =
+    ["controller-config", "kubelet-config", "machine-config-pool", "node-drain"];
 
 /// The common options of the controllers of one process.
 pub struct Wiring {
@@ -119,6 +121,10 @@ impl Wiring {
             "controller-config" => self.add_controller_config(manager),
             "kubelet-config" => self.add_kubelet_config(manager),
             "machine-config-pool" => self.add_machine_config_pool(manager),
+            "node-drain" => {
+                node_drain::register_metrics(&self.metrics, manager.manager().stores(), self.clock.clone());
+                manager.add(NodeDrainController);
+            }
             other => return Err(WiringError::Unknown(other.to_owned())),
         }
         Ok(())

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 mod config;
 mod controller;
+mod drain;
 mod kubelet;
 mod pool;
 
@@ -13,6 +14,7 @@ pub use config::{KernelType, MachineConfig, MachineConfigSpec};
 pub use controller::{
     ControllerCertificate, ControllerConfig, ControllerConfigSpec, ControllerConfigStatus, RegistryBundle,
 };
+pub use drain::DrainVerb;
 pub use kubelet::{KubeletConfig, KubeletConfigSpec, KubeletConfigStatus};
 pub use pool::{
     CertExpiry, MachineConfigPool, MachineConfigPoolSpec, MachineConfigPoolStatus, Named, PoolConfiguration,
@@ -54,7 +56,7 @@ pub const REASON: &str = "machineconfiguration.openshift.io/reason";
 pub const CURRENT_IMAGE: &str = "machineconfiguration.openshift.io/currentImage";
 /// Annotation of a Node: the image of the operating system that it is to run.
 pub const DESIRED_IMAGE: &str = "machineconfiguration.openshift.io/desiredImage";
-/// Annotation of a Node: what its agent asks for, `drain-<configuration>` or `uncordon-<configuration>`.
+/// Annotation of a Node: what its agent asks for, `drain-<configuration>` or `uncordon-<configuration>`. See [`DrainVerb`].
 pub const DESIRED_DRAIN: &str = "machineconfiguration.openshift.io/desiredDrain";
 /// Annotation of a Node: the value of [`DESIRED_DRAIN`] that was done last.
 pub const LAST_APPLIED_DRAIN: &str = "machineconfiguration.openshift.io/lastAppliedDrain";

@@ -72,7 +72,7 @@ pub(crate) struct ManagerFlags {
     pub(crate) ignored: IgnoredFlags,
     /// Controllers to run, separated by commas: names, `*` for all, `-name` to exclude one.
     /// [all: machine-deployment, machine-set, machine, machine-class, controller-config, kubelet-config,
-    /// machine-config-pool]
+    /// machine-config-pool, node-drain]
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = "Process")]
     pub(crate) controllers: Vec<String>,
 }

@@ -299,10 +299,11 @@ mod tests {
 
     #[test]
     fn controllers_are_chosen_as_kube_controller_manager_does() {
-        assert_eq!(chosen("*").unwrap().len(), 7);
+        assert_eq!(chosen("*").unwrap().len(), 8);
         assert_eq!(chosen("machine").unwrap(), ["machine"]);
         assert_eq!(
-            chosen("*,-machine,-machine-class,-machine-config-pool,-kubelet-config,-controller-config").unwrap(),
+            chosen("*,-machine,-machine-class,-machine-config-pool,-kubelet-config,-controller-config,-node-drain")
+                .unwrap(),
             ["machine-deployment", "machine-set"]
         );
         assert!(chosen("node").unwrap_err().contains("it has machine-deployment, machine-set"));

@@ -1,0 +1,176 @@
+//! The plan of a Node whose agent asks for a drain or an uncordon.
+
+use jiff::Timestamp;
+use json_patch::{Patch, PatchOperation};
+use nodewright_api::{
+    annotations::CONFIG_DRAIN,
+    machine_config::{DESIRED_DRAIN, LAST_APPLIED_DRAIN},
+    reasons::{node_drain as reasons, unreadable},
+    stored::ConfigDrain,
+};
+use nodewright_runtime::{
+    annotations,
+    clip::clip_to,
+    effect::Never,
+    events::Event,
+    object::annotation,
+    plan::{Notes, Step, reference},
+};
+
+use super::{
+    decision::{Decision, Draining, decide},
+    memory::{Context, Note, Overdue, Plan},
+    snapshot::{Request, Snapshot, is_closed},
+};
+use crate::shared::{
+    TARGET,
+    drain::{self, Blocker, Progress},
+    machine_config::Operator,
+    node::Node,
+    patch,
+};
+
+/// The limit of a request in texts, in bytes.
+const LONGEST_REQUEST: usize = 200;
+const UNSCHEDULABLE: [&str; 2] = ["spec", "unschedulable"];
+
+pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
+    let (node, mut plan) = (snapshot.node.as_ref(), Plan::idle());
+    let Some(request) = &snapshot.request else {
+        plan.notes = Notes::Clear;
+        return plan;
+    };
+    plan.scoped_watch(Operator::watch());
+    if request.operator.blocks(context, Note::Operator, &mut plan) {
+        return plan;
+    }
+    match decide(context, node, request) {
+        Decision::Cordon(record) => {
+            plan.then("its agent asks for a drain", edit(node, cordon(node, request, &record)));
+        }
+        Decision::Drain(draining) => drain(context, (node, request), *draining, &mut plan),
+        Decision::Uncordon { opens } => {
+            plan.notes.extend(Notes::Clear);
+            plan.then("its agent asks for an uncordon", edit(node, uncordon(node, request, opens)));
+        }
+        Decision::Reject => reject(context, node, request, &mut plan),
+    }
+    plan
+}
+
+fn edit(node: &Node, operations: Vec<PatchOperation>) -> Option<Step<Never>> {
+    Step::edit(TARGET, node, Patch(operations))
+}
+
+/// Closes the Node, and records for which request and by whom, if all that this depends on is as it was read.
+fn cordon(node: &Node, request: &Request, record: &ConfigDrain) -> Vec<PatchOperation> {
+    let acknowledged = ["metadata", "annotations", LAST_APPLIED_DRAIN];
+    let mut operations = vec![
+        still_asked(request),
+        patch::test(&acknowledged, annotation(node, LAST_APPLIED_DRAIN).into()),
+        patch::test(&UNSCHEDULABLE, node.spec.unschedulable.into()),
+    ];
+    if !is_closed(node) {
+        operations.push(patch::set(&UNSCHEDULABLE, true.into()));
+    }
+    operations.extend(annotations::set(&node.metadata, CONFIG_DRAIN, Some(&record.to_string())).0);
+    operations
+}
+
+fn drain(context: &Context<'_>, (node, request): (&Node, &Request), draining: Draining, plan: &mut Plan) {
+    let Draining { since, progress, forced_at } = draining;
+    let Progress { removals, forced, watches, notes, blockers, wake, end, .. } = progress;
+    plan.notes.extend(notes.into_iter().map(Note::Drain).collect());
+    for removal in removals {
+        plan.beside(removal.why, removal.step());
+    }
+    for watch in watches {
+        plan.scoped_watch(watch);
+    }
+    plan.wake_at(wake);
+    plan.event(forced.map(|forced| warning(node, reasons::DRAIN_FORCED, forced.to_string()).logged()));
+    if end.is_some() {
+        plan.then("its pods have left", edit(node, drained(node, request)));
+        return;
+    }
+    let (reason, message) = waits_for(&blockers);
+    plan.wake_at(forced_at);
+    tell_overdue(context, (node, request), since, &message, plan);
+    plan.wait(reason, message);
+}
+
+/// What a drain waits for: the reason, and a text that names it.
+fn waits_for(blockers: &[Blocker]) -> (&'static str, String) {
+    let reason = match blockers.first() {
+        None => return (reasons::LISTING, "the pods of the node and their volumes are being listed".to_owned()),
+        Some(Blocker::Unreadable(_)) => unreadable::POD,
+        Some(Blocker::Refused { .. }) => reasons::EVICTION_REFUSED,
+        Some(_) => reasons::PODS_LEFT,
+    };
+    (reason, drain::describe(blockers))
+}
+
+/// Says once that a drain takes too long, and once more when it has failed by machine-config-operator's count. It goes on.
+fn tell_overdue(
+    context: &Context<'_>,
+    (node, request): (&Node, &Request),
+    since: Timestamp,
+    message: &str,
+    plan: &mut Plan,
+) {
+    plan.wake_at(Overdue::next(since, context.now));
+    let asked = clip_to(LONGEST_REQUEST, request.asked.as_str());
+    let worst = Overdue::reached(since, context.now).next_back();
+    let event = worst.filter(|worst| context.noted_since(&Note::Overdue(*worst, since)).is_none()).map(|worst| {
+        let (reason, span) = match worst {
+            Overdue::TenMinutes => (reasons::DRAIN_THRESHOLD_EXCEEDED, "ten minutes"),
+            Overdue::Hour => (reasons::DRAIN_FAILED, "an hour"),
+        };
+        warning(node, reason, format!("{asked} takes longer than {span}, and goes on: {message}")).logged()
+    });
+    plan.event(event);
+    let told = Overdue::reached(since, context.now).map(|overdue| Note::Overdue(overdue, since));
+    plan.notes.extend(told.collect());
+}
+
+/// Tells the agent that the Node is empty, unless somebody has opened it meanwhile.
+fn drained(node: &Node, request: &Request) -> Vec<PatchOperation> {
+    let mut operations = acknowledge(node, request);
+    operations.push(patch::test(&UNSCHEDULABLE, true.into()));
+    operations
+}
+
+/// Tells the agent that it may go on. The record goes with the last drain that it is about.
+fn uncordon(node: &Node, request: &Request, opens: bool) -> Vec<PatchOperation> {
+    let mut operations = acknowledge(node, request);
+    operations.extend(patch::unannotate(&node.metadata, [CONFIG_DRAIN]));
+    if opens {
+        operations.extend([patch::test(&UNSCHEDULABLE, true.into()), patch::remove(&UNSCHEDULABLE)]);
+    }
+    operations
+}
+
+fn acknowledge(node: &Node, request: &Request) -> Vec<PatchOperation> {
+    let mut operations = annotations::set(&node.metadata, LAST_APPLIED_DRAIN, Some(&request.asked)).0;
+    operations.insert(0, still_asked(request));
+    operations
+}
+
+fn still_asked(request: &Request) -> PatchOperation {
+    patch::test(&["metadata", "annotations", DESIRED_DRAIN], request.asked.as_str().into())
+}
+
+/// Says once that the request is none.
+fn reject(context: &Context<'_>, node: &Node, request: &Request, plan: &mut Plan) {
+    let asked = clip_to(LONGEST_REQUEST, request.asked.as_str());
+    let text = format!("{DESIRED_DRAIN} is {asked:?}: it may be drain-<configuration> or uncordon-<configuration>");
+    let note = Note::Invalid(asked);
+    let is_told = context.noted_since(&note).is_some();
+    plan.event((!is_told).then(|| warning(node, reasons::INVALID_DRAIN_REQUEST, text.clone())));
+    plan.notes.add(note);
+    plan.wait(reasons::INVALID_DRAIN_REQUEST, text);
+}
+
+fn warning(node: &Node, reason: &'static str, text: String) -> Event {
+    Event::warning(reference(node), reason, text).of(TARGET)
+}

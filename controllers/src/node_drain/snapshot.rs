@@ -1,0 +1,95 @@
+//! The snapshot of a Node whose agent asks for a drain or an uncordon.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::{
+    annotations::{DRAIN_POLICY, DRAIN_POLICY_FORCE},
+    machine_config::{DESIRED_DRAIN, DrainVerb, LAST_APPLIED_DRAIN, MachineConfigPool},
+    stored::{CONFIG_DRAIN, ConfigDrain, DRAIN_TIMEOUT},
+};
+use nodewright_runtime::{
+    cache::{Index, Stores},
+    object::{ObjectRef, annotation, is_deleting},
+};
+
+use crate::shared::{TARGET, drain::View, machine_config::Operator, node::Node, pools::Membership};
+
+/// The Nodes whose agents ask for something, under one key.
+pub(super) const ASKING_NODES: Index<Node> =
+    Index { name: "asks-for-drain", key_of: |node| asked(node).map(|_| String::new()) };
+
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub(super) node: Arc<Node>,
+    pub(super) request: Option<Request>,
+}
+
+/// What an agent asks for, and what that depends on.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// The text by which it asks.
+    pub(super) asked: String,
+    /// `None` if it is no request that agents make.
+    pub(super) verb: Option<DrainVerb>,
+    pub(super) operator: Operator,
+    /// What a drain sees, once the Node is cordoned for it.
+    pub(super) view: View,
+    /// After which time the drain is forced, if it ever is.
+    pub(super) timeout: Option<SignedDuration>,
+}
+
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
+        let node = stores.of::<Node>(TARGET).get(key)?;
+        let request = asked(&node).map(|asked| Request::take(stores, &node, asked));
+        Some(Self { node, request })
+    }
+}
+
+impl Request {
+    fn take(stores: &Stores, node: &Node, asked: &str) -> Self {
+        let verb = DrainVerb::of(asked);
+        let is_drained = verb == Some(DrainVerb::Drain) && is_closed(node) && recorded_since(node, asked).is_some();
+        Self {
+            asked: asked.to_owned(),
+            verb,
+            operator: Operator::of(stores),
+            view: if is_drained { View::take(stores, TARGET, node) } else { View::empty(TARGET) },
+            timeout: if is_drained { timeout(stores, node) } else { None },
+        }
+    }
+}
+
+/// What the agent of a Node asks for, and has yet to be told that it is done. Nothing while the Node goes, or its Machine: that
+/// drain has priority, and no configuration is of use to it.
+pub(super) fn asked(node: &Node) -> Option<&str> {
+    let asked = annotation(node, DESIRED_DRAIN).filter(|asked| !asked.is_empty())?;
+    let is_done = annotation(node, LAST_APPLIED_DRAIN) == Some(asked);
+    (!is_done && !is_deleting(node) && !node.is_terminating()).then_some(asked)
+}
+
+/// When the drain for this request began, by the record on the Node.
+pub(super) fn recorded_since(node: &Node, asked: &str) -> Option<Timestamp> {
+    match CONFIG_DRAIN.of(node)? {
+        ConfigDrain::Cordoned(drain) | ConfigDrain::Closed(drain) => (drain.asked == asked).then_some(drain.since),
+        ConfigDrain::Open => None,
+    }
+}
+
+pub(super) fn is_closed(node: &Node) -> bool {
+    node.spec.unschedulable == Some(true)
+}
+
+/// After which time the pool of a Node has its drain forced, if it does.
+fn timeout(stores: &Stores, node: &Node) -> Option<SignedDuration> {
+    // A pool that cannot be read may be the one of the Node.
+    if !stores.of::<MachineConfigPool>(TARGET).unreadable().is_empty() {
+        return None;
+    }
+    let Membership::Of(pool) = Membership::of(stores, node) else { return None };
+    let is_forced = annotation(pool.as_ref(), DRAIN_POLICY) == Some(DRAIN_POLICY_FORCE);
+    // For other programs 0 is no timeout at all.
+    let timeout = DRAIN_TIMEOUT.of(pool.as_ref()).filter(|timeout| is_forced && timeout.nanoseconds() > 0)?;
+    Some(timeout.to_signed())
+}
