@@ -38,8 +38,10 @@ impl Members {
     pub(super) fn of(stores: &Stores, pool: &MachineConfigPool) -> Self {
         let claims = DISRUPTIONS.of(pool).unwrap_or_default();
         let (store, pools) = (stores.of::<Node>(TARGET), stores.of::<MachineConfigPool>(TARGET));
-        let is_its =
-            |node: &Arc<Unreadable>| node.metadata().is_none_or(|metadata| selects(pool, metadata.labels.as_ref()));
+        let is_its = |node: &Arc<Unreadable>| {
+            let labels = node.metadata().map(|metadata| metadata.labels.as_ref());
+            labels.map_or_else(|| !selects_none(pool), |labels| selects(pool, labels))
+        };
         let unreadable = store.unreadable().into_iter().filter(is_its);
         let mut members = Self {
             unreadable: unreadable.map(|node| node.describe::<Node>()).collect(),

@@ -34,6 +34,7 @@ pub mod environment;
 pub mod held;
 mod kubectl;
 pub mod metrics;
+pub mod node_agent;
 pub mod node_updater;
 pub mod objects;
 pub mod oracles;
@@ -45,6 +46,7 @@ pub use self::{
     collector::Collector,
     environment::{Environment, EnvironmentBuilder},
     kubectl::Table,
+    node_agent::{Fault, NodeAgents},
     node_updater::{Answer, NodeUpdater},
     objects::{Class, Pool},
     requests::Requests,

@@ -42,10 +42,10 @@ const STUCK: usize = 50;
 const OTHERS: usize = 5;
 
 /// Equal pods, of which so many may be unavailable.
-struct App {
-    name: &'static str,
-    replicas: usize,
-    unavailable: usize,
+pub(crate) struct App {
+    pub(crate) name: &'static str,
+    pub(crate) replicas: usize,
+    pub(crate) unavailable: usize,
 }
 
 const WEB: App = App { name: "web", replicas: 20, unavailable: 5 };
@@ -281,7 +281,7 @@ fn is_eviction(entry: &Entry) -> bool {
 }
 
 impl App {
-    fn available(&self, pods: &State<Pod>) -> usize {
+    pub(crate) fn available(&self, pods: &State<Pod>) -> usize {
         let is_available = |pod: &Pod| {
             let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
             let is_ready = conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
@@ -291,7 +291,7 @@ impl App {
         pods.values().filter(|pod| is_of(pod) && is_available(pod)).count()
     }
 
-    fn budget(&self) -> Value {
+    pub(crate) fn budget(&self) -> Value {
         json!({
             "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": self.name},
             "spec": {"maxUnavailable": self.unavailable, "selector": {"matchLabels": {APP_LABEL: self.name}}},
@@ -299,7 +299,7 @@ impl App {
     }
 
     /// Pods on the nodes with a label.
-    fn deployment(&self, env: &Environment, label: &str, value: &str) -> Value {
+    pub(crate) fn deployment(&self, env: &Environment, label: &str, value: &str) -> Value {
         let selector = json!({ENVIRONMENT_LABEL: env.namespace(), label: value});
         json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": self.name}, "spec": {
             "replicas": self.replicas, "selector": {"matchLabels": {APP_LABEL: self.name}},

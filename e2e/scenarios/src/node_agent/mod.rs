@@ -1,0 +1,165 @@
+//! A stand-in for the programs on Nodes that apply configurations, as OpenShift's machine-config-daemon does.
+
+mod daemon;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::{
+    Api, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, DONE, LAST_APPLIED_DRAIN, STATE};
+use nodewright_e2e_cloud::{CloudClient, KubeletOrder};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::task::{AbortHandle, JoinSet};
+
+use self::daemon::{APPLIES_FOR, Act, Seen, next};
+pub use self::daemon::{FAILURE, Fault};
+use crate::{Environment, History, TestResult, objects::ENVIRONMENT_LABEL, waits::is_ready};
+
+/// Time between two looks at the Nodes.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// The agents on all Nodes of an environment. Dropping it ends them.
+pub struct NodeAgents {
+    shared: Arc<Shared>,
+    task: AbortHandle,
+}
+
+struct Shared {
+    api: Api<Node>,
+    cloud: CloudClient,
+    nodes: History<Node>,
+    /// What a new Node runs.
+    first: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    by_default: Fault,
+    by_node: BTreeMap<String, Fault>,
+    disks: BTreeMap<String, String>,
+}
+
+impl NodeAgents {
+    /// Starts them. A new Node runs this configuration.
+    pub async fn start(env: &Environment, first: &str) -> TestResult<Self> {
+        let api: Api<Node> = Api::all(env.target_client());
+        let nodes = History::record(api.clone(), &format!("{ENVIRONMENT_LABEL}={}", env.namespace())).await?;
+        let (cloud, first, state) = (env.cloud().clone(), first.to_owned(), Mutex::default());
+        let shared = Arc::new(Shared { api, cloud, nodes, first, state });
+        let task = tokio::spawn(work(Arc::clone(&shared))).abort_handle();
+        Ok(Self { shared, task })
+    }
+
+    /// What goes wrong on all Nodes that have no fault of their own.
+    pub fn by_default(&self, fault: Fault) {
+        self.shared.state.lock().by_default = fault;
+    }
+
+    /// What goes wrong on a Node.
+    pub fn on(&self, node: &str, fault: Fault) {
+        self.shared.state.lock().by_node.insert(node.to_owned(), fault);
+    }
+}
+
+impl Drop for NodeAgents {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// An annotation of a Node; empty without one.
+pub fn said<'a>(node: &'a Node, key: &str) -> &'a str {
+    node.annotations().get(key).map_or("", String::as_str)
+}
+
+/// Whether a Node is being updated, or cannot take Pods.
+pub fn is_disrupted(node: &Node) -> bool {
+    let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
+    let is_moving = said(node, CURRENT_CONFIG) != said(node, DESIRED_CONFIG) || said(node, STATE) != DONE;
+    is_cordoned || is_moving || !is_ready(node)
+}
+
+/// Visits each Node, one visit of a Node at a time.
+async fn work(shared: Arc<Shared>) {
+    let (mut visits, mut visited) = (JoinSet::<String>::new(), BTreeSet::<String>::new());
+    loop {
+        while let Some(ended) = visits.try_join_next() {
+            if let Ok(name) = ended {
+                visited.remove(&name);
+            }
+        }
+        for (name, node) in shared.nodes.current() {
+            if shared.act(&node) != Act::Wait && visited.insert(name.clone()) {
+                visits.spawn(visit(Arc::clone(&shared), name));
+            }
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+async fn visit(shared: Arc<Shared>, name: String) -> String {
+    if let Err(failure) = shared.tend(&name).await {
+        tracing::debug!(node = name, %failure, "a visit of a node failed; trying again");
+    }
+    name
+}
+
+impl Shared {
+    fn act(&self, node: &Node) -> Act {
+        let (name, state) = (node.name_any(), self.state.lock());
+        if said(node, CURRENT_CONFIG).is_empty() {
+            let first = || self.first.clone();
+            return Act::Write(vec![(CURRENT_CONFIG, first()), (DESIRED_CONFIG, first()), (STATE, DONE.to_owned())]);
+        }
+        let own = |key: &str| said(node, key).to_owned();
+        let seen = Seen {
+            current: own(CURRENT_CONFIG),
+            desired: own(DESIRED_CONFIG),
+            state: own(STATE),
+            asks: own(DESIRED_DRAIN),
+            done: own(LAST_APPLIED_DRAIN),
+        };
+        let disk = state.disks.get(&name).unwrap_or(&self.first);
+        next(&seen, disk, state.by_node.get(&name).unwrap_or(&state.by_default))
+    }
+
+    async fn tend(&self, name: &str) -> TestResult {
+        // The recorded Node may lack our last write.
+        let Some(node) = self.api.get_opt(name).await? else { return Ok(()) };
+        match self.act(&node) {
+            Act::Wait => Ok(()),
+            Act::Write(writes) => {
+                let annotations: BTreeMap<_, Value> =
+                    writes.into_iter().map(|(key, value)| (key, value.into())).collect();
+                let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+                Ok(self.api.patch(name, &PatchParams::default(), &patch).await.map(drop)?)
+            }
+            Act::Apply(config) => {
+                tokio::time::sleep(APPLIES_FOR).await;
+                self.reboot(&node).await?;
+                self.state.lock().disks.insert(name.to_owned(), config);
+                Ok(())
+            }
+        }
+    }
+
+    async fn reboot(&self, node: &Node) -> TestResult {
+        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
+        let (name, vm) = (node.name_any(), provider_id.rsplit('/').next().unwrap_or_default());
+        for (order, ready) in [(KubeletOrder::NotReady, false), (KubeletOrder::Ready, true)] {
+            self.cloud.kubelet(vm, &order).await?;
+            while self.nodes.current().get(&name).is_some_and(|node| is_ready(node) != ready) {
+                tokio::time::sleep(LOOK).await;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,323 @@
+//! A pool moves its nodes to another configuration, within its budget.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::{Api, ResourceExt};
+use nodewright_api::{
+    ConditionStatus, annotations,
+    conditions::machine_config_pool as conditions,
+    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, MachineConfigPool, MachineConfigPoolStatus},
+    taints,
+};
+use nodewright_e2e_lab::{
+    control_plane::audit::{AuditLog, Entry},
+    devcluster::ManagerProcess,
+};
+use nodewright_e2e_scenarios::{
+    Cluster, Environment, Failure, Fault, History, NodeAgents, TestResult, ensure, machine_config_crds,
+    node_agent::{FAILURE, is_disrupted, said},
+    objects::ENVIRONMENT_LABEL,
+    requests::AGENT,
+    skip_on_external_cluster,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    drains::App,
+    machine_configs::{UNELECTED, manager},
+};
+
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+const WORKER: &str = "node-role.kubernetes.io/worker";
+const ZONE: &str = "topology.kubernetes.io/zone";
+const ZONES: [&str; 3] = ["a", "b", "c"];
+/// Writes of the manager to move a Node: the taint, the target, the cordon, and the answers to its agent.
+const TO_MOVE: usize = 5;
+/// Writes of the pool for each of its nodes.
+const OF_POOL: usize = 3;
+/// The pods of the nodes.
+const WEB: App = App { name: "web", replicas: 18, unavailable: 3 };
+const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Nodes in three zones, the agents on them, and the pool `worker`.
+struct Fixture {
+    env: Environment,
+    agents: NodeAgents,
+    managers: Vec<ManagerProcess>,
+    nodes: usize,
+}
+
+impl Fixture {
+    /// Starts it with this number of managers, and of nodes in each zone. All run the pool's first target.
+    async fn start(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
+        if skip_on_external_cluster(name, "the kinds are cluster-scoped") {
+            return Ok(None);
+        }
+        let cluster = Cluster::start(Cluster::options(), true).await?;
+        let env = Environment::builder(name).without_manager().on(&cluster).start().await?;
+        let Some(plane) = env.cluster().control_plane() else { return Ok(None) };
+        for crds in machine_config_crds().await? {
+            plane.apply_file(crds).await?;
+        }
+        let mut fixture = Vec::new();
+        for at in 0..managers {
+            let flags: &[&str] = if managers > 1 { &[UNELECTED] } else { &[] };
+            fixture.push(manager(&env, &format!("manager-{at}"), flags).await?);
+        }
+        for zone in ZONES {
+            let labels = json!({ENVIRONMENT_LABEL: env.namespace(), WORKER: "", ZONE: zone});
+            env.apply(&env.class(zone).provider("labels", labels)).await?;
+            env.apply(&env.pool(zone, per_zone).class(zone)).await?;
+        }
+        let selector = json!({"matchLabels": {WORKER: ""}});
+        let spec = json!({"nodeSelector": selector, "machineConfigSelector": {"matchLabels": {ROLE: "worker"}}, "maxUnavailable": budget});
+        env.apply(&json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+            "metadata": {"name": "worker"}, "spec": spec}))
+            .await?;
+        env.apply(&motd("first")).await?;
+        let nodes = per_zone as usize * ZONES.len();
+        env.wait_for_running(nodes).await?;
+        env.wait_for("the first target", async || Ok(!target(&env).await?.is_empty())).await?;
+        let agents = NodeAgents::start(&env, &target(&env).await?).await?;
+        let fixture = Self { env, agents, managers: fixture, nodes };
+        fixture.wait_for_all().await?;
+        Ok(Some(fixture))
+    }
+
+    /// Has the pool render something else; returns the name of its new target.
+    async fn retarget(&self, text: &str) -> TestResult<String> {
+        let before = target(&self.env).await?;
+        self.env.apply(&motd(text)).await?;
+        self.env.wait_for("another target", async || Ok(target(&self.env).await? != before)).await?;
+        target(&self.env).await
+    }
+
+    /// Waits until all nodes run the target, and the pool says so.
+    async fn wait_for_all(&self) -> TestResult {
+        let what = format!("{} nodes to be updated", self.nodes);
+        self.env
+            .wait_for(&what, async || {
+                let pool = pool(&self.env).await?;
+                let status = pool.status.clone().unwrap_or_default();
+                let is_done = usize::try_from(status.ready_machine_count)? == self.nodes
+                    && status.machine_count == status.ready_machine_count
+                    && is(&status, conditions::UPDATED)
+                    && !is(&status, conditions::UPDATING)
+                    && status.configuration.name == pool.spec.configuration.name;
+                Ok(is_done && !pool.annotations().contains_key(annotations::DISRUPTIONS))
+            })
+            .await
+    }
+
+    /// Checks that at no moment since the mark more nodes were disrupted than these.
+    fn check_budget(&self, mark: usize, budget: usize) -> TestResult {
+        self.env.nodes().states(mark, |at, nodes| {
+            let disrupted: Vec<_> =
+                nodes.values().filter(|node| is_disrupted(node)).map(|node| node.name_any()).collect();
+            ensure(disrupted.len() <= budget, || format!("at {at} of {budget} at most: {disrupted:?}"))
+        })
+    }
+
+    /// Checks that nothing of a rollout is left on the nodes.
+    fn check_clean(&self) -> TestResult {
+        for node in self.env.nodes().current().values() {
+            let spec = node.spec.clone().unwrap_or_default();
+            let is_tainted = spec.taints.iter().flatten().any(|taint| taint.key == taints::UPDATE_IN_PROGRESS);
+            // Of a node that was never drained it is known that it was open.
+            let is_recorded = !["", "open"].contains(&said(node, annotations::CONFIG_DRAIN));
+            let is_left = is_tainted || is_recorded || spec.unschedulable == Some(true);
+            ensure(!is_left, || format!("{}: {spec:?} {:?}", node.name_any(), node.annotations()))?;
+        }
+        Ok(())
+    }
+
+    async fn end(self) -> TestResult {
+        for mut manager in self.managers {
+            manager.check()?;
+        }
+        drop(self.agents);
+        self.env.end_unevaluated().await
+    }
+}
+
+/// A MachineConfig of the pool.
+fn motd(text: &str) -> Value {
+    let files = json!([{"path": "/etc/motd", "contents": {"source": format!("data:,{text}")}}]);
+    json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "00-worker", "labels": {ROLE: "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}}})
+}
+
+async fn pool(env: &Environment) -> TestResult<MachineConfigPool> {
+    Ok(Api::all(env.client()).get("worker").await?)
+}
+
+async fn target(env: &Environment) -> TestResult<String> {
+    Ok(pool(env).await?.spec.configuration.name.unwrap_or_default())
+}
+
+fn is(status: &MachineConfigPoolStatus, kind: &str) -> bool {
+    status.conditions.iter().any(|it| it.condition_type == kind && it.status == ConditionStatus::True)
+}
+
+async fn message(env: &Environment, kind: &str) -> TestResult<String> {
+    let status = pool(env).await?.status.unwrap_or_default();
+    Ok(status.conditions.into_iter().find(|it| it.condition_type == kind).map(|it| it.message).unwrap_or_default())
+}
+
+/// The nodes in the order in which they were given a configuration since the mark.
+fn given(nodes: &History<Node>, mark: usize, config: &str) -> TestResult<Vec<Node>> {
+    let (mut seen, mut order) = (BTreeSet::new(), vec![]);
+    for change in nodes.changes()?.into_iter().skip(mark) {
+        if said(&change.object, DESIRED_CONFIG) == config && seen.insert(change.object.name_any()) {
+            order.push(change.object.as_ref().clone());
+        }
+    }
+    Ok(order)
+}
+
+/// The managers' writes of nodes, pods and pools since a position in the audit log.
+async fn writes(env: &Environment, log: &mut AuditLog) -> TestResult<Vec<Entry>> {
+    let marker = format!("marker-{}", fastrand::u64(..));
+    Api::<k8s_openapi::api::core::v1::Namespace>::all(env.client()).get_opt(&marker).await?;
+    let mut read = log.read_until(LINE_TIMEOUT, |entries| entries.iter().any(|it| it.name == marker)).await?;
+    read.retain(|it| it.is_write() && it.user_agent.starts_with(AGENT));
+    Ok(read)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_moves_its_nodes_zone_by_zone_within_its_budget() -> TestResult {
+    let Some(fixture) = Fixture::start("roll", 1, 3, json!(2)).await? else { return Ok(()) };
+    let env = &fixture.env;
+    let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
+    let items = [WEB.budget(), WEB.deployment(env, ENVIRONMENT_LABEL, env.namespace())];
+    env.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
+    env.wait_for("all pods to run", async || Ok(WEB.available(&pods.current()) == WEB.replicas)).await?;
+    let plane = env.cluster().control_plane().ok_or_else(|| Failure::new("there is no audit log"))?;
+    let mut log = AuditLog::from_now(plane.audit_log())?;
+    let (mark, pod_mark) = (env.nodes().mark(), pods.mark());
+
+    let config = fixture.retarget("second").await?;
+    fixture.wait_for_all().await?;
+    fixture.check_budget(mark, 2)?;
+    fixture.check_clean()?;
+    let order = given(env.nodes(), mark, &config)?;
+    let zones: Vec<_> = order.iter().map(|node| node.labels()[ZONE].clone()).collect();
+    assert!(zones.len() == 9 && zones.is_sorted(), "{zones:?}");
+    pods.states(pod_mark, |at, state| {
+        let (available, least) = (WEB.available(state), WEB.replicas - WEB.unavailable);
+        ensure(available >= least, || format!("at {at} only {available} pods were available"))
+    })?;
+    let writes = writes(env, &mut log).await?;
+    let mut by_node = BTreeMap::<&str, usize>::new();
+    for entry in writes.iter().filter(|it| it.resource == "nodes") {
+        *by_node.entry(&entry.name).or_default() += 1;
+    }
+    println!("writes by node: {by_node:?}");
+    assert!(by_node.values().all(|count| *count <= TO_MOVE), "{by_node:?}");
+    let of_pool = writes.iter().filter(|it| it.resource == "machineconfigpools").count();
+    println!("{of_pool} writes of the pool");
+    assert!(of_pool <= OF_POOL * fixture.nodes, "{of_pool}");
+    let evictions = writes.iter().filter(|it| it.subresource == "eviction" && it.code == 201).count();
+    println!("{evictions} pods were evicted");
+    assert!(evictions > 0);
+    fixture.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_managers_at_once_that_are_killed_again_and_again_keep_the_budget_of_a_pool() -> TestResult {
+    let Some(mut fixture) = Fixture::start("twice", 2, 3, json!(2)).await? else { return Ok(()) };
+    let mark = fixture.env.nodes().mark();
+    fixture.retarget("second").await?;
+    for round in 0..10 {
+        let (at, pause) = (round % 2, 300 + 170 * round);
+        tokio::time::sleep(Duration::from_millis(u64::try_from(pause)?)).await;
+        fixture.managers[at].kill_9();
+        let name = format!("manager-{at}-{round}");
+        fixture.managers[at] = manager(&fixture.env, &name, &[UNELECTED]).await?;
+    }
+    fixture.wait_for_all().await?;
+    fixture.check_budget(mark, 2)?;
+    fixture.check_clean()?;
+    fixture.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_fails_on_its_first_node_is_taken_back() -> TestResult {
+    let Some(fixture) = Fixture::start("back", 1, 1, json!(1)).await? else { return Ok(()) };
+    let env = &fixture.env;
+    let good = target(env).await?;
+    let bad = "rendered-worker-";
+    for after_drain in [false, true] {
+        let mark = env.nodes().mark();
+        // Its name is known once it is the target.
+        fixture.agents.by_default(Fault::NeverStart);
+        let config = fixture.retarget(&format!("bad-{after_drain}")).await?;
+        assert!(config.starts_with(bad));
+        let fault =
+            if after_drain { Fault::FailAfterDrain(config.clone()) } else { Fault::FailBeforeDrain(config.clone()) };
+        fixture.agents.by_default(fault);
+        env.wait_for("the pool to name the node that has failed", async || {
+            let (degraded, text) =
+                (pool(env).await?.status.unwrap_or_default(), message(env, conditions::NODE_DEGRADED).await?);
+            Ok(is(&degraded, conditions::NODE_DEGRADED)
+                && is(&degraded, conditions::DEGRADED)
+                && text.contains(FAILURE))
+        })
+        .await?;
+        assert_eq!(given(env.nodes(), mark, &config)?.len(), 1, "the others keep what they have");
+        assert_eq!(fixture.retarget("first").await?, good);
+        fixture.wait_for_all().await?;
+        fixture.check_budget(mark, 1)?;
+        fixture.check_clean()?;
+        fixture.agents.by_default(Fault::None);
+    }
+    fixture.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_users_do_to_nodes_is_not_undone_by_a_pool() -> TestResult {
+    let Some(fixture) = Fixture::start("users", 1, 1, json!(1)).await? else { return Ok(()) };
+    let env = &fixture.env;
+    let names: Vec<_> = env.nodes().current().into_keys().collect();
+    let mark = env.nodes().mark();
+    // A node that is cordoned takes the budget, and is never updated.
+    env.kubectl(&format!("cordon {}", names[0])).await?;
+    env.wait_for("the pool to see it", async || {
+        Ok(pool(env).await?.status.unwrap_or_default().unavailable_machine_count == 1)
+    })
+    .await?;
+    let config = fixture.retarget("second").await?;
+    env.wait_for("the pool to say why nothing moves", async || {
+        let text = message(env, conditions::UPDATING).await?;
+        Ok(text.contains(&format!("node {} is left out: it is cordoned", names[0]))
+            && text.contains("at most 1 may be unavailable"))
+    })
+    .await?;
+    assert!(given(env.nodes(), mark, &config)?.is_empty());
+    // Paused, nothing moves although it may.
+    env.kubectl("patch machineconfigpool worker --type=merge --patch={\"spec\":{\"paused\":true}}").await?;
+    env.wait_for("the pause", async || Ok(message(env, conditions::UPDATING).await?.starts_with("Pool is paused")))
+        .await?;
+    env.kubectl(&format!("uncordon {}", names[0])).await?;
+    env.wait_for("the pool to see it", async || {
+        Ok(pool(env).await?.status.unwrap_or_default().unavailable_machine_count == 0)
+    })
+    .await?;
+    // Somebody chooses a node by hand.
+    env.kubectl(&format!("annotate node {} --overwrite {DESIRED_CONFIG}={config}", names[1])).await?;
+    let is_moved = |name: &str| {
+        env.nodes().current().get(name).is_some_and(|node| said(node, CURRENT_CONFIG) == config && !is_disrupted(node))
+    };
+    env.wait_for("the chosen node", async || Ok(is_moved(&names[1]))).await?;
+    assert_eq!(given(env.nodes(), mark, &config)?.len(), 1);
+    env.kubectl("patch machineconfigpool worker --type=merge --patch={\"spec\":{\"paused\":false}}").await?;
+    fixture.wait_for_all().await?;
+    fixture.check_budget(mark, 1)?;
+    fixture.check_clean()?;
+    fixture.end().await
+}
