@@ -1,6 +1,6 @@
 //! The Nodes of a pool.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use nodewright_api::{
     machine_config::MachineConfigPool,
@@ -8,11 +8,13 @@ use nodewright_api::{
 };
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{name, uid},
+    object::{name, namespace, uid},
 };
 
+use super::node_state::is_drained;
 use crate::shared::{
     TARGET,
+    drain::View,
     node::Node,
     pools::{Membership, selects, selects_none},
 };
@@ -26,6 +28,9 @@ pub(super) struct Members {
     pub(super) ambiguous: Vec<String>,
     /// Claimed Nodes that are no longer the pool's.
     pub(super) left: Vec<Arc<Node>>,
+    /// The Pods that have yet to leave Nodes which are being drained, by the name of the Node. What a drain watches is not watched
+    /// here, so this may be missing.
+    pub(super) pods: BTreeMap<String, Vec<String>>,
     /// An annotation that cannot be read has no claims: Nodes that are being updated count by themselves.
     pub(super) claims: Disruptions,
     /// What to say about Nodes that cannot be read, and may be the pool's.
@@ -67,6 +72,16 @@ impl Members {
         let others = claims.0.keys().filter(|node| !is_member(node));
         members.left = others.filter_map(|node| store.by_name("", node)).collect();
         members.claims = claims;
+        let drained = members.nodes.iter().filter(|node| is_drained(node));
+        members.pods =
+            drained.filter_map(|node| Some((name(node.as_ref()).to_owned(), pods_left(stores, node)?))).collect();
         members
     }
+}
+
+/// The Pods that a drain of a Node has yet to remove, if they are known.
+fn pods_left(stores: &Stores, node: &Node) -> Option<Vec<String>> {
+    let pods = View::take(stores, TARGET, node).pods?;
+    let left = pods.iter().filter(|pod| pod.leaves());
+    Some(left.map(|pod| format!("{}/{}", namespace(pod.as_ref()), name(pod.as_ref()))).collect())
 }

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use nodewright_api::{
     annotations,
     machine_config::{
-        CURRENT_CONFIG, CURRENT_IMAGE, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DESIRED_IMAGE, DONE,
+        CURRENT_CONFIG, CURRENT_IMAGE, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DESIRED_IMAGE, DONE, DrainVerb,
         LAST_APPLIED_DRAIN, REASON, STATE, UNRECONCILABLE,
     },
     stored::{CONFIG_DRAIN, CONFIG_GIVEN, ConfigDrain, UPDATE_PRIORITY},
@@ -46,6 +46,11 @@ pub(super) fn given(node: &Node) -> u32 {
 /// What its agent asks for, unless that is done.
 pub(super) fn asks(node: &Node) -> Option<&str> {
     said(node, DESIRED_DRAIN).filter(|asked| said(node, LAST_APPLIED_DRAIN) != Some(*asked))
+}
+
+/// Whether its agent waits for a drain.
+pub(super) fn is_drained(node: &Node) -> bool {
+    asks(node).and_then(DrainVerb::of) == Some(DrainVerb::Drain)
 }
 
 /// Whether a program on the Node applies configurations: one has run there.
@@ -100,7 +105,7 @@ pub(super) fn is_behind(node: &Node, target: &str) -> bool {
 pub(super) fn is_cordoned_for_agent(node: &Node) -> bool {
     match CONFIG_DRAIN.of(node) {
         Some(drain) => matches!(drain, ConfigDrain::Cordoned(_)),
-        None => said(node, LAST_APPLIED_DRAIN).is_some_and(|done| done.starts_with("drain-")),
+        None => said(node, LAST_APPLIED_DRAIN).and_then(DrainVerb::of) == Some(DrainVerb::Drain),
     }
 }
 

@@ -94,8 +94,9 @@ fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: &Decision<'_>, pla
         }
     }
     let report = status::report(context, snapshot, decision, &progress);
-    plan.events.extend(progress::completed(pool, &report));
+    plan.events.extend(progress::completed(pool, &report.status));
     plan.wake_at(report.wake);
+    plan.wake_at(progress.wake(context.now));
     report.write.add_to(plan);
 }
 

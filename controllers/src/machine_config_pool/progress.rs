@@ -1,7 +1,9 @@
 //! How far the Nodes of a pool are, for its status. Counts, conditions and texts are machine-config-operator's; after its texts
 //! follows what is waited for.
 
-use jiff::Timestamp;
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     ConditionStatus::{False, True},
     conditions::machine_config_pool as conditions,
@@ -19,12 +21,11 @@ use nodewright_runtime::{
 use super::{
     budget,
     node_state::{
-        LONGEST_REASON, asks, has_agent, is_behind, is_cordoned, is_degraded, is_done, is_leaving, is_ready,
-        is_unavailable, is_updated, reason, state,
+        LONGEST_REASON, asks, has_agent, is_behind, is_cordoned, is_degraded, is_done, is_drained, is_leaving,
+        is_ready, is_unavailable, is_updated, reason,
     },
     rollout::{self, Rollout},
     snapshot::Snapshot,
-    status::Report,
 };
 use crate::shared::{
     conditions::{Finding, set},
@@ -32,8 +33,10 @@ use crate::shared::{
     status_writer::count,
 };
 
-/// How many Nodes a text names.
+/// How many Nodes or Pods a text names.
 const NAMED: usize = 3;
+/// When the text about the Pods that are left is made anew.
+const LOOK: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: usize = 400;
 
 /// The Nodes of a pool, and what becomes of them.
@@ -45,6 +48,7 @@ pub(super) struct Progress<'a> {
     /// Why none may be moved, if somebody should know.
     pub(super) halt: Option<String>,
     budget: usize,
+    pods: &'a BTreeMap<String, Vec<String>>,
 }
 
 /// The target, if it exists and the pool names it.
@@ -72,7 +76,15 @@ impl<'a> Progress<'a> {
             let (claims, unreadable) = (&members.claims, members.unreadable.len());
             rollout::decide(&rollout::Scope { nodes, others, unreadable, claims, target, budget, now })
         });
-        Self { nodes, target, rollout, halt, budget }
+        Self { nodes, target, rollout, halt, budget, pods: &members.pods }
+    }
+}
+
+impl Progress<'_> {
+    /// When to look again: Pods that leave wake no pool.
+    pub(super) fn wake(&self, now: Timestamp) -> Option<Timestamp> {
+        let is_draining = self.nodes.iter().any(|node| is_drained(node));
+        now.checked_add(LOOK).ok().filter(|_| is_draining && self.target.is_some())
     }
 }
 
@@ -120,12 +132,12 @@ pub(super) fn report(
 }
 
 /// The event that all Nodes run another configuration than before.
-pub(super) fn completed(pool: &MachineConfigPool, report: &Report) -> Option<Event> {
-    let done = report.status.configuration.name.as_deref()?;
-    let before = pool.status.as_ref().and_then(|status| status.configuration.name.as_deref());
+pub(super) fn completed(pool: &MachineConfigPool, status: &MachineConfigPoolStatus) -> Option<Event> {
+    let done = status.configuration.name.as_deref()?;
+    let before = pool.status.as_ref().and_then(|before| before.configuration.name.as_deref());
     let text = || format!("Pool {} has completed update to MachineConfig {done}", name(pool));
     // A pool without nodes has completed nothing.
-    (before != Some(done) && report.status.machine_count > 0)
+    (before != Some(done) && status.machine_count > 0)
         .then(|| Event::normal(reference(pool), reasons::COMPLETED, text()))
 }
 
@@ -186,7 +198,7 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
     texts.push(format!("{updated} of {} are updated", progress.nodes.len()));
     let moving =
         all().filter(|node| since(node).is_some() || !is_done(node) || is_updated(node, target) && !is_ready(node));
-    let moving: Vec<_> = moving.map(|node| described(node, since(node), target)).collect();
+    let moving: Vec<_> = moving.map(|node| described(node, since(node), progress)).collect();
     if !moving.is_empty() {
         texts.push(clip_list(NAMED, LONGEST, moving.into_iter(), ", "));
     }
@@ -209,14 +221,19 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
 }
 
 /// What a Node that is being updated is about to do.
-fn described(node: &Node, since: Option<Timestamp>, target: &str) -> String {
-    let asked = asks(node).unwrap_or_default();
-    let what = match state(node) {
+fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> String {
+    let is_current = progress.target.is_some_and(|target| is_updated(node, target));
+    let what = match node {
         _ if is_degraded(node) => format!("has failed: {}", clip_to(LONGEST_REASON, reason(node).to_owned())),
-        _ if asked.starts_with("drain-") => "is being drained".to_owned(),
-        _ if asked.starts_with("uncordon-") => "is about to take pods again".to_owned(),
-        _ if is_updated(node, target) && is_cordoned(node) => "is updated, and cordoned".to_owned(),
-        _ if is_updated(node, target) => "is updated, and not ready".to_owned(),
+        _ if is_drained(node) => match progress.pods.get(name(node)) {
+            Some(pods) if !pods.is_empty() => {
+                format!("is being drained of {}", clip_list(NAMED, LONGEST, pods.iter().cloned(), " "))
+            }
+            _ => "is being drained".to_owned(),
+        },
+        _ if asks(node).is_some() => "is about to take pods again".to_owned(),
+        _ if is_current && is_cordoned(node) => "is updated, and cordoned".to_owned(),
+        _ if is_current => "is updated, and not ready".to_owned(),
         _ if is_done(node) => "has yet to begin".to_owned(),
         _ if !is_ready(node) && !is_cordoned(node) => "is being updated, and not ready".to_owned(),
         _ => "is being updated".to_owned(),

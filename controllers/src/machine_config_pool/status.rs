@@ -17,7 +17,7 @@ use super::{
     snapshot::{Snapshot, noted_target},
 };
 use crate::shared::{
-    conditions,
+    conditions::{self, Finding},
     status_writer::{Urgency, write_status},
 };
 
@@ -45,32 +45,8 @@ pub(super) fn report(
 ) -> Report {
     let pool = snapshot.pool.as_ref();
     let mut wanted = pool.status.clone().unwrap_or_default();
-    let mut wake = None;
-    let finding = match decision {
-        Decision::Hold(reason, text) => {
-            Some((ConditionStatus::True, *reason, format!("{}: {text}", snapshot.consequence())))
-        }
-        Decision::Wait(text) => {
-            let since = context.waiting_since(reasons::WAITING_FOR_INPUTS);
-            let due = since.checked_add(GRACE_PERIOD).unwrap_or(context.now);
-            let text = format!("{}: {text}", snapshot.consequence());
-            let is_noted = !snapshot.has_target() || noted_target(pool) == snapshot.target_name.as_deref();
-            wake = (due > context.now && is_noted).then_some(due);
-            (due <= context.now).then_some((ConditionStatus::True, reasons::WAITING_FOR_INPUTS, text))
-        }
-        Decision::Settle(..) if is_never_settled(context) => {
-            let text = "MachineConfigs that it selects change again and again: what they render to is stored once it has stayed the \
-                        same for two seconds";
-            let text = format!("{}: {text}", snapshot.consequence());
-            Some((ConditionStatus::True, reasons::WAITING_FOR_INPUTS, text))
-        }
-        _ => Some((ConditionStatus::False, reasons::RENDERED, String::new())),
-    };
-    let text = |status: &MachineConfigPoolStatus| {
-        let known = status.conditions.iter().find(|it| it.condition_type == RENDER_DEGRADED);
-        known.map(|it| it.message.clone())
-    };
-    let before = text(&wanted);
+    let before = message(&wanted, RENDER_DEGRADED);
+    let (finding, wake) = rendered(context, snapshot, decision);
     if let Some(finding) = finding {
         wanted.observed_generation = pool.metadata.generation.unwrap_or_default();
         conditions::set(&mut wanted.conditions, context.now, RENDER_DEGRADED, finding);
@@ -82,21 +58,55 @@ pub(super) fn report(
         conditions::set(&mut wanted.conditions, context.now, note.kind, finding);
     }
     progress::report(&mut wanted, context.now, snapshot, progress);
-    let part = wanted
-        .conditions
-        .iter()
-        .find(|it| PARTS.contains(&it.condition_type.as_str()) && it.status == ConditionStatus::True);
-    let (status, reason, message) = match part {
-        Some(part) => (ConditionStatus::True, part.condition_type.clone(), part.message.clone()),
-        None => (ConditionStatus::False, "AsExpected".to_owned(), String::new()),
-    };
-    conditions::set(&mut wanted.conditions, context.now, DEGRADED, (status, &reason, message));
+    let (status, reason, text) = sum(&wanted);
+    conditions::set(&mut wanted.conditions, context.now, DEGRADED, (status, &reason, text));
     // A message names what has to be corrected: users who have done that, and read the old one, look in the wrong place.
-    let urgency = if before == text(&wanted) { Urgency::Normal } else { Urgency::Now };
+    let urgency = if before == message(&wanted, RENDER_DEGRADED) { Urgency::Normal } else { Urgency::Now };
     let write = match wake {
         // Its first status says something about what it selects.
         Some(_) if wanted.observed_generation == 0 => StatusWrite::Never,
         _ => write_status(context, pool, wanted.clone(), urgency),
     };
     Report { status: wanted, write, wake }
+}
+
+/// `RenderDegraded`, unless that is yet to be seen, and when it will be.
+fn rendered<'a>(
+    context: &Context<'_>,
+    snapshot: &Snapshot,
+    decision: &Decision<'_>,
+) -> (Option<Finding<'a>>, Option<Timestamp>) {
+    let held =
+        |reason, text: &str| Some((ConditionStatus::True, reason, format!("{}: {text}", snapshot.consequence())));
+    match decision {
+        Decision::Hold(reason, text) => (held(*reason, text), None),
+        Decision::Wait(text) => {
+            let since = context.waiting_since(reasons::WAITING_FOR_INPUTS);
+            let due = since.checked_add(GRACE_PERIOD).unwrap_or(context.now);
+            if due <= context.now {
+                return (held(reasons::WAITING_FOR_INPUTS, text), None);
+            }
+            let is_noted = !snapshot.has_target() || noted_target(&snapshot.pool) == snapshot.target_name.as_deref();
+            (None, is_noted.then_some(due))
+        }
+        Decision::Settle(..) if is_never_settled(context) => {
+            let text = "MachineConfigs that it selects change again and again: what they render to is stored once it has stayed the \
+                        same for two seconds";
+            (held(reasons::WAITING_FOR_INPUTS, text), None)
+        }
+        _ => (Some((ConditionStatus::False, reasons::RENDERED, String::new())), None),
+    }
+}
+
+/// `Degraded`, which sums up.
+fn sum(status: &MachineConfigPoolStatus) -> (ConditionStatus, String, String) {
+    let mut parts = status.conditions.iter().filter(|it| PARTS.contains(&it.condition_type.as_str()));
+    match parts.find(|it| it.status == ConditionStatus::True) {
+        Some(part) => (ConditionStatus::True, part.condition_type.clone(), part.message.clone()),
+        None => (ConditionStatus::False, reasons::AS_EXPECTED.to_owned(), String::new()),
+    }
+}
+
+fn message(status: &MachineConfigPoolStatus, kind: &str) -> Option<String> {
+    status.conditions.iter().find(|it| it.condition_type == kind).map(|it| it.message.clone())
 }

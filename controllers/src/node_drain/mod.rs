@@ -98,5 +98,7 @@ fn concerns_drain(change: &Change<Node>) -> bool {
 
 fn wake_asking(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
     let nodes = stores.of::<Node>(TARGET).by(ASKING_NODES, "");
-    nodes.iter().for_each(|node| wake(ObjectRef::of(TARGET, node.as_ref())));
+    for node in &nodes {
+        wake(ObjectRef::of(TARGET, node.as_ref()));
+    }
 }

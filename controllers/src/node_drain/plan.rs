@@ -164,10 +164,10 @@ fn still_asked(request: &Request) -> PatchOperation {
 fn reject(context: &Context<'_>, node: &Node, request: &Request, plan: &mut Plan) {
     let asked = clip_to(LONGEST_REQUEST, request.asked.as_str());
     let text = format!("{DESIRED_DRAIN} is {asked:?}: it may be drain-<configuration> or uncordon-<configuration>");
-    let note = Note::Invalid(asked);
-    let is_told = context.noted_since(&note).is_some();
+    let told = Note::Invalid(asked);
+    let is_told = context.noted_since(&told).is_some();
     plan.event((!is_told).then(|| warning(node, reasons::INVALID_DRAIN_REQUEST, text.clone())));
-    plan.notes.add(note);
+    plan.notes.add(told);
     plan.wait(reasons::INVALID_DRAIN_REQUEST, text);
 }
 
