@@ -1,1 +1,235 @@
+//! What a pool does with its Nodes, beside the tables.
 
+use std::sync::Arc;
+
+use nodewright_api::{
+    ConditionStatus,
+    machine_config::{MachineConfigPool, MachineConfigPoolStatus},
+    stored::Disruptions,
+};
+use nodewright_runtime::object::name as name_of;
+use nodewright_testing::ObjectBuilder;
+use serde_json::{Value, json};
+
+use super::{cluster_object, snapshot_of};
+use crate::{
+    machine_config_pool::{
+        budget,
+        members::Members,
+        progress::{Progress, report, target},
+        rollout::{Rollout, Scope, decide},
+    },
+    shared::node::Node,
+    testing::NOW,
+};
+
+const PREFIX: &str = "machineconfiguration.openshift.io/";
+
+/// A Node that runs a configuration, and is to run another one.
+fn node(name: &str, current: &str, desired: &str, state: &str) -> ObjectBuilder<Node> {
+    let keys = [("currentConfig", current), ("desiredConfig", desired), ("state", state)];
+    let node = cluster_object(name).with("/status/conditions", json!([{"type": "Ready", "status": "True"}]));
+    keys.into_iter().fold(node, |node, (key, value)| node.annotation(&format!("{PREFIX}{key}"), value))
+}
+
+fn old(name: &str) -> ObjectBuilder<Node> {
+    node(name, "old", "old", "Done")
+}
+
+/// The rollout to `new`.
+fn rolled<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Rollout<'a> {
+    let (others, now) = (vec![], NOW.parse().unwrap());
+    decide(&Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims, target: "new", budget, now })
+}
+
+fn claimed(nodes: &[Node], budget: usize) -> Vec<String> {
+    rolled(nodes, &Disruptions::default(), budget).claims.0.into_keys().collect()
+}
+
+/// The status of a pool with these Nodes.
+fn status_of(members: Members, spec: Value) -> MachineConfigPoolStatus {
+    let mut all =
+        json!({"configuration": {"name": "new"}, "machineConfigSelector": {"matchLabels": {super::ROLE: "worker"}}});
+    for (key, value) in spec.as_object().unwrap() {
+        all[key] = value.clone();
+    }
+    let pool: MachineConfigPool = cluster_object("worker").with("/spec", all).build();
+    let (snapshot, now) = (snapshot_of(pool, members), NOW.parse().unwrap());
+    let mut status = MachineConfigPoolStatus::default();
+    report(&mut status, now, &snapshot, &Progress::of(&snapshot, target(&snapshot), now));
+    status
+}
+
+fn status(nodes: Vec<ObjectBuilder<Node>>, spec: Value) -> MachineConfigPoolStatus {
+    let nodes = nodes.into_iter().map(|node| Arc::new(node.build())).collect();
+    status_of(Members { nodes, ..Members::default() }, spec)
+}
+
+/// Status, reason and message of a condition.
+fn condition(status: &MachineConfigPoolStatus, kind: &str) -> Option<(bool, String, String)> {
+    let found = status.conditions.iter().find(|it| it.condition_type == kind)?;
+    Some((found.status == ConditionStatus::True, found.reason.clone(), found.message.clone()))
+}
+
+#[test]
+fn nodes_without_an_agent_are_neither_moved_nor_complete() {
+    let bare = |name: &str| cluster_object::<Node>(name);
+    let nodes: Vec<_> = [bare("a"), bare("b")].into_iter().map(ObjectBuilder::build).collect();
+    assert!(claimed(&nodes, 2).is_empty());
+    let done = || node("c", "new", "new", "Done");
+    let found = status(vec![bare("a"), bare("b"), done()], json!({}));
+    assert_eq!((found.machine_count, found.updated_machine_count, found.unavailable_machine_count), (3, 1, 0));
+    let text = "2 of 3 nodes have no agent, which applies configurations".to_owned();
+    assert_eq!(condition(&found, "Updated"), Some((false, "NoAgent".to_owned(), text.clone())));
+    assert_eq!(condition(&found, "Updating"), Some((false, "NoAgent".to_owned(), text)));
+    let behind = status(vec![bare("a"), done(), old("d")], json!({}));
+    let (is_updating, _, text) = condition(&behind, "Updating").unwrap();
+    assert!(
+        is_updating && text.starts_with("All nodes are updating to MachineConfig new; 1 of 3 are updated"),
+        "{text}"
+    );
+    assert!(text.ends_with("1 of 3 nodes have no agent, which applies configurations"), "{text}");
+}
+
+#[test]
+fn candidates_come_in_order() {
+    let zone = |node: ObjectBuilder<Node>, zone: &str| node.label("topology.kubernetes.io/zone", zone);
+    let nodes: Vec<Node> = [
+        zone(old("a"), "z2"),
+        zone(old("b"), "z1"),
+        old("c"),
+        zone(old("d").annotation("nodewright.dev/update-priority", "7"), "z3"),
+        zone(old("e").annotation("nodewright.dev/update-priority", "-7"), "z1"),
+        node("f", "old", "other", "Degraded"),
+    ]
+    .into_iter()
+    .map(ObjectBuilder::build)
+    .collect();
+    let mut order = vec![];
+    for budget in 1..=6 {
+        let chosen = claimed(&nodes, budget);
+        order.extend(chosen.into_iter().filter(|name| !order.contains(name)).collect::<Vec<_>>());
+    }
+    assert_eq!(order, ["f", "d", "b", "a", "c", "e"], "failing, then by priority, zone and age");
+}
+
+#[test]
+fn nodes_that_are_about_to_go_or_were_cordoned_are_left_out() {
+    let taint = json!([{"key": "deployment.machine.sapcloud.io/prefer-no-schedule", "effect": "PreferNoSchedule"}]);
+    let nodes: Vec<Node> = [
+        old("a").with("/spec/taints", taint),
+        old("b").with("/metadata/deletionTimestamp", NOW),
+        old("c").with("/spec/unschedulable", true),
+        old("d"),
+    ]
+    .into_iter()
+    .map(ObjectBuilder::build)
+    .collect();
+    // The one that is cordoned takes a part of the budget.
+    assert_eq!(claimed(&nodes, 1), Vec::<String>::new());
+    assert_eq!(claimed(&nodes, 4), ["d"]);
+    let found = status(vec![old("c").with("/spec/unschedulable", true), old("d")], json!({"maxUnavailable": 1}));
+    let text = condition(&found, "Updating").unwrap().2;
+    assert!(text.contains("1 wait for their turn: at most 1 may be unavailable"), "{text}");
+    assert!(text.contains("node c is left out: it is cordoned"), "{text}");
+}
+
+/// A failed update has left it cordoned. It counts already, and may be the only way to get on.
+#[test]
+fn a_node_that_failed_after_its_drain_may_go_back_although_it_is_cordoned() {
+    let failed = || node("a", "new", "bad", "Degraded").with("/spec/unschedulable", true);
+    let by_us = failed().annotation("nodewright.dev/config-drain", "cordoned;drain-bad;2026-06-01T11:00:00Z");
+    let by_others = failed().annotation(&format!("{PREFIX}lastAppliedDrain"), "drain-bad");
+    let before = failed().annotation("nodewright.dev/config-drain", "closed;drain-bad;2026-06-01T11:00:00Z");
+    for (node, goes) in [(by_us, true), (by_others, true), (before, false), (failed(), false)] {
+        assert_eq!(claimed(&[node.build(), old("b").build()], 1), if goes { vec!["a"] } else { vec![] });
+    }
+}
+
+#[test]
+fn of_a_control_plane_one_node_moves_at_a_time() {
+    let budget_of = |name: &str| {
+        let pool: MachineConfigPool = cluster_object(name).with("/spec/maxUnavailable", json!("100%")).build();
+        budget::of(&pool, 5).unwrap()
+    };
+    assert_eq!((budget_of("master"), budget_of("infra")), (1, 5));
+}
+
+#[test]
+fn what_somebody_has_chosen_by_hand_is_finished_first() {
+    let nodes = [node("a", "old", "mine", "Working").build(), old("b").build()];
+    let none = Disruptions::default();
+    let first = rolled(&nodes, &none, 1);
+    assert!(first.claims.0.is_empty(), "it counts: {:?}", first.claims);
+    // The same of one that is claimed, and was given the target.
+    let mut claims = rolled(&[old("a").build()], &Disruptions::default(), 1).claims;
+    let given = |desired: &str, state: &str| {
+        let current = if state == "Done" { desired } else { "old" };
+        [node("a", current, desired, state).annotation("nodewright.dev/config-given", "1").build()]
+    };
+    let by_hand = given("mine", "Working");
+    let going = rolled(&by_hand, &claims, 1);
+    assert!(going.targets.is_empty() && going.claims == claims);
+    let done = given("mine", "Done");
+    let over = rolled(&done, &claims, 1);
+    assert!(over.targets.is_empty(), "it is claimed again first");
+    claims = over.claims;
+    assert_eq!(claims.0["a"].given, 1);
+    assert_eq!(rolled(&done, &claims, 1).targets.len(), 1);
+}
+
+#[test]
+fn a_claim_is_not_used_once_its_node_was_cordoned() {
+    let claims = rolled(&[old("a").build()], &Disruptions::default(), 1).claims;
+    let nodes = [old("a").with("/spec/unschedulable", true).build()];
+    let waiting = rolled(&nodes, &claims, 1);
+    assert!(waiting.targets.is_empty() && waiting.claims == claims);
+    let mut other = old("a").build();
+    other.metadata.uid = Some("another".to_owned());
+    let gone = [other];
+    let again = rolled(&gone, &claims, 1);
+    assert!(again.targets.is_empty() && again.claims.0["a"].uid == "another", "made anew under its name");
+}
+
+#[test]
+fn a_paused_pool_and_one_that_is_invalid_move_nothing_and_say_so() {
+    let paused = status(vec![old("a")], json!({"paused": true}));
+    assert_eq!(condition(&paused, "Updating").unwrap().2, "Pool is paused; will not update to MachineConfig new");
+    let invalid = status(vec![old("a")], json!({"maxUnavailable": "half"}));
+    let (_, _, text) = condition(&invalid, "Updating").unwrap();
+    assert!(text.contains("no node is moved: spec.maxUnavailable: Invalid value"), "{text}");
+    assert!(condition(&invalid, "Stalled").unwrap().0);
+}
+
+#[test]
+fn nodes_of_two_pools_and_unreadable_ones_are_named() {
+    let nodes = vec![Arc::new(node("a", "new", "new", "Done").build())];
+    let (ambiguous, unreadable) = (vec!["b (gpu, infra)".to_owned()], vec!["Node c cannot be read".to_owned()]);
+    let found = status_of(Members { nodes, ambiguous, unreadable, ..Members::default() }, json!({}));
+    let text = condition(&found, "Updating").unwrap().2;
+    assert!(text.contains("nodes that several pools select are in none: b (gpu, infra)"), "{text}");
+    assert!(text.contains("Node c cannot be read"), "{text}");
+    assert_eq!((found.machine_count, found.unavailable_machine_count), (2, 1));
+}
+
+#[test]
+fn a_node_that_drifted_or_failed_is_named_with_its_reason() {
+    let drifted = node("a", "new", "new", "Degraded").annotation(&format!("{PREFIX}reason"), "file /etc/motd");
+    let found = status(vec![drifted, node("b", "new", "new", "Done")], json!({}));
+    let expected = "1 nodes are reporting degraded status on sync: Node a is reporting: \"file /etc/motd\"".to_owned();
+    assert_eq!(condition(&found, "NodeDegraded"), Some((true, "NodesDegraded".to_owned(), expected)));
+    assert_eq!((found.degraded_machine_count, found.unavailable_machine_count), (1, 1), "it blocks the pool");
+    assert!(found.configuration.name.is_none(), "not all run the target");
+    assert!(condition(&found, "Stalled").unwrap().0 && condition(&found, "Reconciling").unwrap().0);
+}
+
+#[test]
+fn a_list_of_claims_that_would_be_too_long_waits() {
+    let long = "n".repeat(250);
+    let nodes: Vec<_> = (1_000..1_500).map(|at| old(&format!("{long}-{at}")).build()).collect();
+    let none = Disruptions::default();
+    let rollout = rolled(&nodes, &none, 500);
+    assert!(rollout.is_full && rollout.claims.to_string().len() < 200 * 1024);
+    assert!(!rollout.waiting.is_empty() && rollout.waiting.len() < nodes.len());
+    assert!(rollout.waiting.iter().all(|node| !rollout.claims.0.contains_key(name_of(*node))));
+}

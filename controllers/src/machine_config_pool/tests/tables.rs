@@ -249,7 +249,7 @@ fn test_should_make_progress() {
 /// The status of a pool with these Nodes, as another controller has left it or not.
 fn status(row: &Value, before: MachineConfigPoolStatus) -> (MachineConfigPoolStatus, Option<usize>) {
     let spec = json!({"configuration": {"name": row["pool"]["target"]}, "paused": row["pool"]["paused"],
-        "machineConfigSelector": {"matchLabels": {"a": "b"}}, "maxUnavailable": row["pool"]["max_unavailable"]});
+        "machineConfigSelector": {"matchLabels": {super::ROLE: "worker"}}, "maxUnavailable": row["pool"]["max_unavailable"]});
     let pool: MachineConfigPool = cluster_object("worker").with("/spec", spec).build();
     let nodes = node_list(&row["nodes"]);
     let members = Members { nodes: nodes.iter().cloned().map(Arc::new).collect(), ..Members::default() };
