@@ -3,7 +3,9 @@
 use kube::ResourceExt;
 
 use crate::field::{FieldError, FieldPath};
-use crate::stored::{EFFECTIVE_CREATION_TIMEOUT, HEALTH_TIMEOUTS, MACHINE_PRIORITY, Malformed, removals};
+use crate::stored::{
+    DRAIN_TIMEOUT, EFFECTIVE_CREATION_TIMEOUT, HEALTH_TIMEOUTS, MACHINE_PRIORITY, Malformed, removals,
+};
 use crate::{GoDuration, MachineSpec, annotations, conditions::node};
 
 /// The prefix of our keys.
@@ -63,6 +65,30 @@ pub(super) fn trigger_deletion_warnings(object: &impl ResourceExt) -> Vec<String
         format!("{path}: {entry:?} has no effect: its time must be RFC 3339, as in {example}")
     };
     entries.filter_map(Result::err).take(super::MOST_ERRORS).map(warning).collect()
+}
+
+/// Warns about a forced drain that a MachineConfigPool does not get: the timeout is missing or none, or the policy is another one.
+pub(super) fn drain_warnings(pool: &impl ResourceExt) -> Vec<String> {
+    let (policy, timeout) = (annotations::DRAIN_POLICY, annotations::DRAIN_TIMEOUT);
+    let (force, all) = (annotations::DRAIN_POLICY_FORCE, pool.annotations());
+    let is_forced = all.get(policy).is_some_and(|value| value == force);
+    let unknown = all
+        .get(policy)
+        .filter(|_| !is_forced)
+        .map(|value| format!("{}: {value:?} has no effect: drains are forced with {force:?} alone", path(policy)));
+    let value = all.get(timeout).map(String::as_str).unwrap_or_default();
+    let useless = match DRAIN_TIMEOUT.read(pool) {
+        Some(Err(error)) => Some(format!("{}: {value:?} has no effect: it {error}", path(timeout))),
+        Some(Ok(span)) if span <= GoDuration::ZERO => {
+            Some(format!("{}: {value:?} has no effect: it must be greater than 0s", path(timeout)))
+        }
+        Some(Ok(_)) if !all.contains_key(policy) => {
+            Some(format!("{}: {value:?} has no effect without {policy}={force}", path(timeout)))
+        }
+        None if is_forced => Some(format!("{}: {force:?} has no effect without {timeout}", path(policy))),
+        Some(Ok(_)) | None => None,
+    };
+    unknown.into_iter().chain(useless).collect()
 }
 
 /// Warns about keys with our prefix that mean nothing: they are misspelled.

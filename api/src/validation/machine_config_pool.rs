@@ -1,7 +1,7 @@
 //! Rules of a MachineConfigPool.
 
 use super::machine_deployment::int_or_percent_error;
-use super::{Validate, selector};
+use super::{Validate, annotation, selector};
 use crate::field::{FieldError, FieldPath};
 use crate::int_or_percent;
 use crate::machine_config::{MachineConfigPool, ROLE, WORKER};
@@ -26,6 +26,10 @@ impl Validate for MachineConfigPool {
         errors.extend(nodes.into_iter().flat_map(|nodes| selector::syntax_errors(nodes, &spec.child("nodeSelector"))));
         errors.extend(max_unavailable_error(self.spec.max_unavailable.as_ref(), spec.child("maxUnavailable")));
         errors
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        annotation::drain_warnings(self)
     }
 }
 
@@ -74,4 +78,31 @@ fn max_unavailable_error(value: Option<&IntOrString>, path: FieldPath) -> Option
     }
     // Of any number of nodes: only the form counts.
     int_or_percent_error(value, 100, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forced_drain_that_a_pool_does_not_get_is_a_warning() {
+        let warnings = |policy: Option<&str>, timeout: Option<&str>| {
+            let pairs = [("nodewright.dev/drain-policy", policy), ("nodewright.dev/drain-timeout", timeout)];
+            let pairs = pairs.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+            let mut pool = MachineConfigPool::default();
+            pool.metadata.annotations = Some(pairs.collect());
+            pool.warnings()
+        };
+        assert!(warnings(None, None).is_empty() && warnings(Some("Force"), Some("2h")).is_empty());
+        for (policy, timeout, text) in [
+            (Some("force"), Some("2h"), "\"force\" has no effect: drains are forced with \"Force\" alone"),
+            (Some("Force"), None, "\"Force\" has no effect without nodewright.dev/drain-timeout"),
+            (Some("Force"), Some("soon"), "\"soon\" has no effect: it "),
+            (Some("Force"), Some("0s"), "\"0s\" has no effect: it must be greater than 0s"),
+            (None, Some("2h"), "\"2h\" has no effect without nodewright.dev/drain-policy=Force"),
+        ] {
+            let found = warnings(policy, timeout);
+            assert!(found.len() == 1 && found[0].contains(text), "{found:?}");
+        }
+    }
 }
