@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     ConditionStatus::{False, True},
-    conditions::machine_config_pool as conditions,
+    conditions::{machine_config_pool as conditions, node::READY},
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
     reasons::machine_config_pool as reasons,
     validation::Validate,
@@ -235,7 +235,9 @@ fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> 
         _ if is_current && is_cordoned(node) => "is updated, and cordoned".to_owned(),
         _ if is_current => "is updated, and not ready".to_owned(),
         _ if is_done(node) => "has yet to begin".to_owned(),
-        _ if !is_ready(node) && !is_cordoned(node) => "is being updated, and not ready".to_owned(),
+        _ if node.condition(READY).is_some_and(|condition| condition.status != "True") => {
+            "is being updated, and not ready".to_owned()
+        }
         _ => "is being updated".to_owned(),
     };
     let since = since.map(|since| format!(" (chosen at {since:.0})")).unwrap_or_default();

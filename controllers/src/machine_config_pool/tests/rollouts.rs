@@ -47,7 +47,7 @@ fn claimed(nodes: &[Node], budget: usize) -> Vec<String> {
 }
 
 /// The status of a pool with these Nodes.
-fn status_of(members: Members, spec: Value) -> MachineConfigPoolStatus {
+fn status_of(members: Members, spec: &Value) -> MachineConfigPoolStatus {
     let mut all =
         json!({"configuration": {"name": "new"}, "machineConfigSelector": {"matchLabels": {super::ROLE: "worker"}}});
     for (key, value) in spec.as_object().unwrap() {
@@ -60,7 +60,7 @@ fn status_of(members: Members, spec: Value) -> MachineConfigPoolStatus {
     status
 }
 
-fn status(nodes: Vec<ObjectBuilder<Node>>, spec: Value) -> MachineConfigPoolStatus {
+fn status(nodes: Vec<ObjectBuilder<Node>>, spec: &Value) -> MachineConfigPoolStatus {
     let nodes = nodes.into_iter().map(|node| Arc::new(node.build())).collect();
     status_of(Members { nodes, ..Members::default() }, spec)
 }
@@ -77,12 +77,12 @@ fn nodes_without_an_agent_are_neither_moved_nor_complete() {
     let nodes: Vec<_> = [bare("a"), bare("b")].into_iter().map(ObjectBuilder::build).collect();
     assert!(claimed(&nodes, 2).is_empty());
     let done = || node("c", "new", "new", "Done");
-    let found = status(vec![bare("a"), bare("b"), done()], json!({}));
+    let found = status(vec![bare("a"), bare("b"), done()], &json!({}));
     assert_eq!((found.machine_count, found.updated_machine_count, found.unavailable_machine_count), (3, 1, 0));
     let text = "2 of 3 nodes have no agent, which applies configurations".to_owned();
     assert_eq!(condition(&found, "Updated"), Some((false, "NoAgent".to_owned(), text.clone())));
     assert_eq!(condition(&found, "Updating"), Some((false, "NoAgent".to_owned(), text)));
-    let behind = status(vec![bare("a"), done(), old("d")], json!({}));
+    let behind = status(vec![bare("a"), done(), old("d")], &json!({}));
     let (is_updating, _, text) = condition(&behind, "Updating").unwrap();
     assert!(
         is_updating && text.starts_with("All nodes are updating to MachineConfig new; 1 of 3 are updated"),
@@ -128,7 +128,7 @@ fn nodes_that_are_about_to_go_or_were_cordoned_are_left_out() {
     // The one that is cordoned takes a part of the budget.
     assert_eq!(claimed(&nodes, 1), Vec::<String>::new());
     assert_eq!(claimed(&nodes, 4), ["d"]);
-    let found = status(vec![old("c").with("/spec/unschedulable", true), old("d")], json!({"maxUnavailable": 1}));
+    let found = status(vec![old("c").with("/spec/unschedulable", true), old("d")], &json!({"maxUnavailable": 1}));
     let text = condition(&found, "Updating").unwrap().2;
     assert!(text.contains("1 wait for their turn: at most 1 may be unavailable"), "{text}");
     assert!(text.contains("node c is left out: it is cordoned"), "{text}");
@@ -193,9 +193,9 @@ fn a_claim_is_not_used_once_its_node_was_cordoned() {
 
 #[test]
 fn a_paused_pool_and_one_that_is_invalid_move_nothing_and_say_so() {
-    let paused = status(vec![old("a")], json!({"paused": true}));
+    let paused = status(vec![old("a")], &json!({"paused": true}));
     assert_eq!(condition(&paused, "Updating").unwrap().2, "Pool is paused; will not update to MachineConfig new");
-    let invalid = status(vec![old("a")], json!({"maxUnavailable": "half"}));
+    let invalid = status(vec![old("a")], &json!({"maxUnavailable": "half"}));
     let (_, _, text) = condition(&invalid, "Updating").unwrap();
     assert!(text.contains("no node is moved: spec.maxUnavailable: Invalid value"), "{text}");
     assert!(condition(&invalid, "Stalled").unwrap().0);
@@ -205,7 +205,7 @@ fn a_paused_pool_and_one_that_is_invalid_move_nothing_and_say_so() {
 fn nodes_of_two_pools_and_unreadable_ones_are_named() {
     let nodes = vec![Arc::new(node("a", "new", "new", "Done").build())];
     let (ambiguous, unreadable) = (vec!["b (gpu, infra)".to_owned()], vec!["Node c cannot be read".to_owned()]);
-    let found = status_of(Members { nodes, ambiguous, unreadable, ..Members::default() }, json!({}));
+    let found = status_of(Members { nodes, ambiguous, unreadable, ..Members::default() }, &json!({}));
     let text = condition(&found, "Updating").unwrap().2;
     assert!(text.contains("nodes that several pools select are in none: b (gpu, infra)"), "{text}");
     assert!(text.contains("Node c cannot be read"), "{text}");
@@ -215,7 +215,7 @@ fn nodes_of_two_pools_and_unreadable_ones_are_named() {
 #[test]
 fn a_node_that_drifted_or_failed_is_named_with_its_reason() {
     let drifted = node("a", "new", "new", "Degraded").annotation(&format!("{PREFIX}reason"), "file /etc/motd");
-    let found = status(vec![drifted, node("b", "new", "new", "Done")], json!({}));
+    let found = status(vec![drifted, node("b", "new", "new", "Done")], &json!({}));
     let expected = "1 nodes are reporting degraded status on sync: Node a is reporting: \"file /etc/motd\"".to_owned();
     assert_eq!(condition(&found, "NodeDegraded"), Some((true, "NodesDegraded".to_owned(), expected)));
     assert_eq!((found.degraded_machine_count, found.unavailable_machine_count), (1, 1), "it blocks the pool");

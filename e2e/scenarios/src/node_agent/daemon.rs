@@ -22,12 +22,14 @@ pub enum Fault {
     NeverStart,
     /// It begins, and does nothing more.
     Hang,
-    /// It refuses this configuration before it asks for a drain: no running node can get there.
+    /// It refuses this configuration, or any if it has no name, before it asks for a drain: no running node can get there.
     Unreconcilable(String),
-    /// It fails with this configuration before it asks for a drain.
+    /// It fails with this configuration, or any, before it asks for a drain.
     FailBeforeDrain(String),
-    /// It fails with this configuration once the Node is drained.
+    /// It fails with this configuration, or any, once the Node is drained.
     FailAfterDrain(String),
+    /// The Node does not return from its reboot.
+    NoReturn,
     /// A file was changed by hand: the Node is no longer what its configuration says.
     Drift,
 }
@@ -84,7 +86,7 @@ pub(super) fn next(seen: &Seen, disk: &str, fault: &Fault) -> Act {
         }
     };
     let desired = seen.desired.as_str();
-    let fails = |with: &str| with == desired;
+    let fails = |with: &str| with.is_empty() || with == desired;
     if seen.current == desired {
         let uncordon = format!("uncordon-{desired}");
         return match fault {

@@ -47,6 +47,12 @@ struct State {
     disks: BTreeMap<String, String>,
 }
 
+impl State {
+    fn fault(&self, node: &str) -> &Fault {
+        self.by_node.get(node).unwrap_or(&self.by_default)
+    }
+}
+
 impl NodeAgents {
     /// Starts them. A new Node runs this configuration.
     pub async fn start(env: &Environment, first: &str) -> TestResult<Self> {
@@ -128,7 +134,7 @@ impl Shared {
             done: own(LAST_APPLIED_DRAIN),
         };
         let disk = state.disks.get(&name).unwrap_or(&self.first);
-        next(&seen, disk, state.by_node.get(&name).unwrap_or(&state.by_default))
+        next(&seen, disk, state.fault(&name))
     }
 
     async fn tend(&self, name: &str) -> TestResult {
@@ -155,6 +161,9 @@ impl Shared {
         let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
         let (name, vm) = (node.name_any(), provider_id.rsplit('/').next().unwrap_or_default());
         for (order, ready) in [(KubeletOrder::NotReady, false), (KubeletOrder::Ready, true)] {
+            while ready && *self.state.lock().fault(&name) == Fault::NoReturn {
+                tokio::time::sleep(LOOK).await;
+            }
             self.cloud.kubelet(vm, &order).await?;
             while self.nodes.current().get(&name).is_some_and(|node| is_ready(node) != ready) {
                 tokio::time::sleep(LOOK).await;

@@ -324,3 +324,45 @@ async fn what_users_do_to_nodes_is_not_undone_by_a_pool() -> TestResult {
     fixture.check_clean()?;
     fixture.end().await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_does_not_get_on_is_named_and_holds_up_no_other() -> TestResult {
+    let Some(fixture) = Fixture::start("stuck", 1, 1, json!(2)).await? else { return Ok(()) };
+    let env = &fixture.env;
+    let node = env.nodes().current().into_keys().next().unwrap_or_default();
+    let failed = format!("node {node} has failed: {FAILURE}");
+    let updating = |what: &str| format!("node {node} {what} (chosen at ");
+    let any = String::new;
+    for (round, (fault, text)) in [
+        (Fault::NeverStart, updating("has yet to begin")),
+        (Fault::Hang, updating("is being updated")),
+        (Fault::Unreconcilable(any()), failed.clone()),
+        (Fault::FailBeforeDrain(any()), failed.clone()),
+        (Fault::FailAfterDrain(any()), failed.clone()),
+        (Fault::NoReturn, updating("is being updated, and not ready")),
+        (Fault::Drift, failed.clone()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mark = env.nodes().mark();
+        fixture.agents.on(&node, fault.clone());
+        let config = fixture.retarget(&format!("round-{round}")).await?;
+        env.wait_for(&format!("the pool to say {text:?}, with {fault:?}"), async || {
+            Ok(message(env, conditions::UPDATING).await?.contains(&text))
+        })
+        .await?;
+        env.wait_for("the others to be updated", async || {
+            let nodes = env.nodes().current();
+            let done = nodes.values().filter(|it| said(it, CURRENT_CONFIG) == config && !is_disrupted(it)).count();
+            Ok(done == fixture.nodes - 1)
+        })
+        .await?;
+        fixture.agents.on(&node, Fault::None);
+        fixture.wait_for_all().await?;
+        // A node that drifts once it is done comes on top of what the pool has begun meanwhile.
+        fixture.check_budget(mark, if fault == Fault::Drift { 3 } else { 2 })?;
+        fixture.check_clean()?;
+    }
+    fixture.end().await
+}
