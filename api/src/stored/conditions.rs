@@ -139,6 +139,8 @@ pub enum DeadlineCause {
     Timeout,
     /// Later: all reports on the Node are older than the connection of the controller.
     ReportAwaited,
+    /// Later: the agent of the Node applies a configuration, and the Node may reboot.
+    NodeUpdating,
     /// Earlier: the provider knows no VM any more.
     VmGone,
 }
@@ -149,13 +151,14 @@ impl DeadlineCause {
         match self {
             Self::Timeout => "Unhealthy",
             Self::ReportAwaited => "ReportAwaited",
+            Self::NodeUpdating => "NodeUpdating",
             Self::VmGone => "VMNotFound",
         }
     }
 
     /// Reads it from the condition. An unknown reason is one of the health timeout.
     pub fn of(condition: &NodeCondition) -> Self {
-        let known = [Self::ReportAwaited, Self::VmGone];
+        let known = [Self::ReportAwaited, Self::NodeUpdating, Self::VmGone];
         known.into_iter().find(|it| condition.reason.as_deref() == Some(it.reason())).unwrap_or(Self::Timeout)
     }
 }

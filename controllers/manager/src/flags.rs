@@ -190,6 +190,9 @@ pub(crate) struct MachineFlags {
     /// Time for the program on a Node to answer once it may update the Node in place. A field of the machine takes precedence.
     #[arg(long, default_value = "20m", value_parser = duration, value_name = "DURATION")]
     pub(crate) machine_inplace_update_timeout: Duration,
+    /// Time for another configuration to be applied to a drained Node, until which its machine does not fail for its health.
+    #[arg(long, default_value = "30m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) machine_config_update_timeout: Duration,
     /// A Pod is deleted once its eviction has been refused for this many waits of --evict-retry.
     #[arg(long, default_value_t = 360)]
     pub(crate) machine_max_evict_retries: u32,
@@ -250,6 +253,7 @@ impl MachineFlags {
             health_timeout: self.machine_health_timeout,
             drain_timeout: self.machine_drain_timeout,
             update_timeout: self.machine_inplace_update_timeout,
+            config_update_timeout: self.machine_config_update_timeout,
             max_evict_retries: self.machine_max_evict_retries,
             detach_timeout: self.machine_pv_detach_timeout,
             reattach_timeout: self.machine_pv_reattach_timeout,

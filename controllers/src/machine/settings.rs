@@ -27,6 +27,9 @@ pub struct Settings {
     pub reattach_timeout: Duration,
     /// From the moment that the program on the Node may update it until it has to have answered (`--machine-inplace-update-timeout`).
     pub update_timeout: Duration,
+    /// How long another configuration may take that is being applied to a drained Node, before the Machine fails
+    /// (`--machine-config-update-timeout`).
+    pub config_update_timeout: Duration,
     /// Node conditions that make a Machine unhealthy unless they are False (`--node-conditions`).
     pub node_conditions: Vec<String>,
     /// Pause after a creation that failed because capacity or a quota is exhausted (`--resource-exhausted-retry`).
@@ -143,6 +146,7 @@ impl Default for Settings {
             detach_timeout: Duration::from_mins(2),
             reattach_timeout: Duration::from_secs(90),
             update_timeout: Duration::from_mins(20),
+            config_update_timeout: Duration::from_mins(30),
             node_conditions: conditions.iter().map(|&condition| condition.to_owned()).collect(),
             exhausted_retry: Duration::from_mins(10),
             short_retry: Duration::from_secs(5),

@@ -2,13 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use json_patch::PatchOperation;
 use k8s_openapi::{
     api::core::v1::NodeCondition,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::Resource;
-use nodewright_api::{Taint, annotations, conditions, lenient, text::Text};
+use nodewright_api::{
+    Taint, annotations, conditions, lenient,
+    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG},
+    stored::{CONFIG_DRAIN, ConfigDrain},
+    text::Text,
+};
 use nodewright_runtime::{cache::Change, object::annotation};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -27,6 +33,15 @@ pub(crate) fn mark_for_autoscaler(node: &Node) -> Vec<PatchOperation> {
 pub(crate) fn autoscaler_marks(node: &Node) -> impl Iterator<Item = &'static str> {
     let is_ours = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
     AUTOSCALER_MARKS.into_iter().filter(move |_| is_ours)
+}
+
+/// Since when the agent of a drained Node has been applying another configuration, if it has.
+pub(crate) fn configured_since(node: &Node) -> Option<Timestamp> {
+    let is_moving = annotation(node, CURRENT_CONFIG).is_some_and(|it| annotation(node, DESIRED_CONFIG) != Some(it));
+    match CONFIG_DRAIN.of(node).filter(|_| is_moving)? {
+        ConfigDrain::Cordoned(drain) | ConfigDrain::Closed(drain) => Some(drain.since),
+        ConfigDrain::Open => None,
+    }
 }
 
 /// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most

@@ -15,7 +15,7 @@ use crate::{
         status::{StatusDraft, announced_deadline},
         update,
     },
-    shared::node::Node,
+    shared::node::{Node, configured_since},
 };
 
 /// A deadline that moves by no more is not written again.
@@ -56,7 +56,7 @@ impl Deadline {
         let own = if has_failed {
             Self { at: timeout, cause: DeadlineCause::Timeout }
         } else {
-            Self::with_time_to_report(timeout, node, scope.context.connected_since)
+            Self::with_time_to_report(timeout, node, scope.context.connected_since).with_time_to_update(scope, node)
         };
         let gone = gone.filter(|gone| *gone < own.at).map(|at| Self { at, cause: DeadlineCause::VmGone });
         Some(gone.unwrap_or(own))
@@ -69,6 +69,13 @@ impl Deadline {
         }
         let at = timeout.max(connected.saturating_add(REPORTS_WITHIN).unwrap_or(timeout));
         Self { at, cause: if at > timeout { DeadlineCause::ReportAwaited } else { DeadlineCause::Timeout } }
+    }
+
+    /// While an agent applies another configuration to the Node, which may reboot, it gets the time that this takes.
+    fn with_time_to_update(self, scope: &Scope<'_>, node: Option<&Node>) -> Self {
+        let begun = node.and_then(configured_since).map(|begun| begun.min(scope.now()));
+        let over = begun.and_then(|begun| begun.checked_add(scope.settings.config_update_timeout).ok());
+        over.filter(|over| *over > self.at).map_or(self, |at| Self { at, cause: DeadlineCause::NodeUpdating })
     }
 
     pub(super) fn announcement(self, scope: &Scope<'_>, since: Timestamp) -> Announcement {
@@ -97,6 +104,9 @@ impl Deadline {
             DeadlineCause::Timeout => format!("{why}; it fails at {at:.0}"),
             DeadlineCause::ReportAwaited => {
                 format!("{why}; {outdated}: without a new report it fails at {at:.0}")
+            }
+            DeadlineCause::NodeUpdating => {
+                format!("{why}; another configuration is being applied to the node: it fails at {at:.0}")
             }
             DeadlineCause::VmGone => format!("{why}; the provider knows no VM of it any more: it fails at {at:.0}"),
         }

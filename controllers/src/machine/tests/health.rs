@@ -212,6 +212,33 @@ fn an_annotation_of_the_node_switches_the_health_timeout_off() {
     assert_eq!(announced["currentStatus"]["phase"], "Unknown", "the end is announced before the machine fails");
 }
 
+#[test]
+fn a_node_that_is_given_another_configuration_has_the_time_to_reboot() {
+    let at = |time: &str| time.parse::<Timestamp>().unwrap();
+    let rebooting = |drain: &str, desired: &str| {
+        let mut node = synced("Unknown");
+        for (key, value) in [
+            ("machineconfiguration.openshift.io/currentConfig", "old"),
+            ("machineconfiguration.openshift.io/desiredConfig", desired),
+            ("nodewright.dev/config-drain", drain),
+        ] {
+            node["metadata"]["annotations"][key] = value.into();
+        }
+        node
+    };
+    let unknown = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:58:00Z"));
+    let due = |node: Value| fixture(unknown()).node(node).plan().wake;
+    let normal = Some(at("2026-06-01T12:08:00Z"));
+    let later = Some(at("2026-06-01T12:25:00Z"));
+    assert_eq!(due(rebooting("cordoned;drain-new;2026-06-01T11:55:00Z", "new")), later);
+    assert_eq!(due(rebooting("closed;drain-new;2026-06-01T11:55:00Z", "new")), later);
+    assert_eq!(due(rebooting("open", "new")), normal, "it was not drained");
+    assert_eq!(due(rebooting("cordoned;drain-old;2026-06-01T11:55:00Z", "old")), normal, "it runs what it is to run");
+    assert_eq!(due(rebooting("cordoned;drain-new;2026-06-01T11:00:00Z", "new")), normal, "it takes too long");
+    let ahead = due(rebooting("cordoned;drain-new;2026-06-01T15:00:00Z", "new"));
+    assert_eq!(ahead, Some(at("2026-06-01T12:30:00Z")), "a time that is yet to come counts as now");
+}
+
 /// The same, if its Node has been unhealthy for ten seconds.
 fn lasting(mut fixture: Fixture) -> Fixture {
     let since = fixture.now - SignedDuration::from_secs(10);
