@@ -15,6 +15,7 @@ use super::node_state::is_drained;
 use crate::shared::{
     TARGET,
     drain::View,
+    indexes::{NODE_ROLE, NODES_BY_ROLES},
     node::Node,
     pools::{Membership, selects, selects_none},
 };
@@ -42,6 +43,9 @@ pub(super) struct Members {
 impl Members {
     pub(super) fn of(stores: &Stores, pool: &MachineConfigPool) -> Self {
         let claims = DISRUPTIONS.of(pool).unwrap_or_default();
+        if selects_none(pool) && claims.0.is_empty() {
+            return Self::default();
+        }
         let (store, pools) = (stores.of::<Node>(TARGET), stores.of::<MachineConfigPool>(TARGET));
         let is_its = |node: &Arc<Unreadable>| {
             let labels = node.metadata().map(|metadata| metadata.labels.as_ref());
@@ -54,7 +58,8 @@ impl Members {
             ..Self::default()
         };
         let all = pools.all();
-        for node in store.all() {
+        let roles = store.keys_of(NODES_BY_ROLES).into_iter().filter(|roles| may_have(pool, roles));
+        for node in roles.flat_map(|roles| store.by(NODES_BY_ROLES, &roles)) {
             if !selects(pool, node.metadata.labels.as_ref()) {
                 continue;
             }
@@ -77,6 +82,13 @@ impl Members {
             drained.filter_map(|node| Some((name(node.as_ref()).to_owned(), pods_left(stores, node)?))).collect();
         members
     }
+}
+
+/// Whether a pool may have Nodes of these roles. What else it selects by is not looked at.
+fn may_have(pool: &MachineConfigPool, roles: &str) -> bool {
+    let selector = pool.spec.node_selector.as_ref().and_then(|selector| selector.match_labels.as_ref());
+    let mut wanted = selector.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(NODE_ROLE));
+    !selects_none(pool) && wanted.all(|wanted| roles.split(',').any(|role| role == wanted))
 }
 
 /// The Pods that a drain of a Node has yet to remove, if they are known.

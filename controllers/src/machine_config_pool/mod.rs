@@ -66,7 +66,7 @@ use self::{
 pub(crate) use self::{call::Renderer, metrics::register as register_metrics};
 use crate::shared::{
     TARGET,
-    indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
+    indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES},
     machine_config::{CachedConfig, target_ref},
     node::Node,
     pools::selects,
@@ -132,12 +132,11 @@ impl Controller for MachineConfigPoolController {
                     wake_every::<MachineConfigPool>(stores, wake);
                 }
             });
-        on.kind::<Node>(TARGET, "").index(NODES_BY_CURRENT_CONFIG).index(NODES_BY_DESIRED_CONFIG).wakes(
-            |change, stores, wake| {
-                wake_owners(change, stores, wake);
-                wake_members(change, stores, wake);
-            },
-        );
+        let nodes = on.kind::<Node>(TARGET, "").index(NODES_BY_CURRENT_CONFIG).index(NODES_BY_DESIRED_CONFIG);
+        nodes.index(NODES_BY_ROLES).wakes(|change, stores, wake| {
+            wake_owners(change, stores, wake);
+            wake_members(change, stores, wake);
+        });
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {

@@ -34,7 +34,7 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG},
+    indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES},
     machine_config::{CachedConfig, VERSION, target_ref},
     node::Node,
 };
@@ -87,6 +87,7 @@ fn snapshot_of(pool: MachineConfigPool, members: Members) -> Snapshot {
     let nodes = Store::<Node>::new(TARGET, "");
     nodes.add_index(NODES_BY_CURRENT_CONFIG);
     nodes.add_index(NODES_BY_DESIRED_CONFIG);
+    nodes.add_index(NODES_BY_ROLES);
     stores.add(Arc::new(pools));
     stores.add(Arc::new(configs));
     stores.add(Arc::new(nodes));
@@ -168,6 +169,7 @@ impl Fixture {
         let nodes = Arc::new(Store::<Node>::new(TARGET, ""));
         nodes.add_index(NODES_BY_CURRENT_CONFIG);
         nodes.add_index(NODES_BY_DESIRED_CONFIG);
+        nodes.add_index(NODES_BY_ROLES);
         self.nodes.iter().cloned().for_each(|node| drop(nodes.apply(node)));
         self.unreadable_node.iter().for_each(|it| assert!(nodes.add_unreadable(it.clone())));
         for (name, config) in &self.configs {

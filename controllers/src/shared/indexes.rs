@@ -54,6 +54,18 @@ pub(crate) const NODES_BY_CURRENT_CONFIG: Index<Node> =
 pub(crate) const NODES_BY_DESIRED_CONFIG: Index<Node> =
     Index { name: "desired-config", key_of: |node| annotation(node, DESIRED_CONFIG).map(str::to_owned) };
 
+/// The prefix of the labels that say which roles a Node has.
+pub(crate) const NODE_ROLE: &str = "node-role.kubernetes.io/";
+
+/// Nodes by their roles, in the order of names, separated by commas.
+pub(crate) const NODES_BY_ROLES: Index<Node> = Index {
+    name: "roles",
+    key_of: |node| {
+        let roles = node.metadata.labels.iter().flatten().filter_map(|(key, _)| key.strip_prefix(NODE_ROLE));
+        Some(roles.collect::<Vec<_>>().join(","))
+    },
+};
+
 /// MachineClasses by the Secret with their user data, as [`object_key`].
 pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =
     Index { name: "secret", key_of: |class| reference(class, class.secret_ref.as_ref()) };

@@ -53,6 +53,10 @@ impl<K> Entries<K> {
         }
     }
 
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.slots.keys().map(AsRef::as_ref)
+    }
+
     pub(super) fn get(&self, key: &str) -> &[u32] {
         self.slots.get(key).map(Vec::as_slice).unwrap_or_default()
     }

@@ -183,6 +183,12 @@ impl<K: Kind> Store<K> {
         objects.resolve(objects.indexed(index, key))
     }
 
+    /// The keys under which an index has objects, in no order.
+    pub fn keys_of(&self, index: Index<K>) -> Vec<String> {
+        counts::looked_up::<K>(0);
+        self.objects.read().keys_of(index)
+    }
+
     /// The number of objects under a key of an index.
     pub fn count(&self, index: Index<K>, key: &str) -> usize {
         counts::looked_up::<K>(0);
@@ -353,6 +359,11 @@ impl<K: Kind> Objects<K> {
     fn indexed(&self, index: Index<K>, key: &str) -> &[u32] {
         let entries = self.indexes.iter().find(|entries| entries.index.name == index.name);
         entries.map(|entries| entries.get(key)).unwrap_or_default()
+    }
+
+    fn keys_of(&self, index: Index<K>) -> Vec<String> {
+        let entries = self.indexes.iter().find(|entries| entries.index.name == index.name);
+        entries.map(|entries| entries.keys().map(str::to_owned).collect()).unwrap_or_default()
     }
 
     fn resolve(&self, slots: &[u32]) -> Vec<Arc<K>> {

@@ -233,3 +233,30 @@ fn a_list_of_claims_that_would_be_too_long_waits() {
     assert!(!rollout.waiting.is_empty() && rollout.waiting.len() < nodes.len());
     assert!(rollout.waiting.iter().all(|node| !rollout.claims.0.contains_key(name_of(*node))));
 }
+
+/// Nodes are looked up by their roles, and compared with the whole selector.
+#[test]
+fn a_pool_has_the_nodes_that_it_selects_whatever_it_selects_by() {
+    let (worker, gpu) = ("node-role.kubernetes.io/worker", "node-role.kubernetes.io/gpu");
+    let nodes = [
+        cluster_object::<Node>("a").label(worker, ""),
+        cluster_object("b").label(worker, "").label(gpu, ""),
+        cluster_object("c").label(gpu, "").label("disk", "fast"),
+        cluster_object("d").label("disk", "fast"),
+    ];
+    let mut fixture = super::Fixture::new([]);
+    fixture.nodes = nodes.into_iter().map(ObjectBuilder::build).collect();
+    let members = |fixture: &super::Fixture| -> Vec<String> {
+        let members = Members::of(&fixture.stores(), &fixture.pool);
+        members.nodes.iter().map(|node| name_of(node.as_ref()).to_owned()).collect()
+    };
+    let mut found = |selector: Value| {
+        fixture.pool = super::pool(&json!({"nodeSelector": selector}));
+        members(&fixture)
+    };
+    assert_eq!(found(json!({"matchLabels": {worker: ""}})), ["a", "b"]);
+    assert_eq!(found(json!({"matchLabels": {gpu: "", worker: ""}})), ["b"]);
+    assert_eq!(found(json!({"matchLabels": {"disk": "fast"}})), ["c", "d"]);
+    assert_eq!(found(json!({"matchExpressions": [{"key": gpu, "operator": "Exists"}]})), ["b", "c"]);
+    assert_eq!(found(json!({})), Vec::<String>::new());
+}
