@@ -15,7 +15,7 @@ use super::node_state::is_drained;
 use crate::shared::{
     TARGET,
     drain::View,
-    indexes::{NODE_ROLE, NODES_BY_ROLES},
+    indexes::{NODES_BY_ROLES, has_selected_roles},
     node::Node,
     pools::{Membership, selects, selects_none},
 };
@@ -58,7 +58,10 @@ impl Members {
             ..Self::default()
         };
         let all = pools.all();
-        let roles = store.keys_of(NODES_BY_ROLES).into_iter().filter(|roles| may_have(pool, roles));
+        let roles = store
+            .keys_of(NODES_BY_ROLES)
+            .into_iter()
+            .filter(|roles| has_selected_roles(roles, pool.spec.node_selector.as_ref()));
         for node in roles.flat_map(|roles| store.by(NODES_BY_ROLES, &roles)) {
             if !selects(pool, node.metadata.labels.as_ref()) {
                 continue;
@@ -82,13 +85,6 @@ impl Members {
             drained.filter_map(|node| Some((name(node.as_ref()).to_owned(), pods_left(stores, node)?))).collect();
         members
     }
-}
-
-/// Whether a pool may have Nodes of these roles. What else it selects by is not looked at.
-fn may_have(pool: &MachineConfigPool, roles: &str) -> bool {
-    let selector = pool.spec.node_selector.as_ref().and_then(|selector| selector.match_labels.as_ref());
-    let mut wanted = selector.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(NODE_ROLE));
-    !selects_none(pool) && wanted.all(|wanted| roles.split(',').any(|role| role == wanted))
 }
 
 /// The Pods that a drain of a Node has yet to remove, if they are known.

@@ -1,6 +1,6 @@
 //! The indexes of the stores. They are in one place because all controllers share one store for each kind.
 
-use k8s_openapi::api::core::v1::SecretReference;
+use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::apis::meta::v1::LabelSelector};
 use nodewright_api::{
     Machine, MachineClass, MachineDeployment, MachineSet,
     machine_config::{CURRENT_CONFIG, DESIRED_CONFIG},
@@ -55,7 +55,7 @@ pub(crate) const NODES_BY_DESIRED_CONFIG: Index<Node> =
     Index { name: "desired-config", key_of: |node| annotation(node, DESIRED_CONFIG).map(str::to_owned) };
 
 /// The prefix of the labels that say which roles a Node has.
-pub(crate) const NODE_ROLE: &str = "node-role.kubernetes.io/";
+const NODE_ROLE: &str = "node-role.kubernetes.io/";
 
 /// Nodes by their roles, in the order of names, separated by commas.
 pub(crate) const NODES_BY_ROLES: Index<Node> = Index {
@@ -65,6 +65,14 @@ pub(crate) const NODES_BY_ROLES: Index<Node> = Index {
         Some(roles.collect::<Vec<_>>().join(","))
     },
 };
+
+/// Whether Nodes with this key of [`NODES_BY_ROLES`] have the roles that a selector asks for by name. What else it selects by is not
+/// looked at.
+pub(crate) fn has_selected_roles(key: &str, selector: Option<&LabelSelector>) -> bool {
+    let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+    let mut roles = labels.into_iter().flatten().filter_map(|(key, _)| key.strip_prefix(NODE_ROLE));
+    roles.all(|role| key.split(',').any(|known| known == role))
+}
 
 /// MachineClasses by the Secret with their user data, as [`object_key`].
 pub(crate) const CLASSES_BY_SECRET: Index<MachineClass> =
