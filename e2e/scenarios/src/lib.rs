@@ -40,6 +40,7 @@ pub mod objects;
 pub mod oracles;
 pub mod requests;
 pub mod tokens;
+mod visits;
 pub mod waits;
 
 pub use self::{

@@ -22,15 +22,16 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, PostParams},
 };
 use nodewright_api::{annotations, conditions, labels, reasons::node as reasons, taints};
-use nodewright_e2e_cloud::{CloudClient, KubeletOrder};
+use nodewright_e2e_cloud::CloudClient;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
-use crate::{Environment, History, TestResult, objects::ENVIRONMENT_LABEL, waits::is_ready};
-
-/// Time between two looks at the Nodes.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::{
+    Environment, History, TestResult,
+    objects::ENVIRONMENT_LABEL,
+    visits::{Program, reboot, work},
+};
 
 /// What becomes of the update of a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -172,32 +173,11 @@ fn is_asked(node: &Node) -> bool {
     is_permitted && is_selected && !node.labels().contains_key(labels::UPDATE_RESULT)
 }
 
-/// Visits each Node at which there is something to do, one visit of a Node at a time.
-async fn work(shared: Arc<Shared>) {
-    let (mut visits, mut visited) = (JoinSet::<String>::new(), BTreeSet::<String>::new());
-    loop {
-        while let Some(ended) = visits.try_join_next() {
-            if let Ok(name) = ended {
-                visited.remove(&name);
-            }
-        }
-        for (name, node) in shared.nodes.current() {
-            if shared.is_due(&name, &node) && visited.insert(name.clone()) {
-                visits.spawn(visit(Arc::clone(&shared), name));
-            }
-        }
-        tokio::time::sleep(LOOK).await;
+impl Program for Shared {
+    fn nodes(&self) -> &History<Node> {
+        &self.nodes
     }
-}
 
-async fn visit(shared: Arc<Shared>, name: String) -> String {
-    if let Err(failure) = shared.tend(&name).await {
-        tracing::debug!(node = name, %failure, "a visit of a node failed; trying again");
-    }
-    name
-}
-
-impl Shared {
     fn is_due(&self, name: &str, node: &Node) -> bool {
         let answers = self.answers.lock();
         let is_updated = answers.updated.contains(name);
@@ -217,7 +197,9 @@ impl Shared {
         }
         if is_updated { self.open(node).await } else { Ok(()) }
     }
+}
 
+impl Shared {
     async fn answer(&self, node: &Node, answer: Answer) -> TestResult {
         let name = node.name_any();
         match answer {
@@ -233,7 +215,7 @@ impl Shared {
                 self.succeeded(&name).await
             }
             Answer::Reboot => {
-                self.reboot(node).await?;
+                reboot(&self.cloud, &self.nodes, node, || true).await?;
                 self.succeeded(&name).await
             }
             Answer::Vanish => Ok(self.api.delete(&name, &DeleteParams::default()).await.map(drop)?),
@@ -257,18 +239,6 @@ impl Shared {
     async fn say(&self, node: &str, metadata: &Value) -> TestResult {
         let patch = Patch::Merge(json!({"metadata": metadata}));
         Ok(self.api.patch(node, &PatchParams::default(), &patch).await.map(drop)?)
-    }
-
-    async fn reboot(&self, node: &Node) -> TestResult {
-        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-        let (name, vm) = (node.name_any(), provider_id.rsplit('/').next().unwrap_or_default());
-        for (order, ready) in [(KubeletOrder::NotReady, false), (KubeletOrder::Ready, true)] {
-            self.cloud.kubelet(vm, &order).await?;
-            while self.nodes.current().get(&name).is_some_and(|node| is_ready(node) != ready) {
-                tokio::time::sleep(LOOK).await;
-            }
-        }
-        Ok(())
     }
 
     /// Lets Pods start on an updated Node: its critical components run.

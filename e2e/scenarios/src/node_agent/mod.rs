@@ -2,10 +2,7 @@
 
 mod daemon;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -13,17 +10,19 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, DONE, LAST_APPLIED_DRAIN, STATE};
-use nodewright_e2e_cloud::{CloudClient, KubeletOrder};
+use nodewright_e2e_cloud::CloudClient;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use self::daemon::{APPLIES_FOR, Act, Seen, next};
 pub use self::daemon::{FAILURE, Fault};
-use crate::{Environment, History, TestResult, objects::ENVIRONMENT_LABEL, waits::is_ready};
-
-/// Time between two looks at the Nodes.
-const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
+use crate::{
+    Environment, History, TestResult,
+    objects::ENVIRONMENT_LABEL,
+    visits::{Program, reboot, work},
+    waits::is_ready,
+};
 
 /// The agents on all Nodes of an environment. Dropping it ends them.
 pub struct NodeAgents {
@@ -93,31 +92,6 @@ pub fn is_disrupted(node: &Node) -> bool {
     is_cordoned || is_moving || !is_ready(node)
 }
 
-/// Visits each Node, one visit of a Node at a time.
-async fn work(shared: Arc<Shared>) {
-    let (mut visits, mut visited) = (JoinSet::<String>::new(), BTreeSet::<String>::new());
-    loop {
-        while let Some(ended) = visits.try_join_next() {
-            if let Ok(name) = ended {
-                visited.remove(&name);
-            }
-        }
-        for (name, node) in shared.nodes.current() {
-            if shared.act(&node) != Act::Wait && visited.insert(name.clone()) {
-                visits.spawn(visit(Arc::clone(&shared), name));
-            }
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-async fn visit(shared: Arc<Shared>, name: String) -> String {
-    if let Err(failure) = shared.tend(&name).await {
-        tracing::debug!(node = name, %failure, "a visit of a node failed; trying again");
-    }
-    name
-}
-
 impl Shared {
     fn act(&self, node: &Node) -> Act {
         let (name, state) = (node.name_any(), self.state.lock());
@@ -136,6 +110,16 @@ impl Shared {
         let disk = state.disks.get(&name).unwrap_or(&self.first);
         next(&seen, disk, state.fault(&name))
     }
+}
+
+impl Program for Shared {
+    fn nodes(&self) -> &History<Node> {
+        &self.nodes
+    }
+
+    fn is_due(&self, _: &str, node: &Node) -> bool {
+        self.act(node) != Act::Wait
+    }
 
     async fn tend(&self, name: &str) -> TestResult {
         // The recorded Node may lack our last write.
@@ -150,25 +134,11 @@ impl Shared {
             }
             Act::Apply(config) => {
                 tokio::time::sleep(APPLIES_FOR).await;
-                self.reboot(&node).await?;
+                let may_return = || *self.state.lock().fault(name) != Fault::NoReturn;
+                reboot(&self.cloud, &self.nodes, &node, may_return).await?;
                 self.state.lock().disks.insert(name.to_owned(), config);
                 Ok(())
             }
         }
-    }
-
-    async fn reboot(&self, node: &Node) -> TestResult {
-        let provider_id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()).unwrap_or_default();
-        let (name, vm) = (node.name_any(), provider_id.rsplit('/').next().unwrap_or_default());
-        for (order, ready) in [(KubeletOrder::NotReady, false), (KubeletOrder::Ready, true)] {
-            while ready && *self.state.lock().fault(&name) == Fault::NoReturn {
-                tokio::time::sleep(LOOK).await;
-            }
-            self.cloud.kubelet(vm, &order).await?;
-            while self.nodes.current().get(&name).is_some_and(|node| is_ready(node) != ready) {
-                tokio::time::sleep(LOOK).await;
-            }
-        }
-        Ok(())
     }
 }
