@@ -76,7 +76,8 @@ pub(super) fn next(seen: &Seen, disk: &str, fault: &Fault) -> Act {
                     STATE => seen.state.as_str(),
                     DESIRED_DRAIN => seen.asks.as_str(),
                     LAST_APPLIED_DRAIN => seen.done.as_str(),
-                    _ => return true,
+                    // A reason goes with a state.
+                    _ => return false,
                 }
         };
         if writes.iter().any(|write| is_news(&write)) {
