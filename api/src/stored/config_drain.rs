@@ -17,13 +17,26 @@ pub enum ConfigDrain {
     Closed(DrainRequest),
 }
 
-/// What an agent has asked for, and when its drain began.
+/// What an agent has asked for, and when its drain began, or ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DrainRequest {
     /// The text by which the agent asks, such as `drain-rendered-worker-0123`.
     pub asked: String,
-    /// When the drain began.
+    /// When the drain began; once it is acknowledged, when it ended.
     pub since: Timestamp,
+}
+
+impl ConfigDrain {
+    /// The same with another time.
+    #[must_use]
+    pub fn at(self, since: Timestamp) -> Self {
+        let at = |request: DrainRequest| DrainRequest { since, ..request };
+        match self {
+            Self::Open => Self::Open,
+            Self::Cordoned(request) => Self::Cordoned(at(request)),
+            Self::Closed(request) => Self::Closed(at(request)),
+        }
+    }
 }
 
 impl fmt::Display for ConfigDrain {

@@ -49,12 +49,13 @@ use std::{sync::Arc, time::Duration};
 use nodewright_api::{
     machine_config::{CURRENT_CONFIG, ControllerConfig, DESIRED_CONFIG, KubeletConfig, MachineConfigPool},
     selector,
+    stored::DISRUPTIONS,
 };
 use nodewright_render::rules::EXTENSIONS;
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
-    object::{ObjectRef, annotation, controller},
+    object::{ObjectRef, annotation, controller, is_deleting, name},
 };
 
 use self::{
@@ -104,7 +105,15 @@ impl Controller for MachineConfigPoolController {
     type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<MachineConfigPool>(TARGET, "");
+        // Which pool a Node belongs to depends on all of them.
+        on.primary::<MachineConfigPool>(TARGET, "")
+            .wakes_unreadable(|_, stores, wake| wake_every::<MachineConfigPool>(stores, wake))
+            .wakes(|change, stores, wake| {
+                let part = |pool: &MachineConfigPool| (pool.metadata.uid.clone(), pool.spec.node_selector.clone());
+                if change.differs_in(part) {
+                    wake_every::<MachineConfigPool>(stores, wake);
+                }
+            });
         on.kind::<CachedConfig>(TARGET, "")
             .wakes_unreadable(|_, stores, wake| wake_every::<MachineConfigPool>(stores, wake))
             .wakes(wake_pools);
@@ -143,6 +152,23 @@ impl Controller for MachineConfigPoolController {
         Snapshot::take(stores, key, &self.settings)
     }
 
+    fn is_outdated(&self, stores: &Stores, snapshot: &Snapshot) -> bool {
+        let part = |pool: &MachineConfigPool| {
+            (
+                pool.spec.paused,
+                pool.spec.configuration.name.clone(),
+                pool.spec.max_unavailable.clone(),
+                is_deleting(pool),
+            )
+        };
+        let pool = stores.of::<MachineConfigPool>(TARGET).by_name("", name(snapshot.pool.as_ref()));
+        pool.as_deref().map(part) != Some(part(snapshot.pool.as_ref()))
+    }
+
+    fn children(&self, snapshot: &Snapshot) -> usize {
+        snapshot.members.nodes.len()
+    }
+
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan::plan(context, snapshot)
     }
@@ -175,7 +201,11 @@ fn wake_members(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(Obj
     }
     for pool in stores.of::<MachineConfigPool>(TARGET).all() {
         let is_selected = |node: &Arc<Node>| selects(&pool, node.metadata.labels.as_ref());
-        if change.sides().any(is_selected) {
+        // One that has left the pool may be claimed still.
+        let is_claimed = |node: &Arc<Node>| {
+            DISRUPTIONS.of(pool.as_ref()).is_some_and(|claims| claims.0.contains_key(name(node.as_ref())))
+        };
+        if change.sides().any(|node| is_selected(node) || is_claimed(node)) {
             wake(ObjectRef::of(TARGET, pool.as_ref()));
         }
     }

@@ -3,11 +3,12 @@
 use jiff::Timestamp;
 use nodewright_api::{
     annotations,
+    conditions::node::READY,
     machine_config::{
         CURRENT_CONFIG, CURRENT_IMAGE, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DESIRED_IMAGE, DONE, DrainVerb,
         LAST_APPLIED_DRAIN, REASON, STATE, UNRECONCILABLE,
     },
-    stored::{CONFIG_DRAIN, CONFIG_GIVEN, ConfigDrain, UPDATE_PRIORITY},
+    stored::{CONFIG_GIVEN, UPDATE_PRIORITY},
     taints,
 };
 use nodewright_runtime::object::{annotation, is_deleting, label};
@@ -101,14 +102,6 @@ pub(super) fn is_behind(node: &Node, target: &str) -> bool {
     desired(node) != target || said(node, DESIRED_IMAGE).is_some()
 }
 
-/// Whether it was cordoned for its agent, which has failed since: by this controller, or by machine-config-operator.
-pub(super) fn is_cordoned_for_agent(node: &Node) -> bool {
-    match CONFIG_DRAIN.of(node) {
-        Some(drain) => matches!(drain, ConfigDrain::Cordoned(_)),
-        None => said(node, LAST_APPLIED_DRAIN).and_then(DrainVerb::of) == Some(DrainVerb::Drain),
-    }
-}
-
 /// Whether its VM is about to go: it is being deleted, or a rollout of machines replaces it.
 pub(super) fn is_leaving(node: &Node) -> bool {
     is_deleting(node) || node.is_terminating() || node.taints().iter().any(is_prefer_no_schedule)
@@ -144,5 +137,7 @@ pub(super) fn gist(node: &Node) -> impl PartialEq + use<> {
     ];
     let annotations = keys.map(|key| annotation(node, key).map(str::to_owned));
     let meta = &node.metadata;
-    (meta.uid.clone(), meta.labels.clone(), annotations, is_ready(node), is_leaving(node), has_update_taint(node))
+    let ready = node.condition(READY).map(|condition| condition.status.clone());
+    let health = (is_ready(node), is_cordoned(node), ready);
+    (meta.uid.clone(), meta.labels.clone(), annotations, health, is_leaving(node), has_update_taint(node))
 }

@@ -49,6 +49,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     plan.scoped_watches.extend(scope.scoped_watches());
     let decision = decide(context, &scope);
     if let Decision::Render(call, at) = decision {
+        roll(context, snapshot, None, &mut plan);
         render(context, call, at, &mut plan);
         return plan;
     }
@@ -66,8 +67,6 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan.notes.extend(decision.wanted().map(|name| Note::Desired(name.to_owned())).into_iter().collect());
     }
     plan.stage(prepare(&decision, &scope));
-    let garbage = garbage::collect(snapshot, decision.wanted(), snapshot.rendered_retention, context.now);
-    plan.append(garbage);
     // It makes another generation, of which the next plan writes the status.
     if let Some(step) = target(&decision, snapshot) {
         plan.then("it is what the pool selects, and has been for a while", step);
@@ -75,29 +74,36 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     } else if let Some(step) = restored(snapshot) {
         plan.then("it was the target, and no other one has been chosen", step);
     } else {
-        roll(context, snapshot, &decision, &mut plan);
+        roll(context, snapshot, Some(&decision), &mut plan);
     }
+    // Nothing waits for that.
+    plan.append(garbage::collect(snapshot, decision.wanted(), snapshot.rendered_retention, context.now));
     plan
 }
 
 /// Moves Nodes to the target, and reports how far they are. The claims are a write of the pool: its status follows in the next plan.
-fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: &Decision<'_>, plan: &mut Plan) {
+/// The write of the pool comes first: that of a Node may be refused. Without a decision about the target, it stays, and nothing is said.
+fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'_>>, plan: &mut Plan) {
     let pool = snapshot.pool.as_ref();
     let target = progress::target(snapshot);
     let progress = Progress::of(snapshot, target, context.now);
-    if let (Some(rollout), Some(target)) = (&progress.rollout, target) {
-        plan.stage(nodes::steps(&progress.nodes, rollout, target));
-        plan.events.extend(nodes::event(pool, rollout, target));
-        if let Some(claims) = nodes::claims(pool, rollout) {
-            plan.beside(claims.why, claims.step);
-            return;
-        }
+    let rollout = progress.rollout.as_ref().zip(target);
+    if let Some(claims) = rollout.and_then(|(rollout, _)| nodes::claims(pool, rollout)) {
+        plan.then(claims.why, claims.step);
+    } else if let Some(decision) = decision {
+        let report = status::report(context, snapshot, decision, &progress);
+        plan.events.extend(progress::completed(pool, &report.status));
+        plan.wake_at(report.wake);
+        plan.wake_at(progress.wake(context.now));
+        plan.stage(vec![]);
+        report.write.add_to(plan);
     }
-    let report = status::report(context, snapshot, decision, &progress);
-    plan.events.extend(progress::completed(pool, &report.status));
-    plan.wake_at(report.wake);
-    plan.wake_at(progress.wake(context.now));
-    report.write.add_to(plan);
+    if let Some((rollout, target)) = rollout {
+        for planned in nodes::steps(&progress.nodes, rollout, target) {
+            plan.beside(planned.why, planned.step);
+        }
+        plan.events.extend(nodes::event(pool, rollout, target));
+    }
 }
 
 /// Has it rendered first. Until then the notes stay, and so do waits: it is the same wait afterwards.
@@ -108,7 +114,7 @@ fn render(context: &Context<'_>, call: Option<&Render>, at: Option<Timestamp>, p
         plan.wait(reason, "what the pool selects is being rendered");
     }
     plan.wake_at(at);
-    plan.then("render what the pool selects", call.cloned().map(Step::Call));
+    plan.beside("render what the pool selects", call.cloned().map(Step::Call));
 }
 
 /// The waits of a decision.

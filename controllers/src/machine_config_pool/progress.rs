@@ -49,6 +49,8 @@ pub(super) struct Progress<'a> {
     pub(super) halt: Option<String>,
     budget: usize,
     pods: &'a BTreeMap<String, Vec<String>>,
+    /// Claimed Nodes that are no longer the pool's.
+    left: Vec<&'a Node>,
 }
 
 /// The target, if it exists and the pool names it.
@@ -61,6 +63,7 @@ impl<'a> Progress<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, target: Option<&'a str>, now: Timestamp) -> Self {
         let (pool, members) = (snapshot.pool.as_ref(), &snapshot.members);
         let nodes: Vec<&Node> = members.nodes.iter().map(AsRef::as_ref).collect();
+        let left: Vec<&Node> = members.left.iter().map(AsRef::as_ref).collect();
         let budget = budget::of(pool, nodes.len());
         let halt = match &budget {
             Err(error) => Some(format!("spec.maxUnavailable: Invalid value: {error}")),
@@ -71,16 +74,22 @@ impl<'a> Progress<'a> {
         let budget = budget.unwrap_or_default();
         let may_move = halt.is_none() && !pool.spec.paused;
         let rollout = target.filter(|_| may_move).map(|target| {
-            let others = members.left.iter().map(AsRef::as_ref).collect();
-            let nodes = nodes.clone();
+            let (others, nodes) = (left.clone(), nodes.clone());
             let (claims, unreadable) = (&members.claims, members.unreadable.len());
             rollout::decide(&rollout::Scope { nodes, others, unreadable, claims, target, budget, now })
         });
-        Self { nodes, target, rollout, halt, budget, pods: &members.pods }
+        Self { nodes, target, rollout, halt, budget, pods: &members.pods, left }
     }
 }
 
 impl Progress<'_> {
+    /// Whether a Node is being updated, and has not failed.
+    fn gets_on(&self) -> bool {
+        let Some(rollout) = &self.rollout else { return false };
+        let is_claimed = |node: &&&Node| rollout.claims.0.contains_key(name(**node));
+        self.nodes.iter().filter(is_claimed).any(|node| !is_degraded(node))
+    }
+
     /// When to look again: Pods that leave wake no pool.
     pub(super) fn wake(&self, now: Timestamp) -> Option<Timestamp> {
         let is_draining = self.nodes.iter().any(|node| is_drained(node));
@@ -118,11 +127,12 @@ pub(super) fn report(
         set(&mut status.conditions, now, conditions::UPDATED, updated);
         set(&mut status.conditions, now, conditions::UPDATING, updating);
     }
-    // kstatus takes these two for what is in progress, and what has failed.
+    // kstatus takes these two for what is in progress, and what has failed: the first one that it finds.
     let stalled = match (&progress.halt, degraded) {
         (Some(halt), _) => Some((True, reasons::INVALID, halt.clone())),
-        (None, degraded) => (degraded.0 == True).then_some(degraded),
+        (None, degraded) => (degraded.0 == True && !progress.gets_on()).then_some(degraded),
     };
+    let reconciling = reconciling.filter(|_| stalled.is_none());
     for (kind, finding) in [(conditions::RECONCILING, reconciling), (conditions::STALLED, stalled)] {
         match finding {
             Some(finding) => set(&mut status.conditions, now, kind, finding),
@@ -196,8 +206,10 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
     let since = |node: &Node| claims?.get(name(node)).map(|claim| claim.since);
     let updated = all().filter(|node| is_updated(node, target)).count();
     texts.push(format!("{updated} of {} are updated", progress.nodes.len()));
-    let moving =
-        all().filter(|node| since(node).is_some() || !is_done(node) || is_updated(node, target) && !is_ready(node));
+    let is_moving = |node: &&Node| {
+        since(node).is_some() || has_agent(node) && (!is_done(node) || is_updated(node, target) && !is_ready(node))
+    };
+    let moving = progress.nodes.iter().chain(&progress.left).copied().filter(is_moving);
     let moving: Vec<_> = moving.map(|node| described(node, since(node), progress)).collect();
     if !moving.is_empty() {
         texts.push(clip_list(NAMED, LONGEST, moving.into_iter(), ", "));
@@ -224,6 +236,7 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
 fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> String {
     let is_current = progress.target.is_some_and(|target| is_updated(node, target));
     let what = match node {
+        _ if !has_agent(node) => "has no agent any more".to_owned(),
         _ if is_degraded(node) => format!("has failed: {}", clip_to(LONGEST_REASON, reason(node).to_owned())),
         _ if is_drained(node) => match progress.pods.get(name(node)) {
             Some(pods) if !pods.is_empty() => {
@@ -241,7 +254,9 @@ fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> 
         _ => "is being updated".to_owned(),
     };
     let since = since.map(|since| format!(" (chosen at {since:.0})")).unwrap_or_default();
-    format!("node {} {what}{since}", name(node))
+    let left =
+        if progress.left.iter().any(|it| std::ptr::eq(*it, node)) { ", and is no longer of the pool" } else { "" };
+    format!("node {} {what}{left}{since}", name(node))
 }
 
 /// Why a Node cannot be chosen.

@@ -6,8 +6,8 @@
 //! # Guarantees
 //! * A Node is given a configuration only if the pool, as read, has a claim for it: this Node by its UID, this target, and only once.
 //!   The Node counts how often it was given one (`config-given`); the claim names the count that the write tests.
-//! * A claim is added only while claimed Nodes, unavailable ones, and those that fail on the present target are together fewer than
-//!   the budget.
+//! * A claim is added, and one of a Node that has not begun is used, only while claimed Nodes, unavailable ones, and those that fail
+//!   on the present target are together within the budget.
 //! * A claim goes when its Node runs the target, is ready and takes Pods, or is gone. One that was not used is taken back first: the
 //!   count of the Node grows, so that a request that comes too late fails.
 //! * Who writes by hand what a Node is to run is not overruled before the Node has finished that.
@@ -17,10 +17,10 @@ use nodewright_api::stored::{Claim, Disruptions};
 use nodewright_runtime::object::{name, uid};
 
 use super::node_state::{
-    desired, given, has_agent, is_behind, is_cordoned, is_cordoned_for_agent, is_degraded, is_done, is_failing,
-    is_leaving, is_ready, is_unavailable, rank,
+    desired, given, has_agent, is_behind, is_cordoned, is_degraded, is_done, is_failing, is_leaving, is_ready,
+    is_unavailable, rank,
 };
-use crate::shared::node::Node;
+use crate::shared::node::{Node, is_cordoned_for_agent};
 
 /// The limit of the claims' text, in bytes. An API server takes 256 KiB of annotations.
 const LARGEST: usize = 160 * 1024;
@@ -61,25 +61,28 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let mut rollout = Rollout { claims: scope.kept(), ..Rollout::default() };
     let unclaimed = |node: &&&Node| !rollout.claims.0.contains_key(name(**node));
     let counted = scope.nodes.iter().filter(unclaimed).filter(|node| scope.counts(node)).count();
-    rollout.capacity = scope.budget.saturating_sub(rollout.claims.0.len() + counted + scope.unreadable);
+    let mut disrupted = rollout.claims.0.len() + counted + scope.unreadable;
+    rollout.capacity = scope.budget.saturating_sub(disrupted);
+    let is_within = disrupted <= scope.budget;
     let mut candidates: Vec<_> =
         scope.nodes.iter().copied().filter(|node| unclaimed(&node) && scope.is_candidate(node)).collect();
     candidates.sort_by_cached_key(|node| rank(node));
-    let (mut room, mut size) = (rollout.capacity, rollout.claims.to_string().len());
+    let mut size = rollout.claims.to_string().len();
     for node in candidates {
         // One that counts already takes nothing more.
-        let cost = usize::from(!scope.counts(node));
+        let after = disrupted + usize::from(!scope.counts(node));
         let claim = scope.claim(node);
         let grown = size + Disruptions([(name(node).to_owned(), claim.clone())].into()).to_string().len();
-        if cost > room || grown > LARGEST {
-            rollout.is_full |= cost <= room;
+        let fits = after <= scope.budget;
+        if !fits || grown > LARGEST {
+            rollout.is_full |= fits;
             rollout.waiting.push(node);
             continue;
         }
-        (room, size) = (room - cost, grown);
+        (disrupted, size) = (after, grown);
         rollout.claims.0.insert(name(node).to_owned(), claim);
     }
-    rollout.targets = scope.nodes.iter().copied().filter(|node| scope.is_targeted(node)).collect();
+    rollout.targets = scope.nodes.iter().copied().filter(|node| scope.is_targeted(node, is_within)).collect();
     let all = scope.nodes.iter().chain(&scope.others).copied();
     rollout.releases = all.filter(|node| scope.is_released(node)).collect();
     rollout
@@ -112,11 +115,17 @@ impl<'a> Scope<'a> {
 
     /// A claim for the present target, unless somebody else has given the Node another configuration, and it is not done with that.
     fn renewed(&self, node: &Node, claim: &Claim) -> Claim {
-        let is_unused = claim.given == given(node);
-        let is_current = claim.target == self.target && (is_unused || desired(node) == self.target);
-        let is_of_others = !is_unused && desired(node) != claim.target && !is_done(node);
-        if is_current || is_of_others || !is_behind(node, self.target) {
+        if given(node) < claim.given && given(node) > 0 {
+            // It is seen as it was before.
             return claim.clone();
+        }
+        // What was wiped is counted anew.
+        let is_unused = claim.given == given(node) || given(node) == 0;
+        let is_current = claim.target == self.target && (is_unused || desired(node) == self.target);
+        let is_of_others = !is_unused && desired(node) != claim.target && !is_done(node) && !is_degraded(node);
+        if is_current || is_of_others || !is_behind(node, self.target) {
+            let given = if is_unused { given(node) } else { claim.given };
+            return Claim { given, ..claim.clone() };
         }
         Claim { since: claim.since, ..self.claim(node) }
     }
@@ -134,24 +143,26 @@ impl<'a> Scope<'a> {
         has_agent(node) && is_behind(node, self.target) && !is_leaving(node) && may_move
     }
 
-    /// Whether a Node is claimed for the target, and has yet to be given it.
-    fn is_targeted(&self, node: &Node) -> bool {
+    /// Whether a Node is claimed for the target, and has yet to be given it. `is_within`: no more Nodes are disrupted than may be.
+    fn is_targeted(&self, node: &Node, is_within: bool) -> bool {
         let Some(claim) = self.claim_of(node).filter(|claim| claim.target == self.target) else { return false };
         let is_unused = claim.given == given(node);
-        // Of one that has not begun, it has to be seen that it takes Pods: it may have been cordoned meanwhile.
-        let may_begin = is_ready(node) || !is_done(node);
-        is_unused && is_behind(node, self.target) && may_begin && !is_leaving(node)
+        // Of one that has not begun, it has to be seen that it takes Pods, and that others do: since it was claimed it may have been
+        // cordoned, and others may have failed.
+        let may_begin = is_within && is_ready(node) || !is_done(node);
+        is_unused && has_agent(node) && is_behind(node, self.target) && may_begin && !is_leaving(node)
     }
 
     /// Whether a Node is claimed for a target that it will not be given.
     fn is_released(&self, node: &Node) -> bool {
         let is_member = self.nodes.binary_search_by(|it| name(*it).cmp(name(node))).is_ok();
-        let is_wanted = is_member && is_behind(node, self.target);
-        !is_wanted && self.claim_of(node).is_some_and(|claim| claim.given == given(node))
+        let is_wanted = is_member && is_behind(node, self.target) && has_agent(node);
+        let is_spared = is_leaving(node) && is_done(node);
+        (!is_wanted || is_spared) && self.claim_of(node).is_some_and(|claim| claim.given == given(node))
     }
 }
 
-/// Whether a claim was used or taken back, and its Node is done and takes Pods.
+/// Whether a claim was used or taken back, and its Node is done and takes Pods. A smaller count is that of an old cache, or was wiped.
 fn is_over(node: &Node, claim: &Claim) -> bool {
-    given(node) != claim.given && is_done(node) && is_ready(node)
+    given(node) > claim.given && is_ready(node) && (is_done(node) || !has_agent(node))
 }

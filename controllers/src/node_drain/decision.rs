@@ -13,7 +13,7 @@ use super::{
 };
 use crate::shared::{
     drain::{Drain, Owners, Progress, Rules},
-    node::Node,
+    node::{Node, is_cordoned_for_agent},
 };
 
 /// The pause after a refused eviction, as in `kubectl drain`.
@@ -47,7 +47,7 @@ pub(super) struct Draining {
 pub(super) fn decide(context: &Context<'_>, node: &Node, request: &Request) -> Decision {
     match request.verb {
         None => Decision::Reject,
-        Some(DrainVerb::Uncordon) => Decision::Uncordon { opens: is_closed(node) && is_cordoned_for_agent(node) },
+        Some(DrainVerb::Uncordon) => Decision::Uncordon { opens: is_closed(node) && is_opened(node) },
         Some(DrainVerb::Drain) => match begun(node, &request.asked, context.now).filter(|_| is_closed(node)) {
             None => Decision::Cordon(record(node, &request.asked, context.now)),
             Some(since) => Decision::Drain(Box::new(drain(context, node, request, since))),
@@ -60,13 +60,10 @@ fn begun(node: &Node, asked: &str, now: Timestamp) -> Option<Timestamp> {
     recorded_since(node, asked).filter(|since| *since <= now)
 }
 
-/// Whether the agent's uncordon opens the Node. Without a record machine-config-operator has cordoned it.
-fn is_cordoned_for_agent(node: &Node) -> bool {
-    match CONFIG_DRAIN.of(node) {
-        Some(ConfigDrain::Cordoned(_)) | None => true,
-        // Of an open Node that is closed now, a user has cordoned it meanwhile.
-        Some(ConfigDrain::Closed(_) | ConfigDrain::Open) => false,
-    }
+/// Whether the agent's uncordon opens the Node. Without a record, and before the first drain, machine-config-operator opens it.
+fn is_opened(node: &Node) -> bool {
+    let is_known = CONFIG_DRAIN.of(node).is_some() || annotation(node, LAST_APPLIED_DRAIN).is_some();
+    !is_known || is_cordoned_for_agent(node)
 }
 
 /// The record of a drain that begins or goes on. Who has closed the Node is decided when the first of several drains in a row begins.
@@ -74,17 +71,12 @@ fn record(node: &Node, asked: &str, now: Timestamp) -> ConfigDrain {
     let since = begun(node, asked, now).unwrap_or(now);
     let drain = DrainRequest { asked: asked.to_owned(), since };
     let is_ours = match CONFIG_DRAIN.of(node) {
-        Some(ConfigDrain::Cordoned(_)) => true,
-        Some(ConfigDrain::Closed(_)) => false,
-        Some(ConfigDrain::Open) => !is_closed(node),
-        None => !is_closed(node) || is_drained_by_another(node),
+        // One that is open now was opened by whoever had closed it.
+        _ if !is_closed(node) => true,
+        Some(ConfigDrain::Closed(_) | ConfigDrain::Open) => false,
+        Some(ConfigDrain::Cordoned(_)) | None => is_cordoned_for_agent(node),
     };
     if is_ours { ConfigDrain::Cordoned(drain) } else { ConfigDrain::Closed(drain) }
-}
-
-/// Whether the last request that was done is a drain. Without a record of ours, machine-config-operator has cordoned the Node.
-fn is_drained_by_another(node: &Node) -> bool {
-    annotation(node, LAST_APPLIED_DRAIN).and_then(DrainVerb::of) == Some(DrainVerb::Drain)
 }
 
 fn drain(context: &Context<'_>, node: &Node, request: &Request, since: Timestamp) -> Draining {

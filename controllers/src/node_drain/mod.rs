@@ -24,7 +24,7 @@
 //! * A request has no number: an agent that asks twice for the same gets it once, as with machine-config-operator.
 //! * Pods with attached volumes leave one by one, as before the end of a Machine. The last volumes are not waited for.
 //! * A drain that machine-config-operator began and did not end has no record: the Node counts as cordoned by a user.
-//! * Who uncordons a Node that was unschedulable before does so until the end of the drain alone: it is closed again, and stays so.
+//! * A drain that is forced is over a minute later, whatever the API server has deleted by then.
 
 mod decision;
 mod memory;

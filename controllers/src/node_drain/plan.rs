@@ -6,7 +6,7 @@ use nodewright_api::{
     annotations::CONFIG_DRAIN,
     machine_config::{DESIRED_DRAIN, LAST_APPLIED_DRAIN},
     reasons::{node_drain as reasons, unreadable},
-    stored::ConfigDrain,
+    stored::{CONFIG_DRAIN as CONFIG_DRAIN_RECORD, ConfigDrain},
 };
 use nodewright_runtime::{
     annotations,
@@ -90,7 +90,7 @@ fn drain(context: &Context<'_>, (node, request): (&Node, &Request), draining: Dr
     plan.wake_at(wake);
     plan.event(forced.map(|forced| warning(node, reasons::DRAIN_FORCED, forced.to_string()).logged()));
     if end.is_some() {
-        plan.then("its pods have left", edit(node, drained(node, request)));
+        plan.then("its pods have left", edit(node, drained(context, node, request)));
         return;
     }
     let (reason, message) = waits_for(&blockers);
@@ -133,9 +133,11 @@ fn tell_overdue(
     plan.notes.extend(told.collect());
 }
 
-/// Tells the agent that the Node is empty, unless somebody has opened it meanwhile.
-fn drained(node: &Node, request: &Request) -> Vec<PatchOperation> {
+/// Tells the agent that the Node is empty, unless somebody has opened it meanwhile. From now on the agent has its time.
+fn drained(context: &Context<'_>, node: &Node, request: &Request) -> Vec<PatchOperation> {
     let mut operations = acknowledge(node, request);
+    let record = CONFIG_DRAIN_RECORD.of(node).map(|record| record.at(context.now).to_string());
+    operations.extend(annotations::set(&node.metadata, CONFIG_DRAIN, record.as_deref()).0);
     operations.push(patch::test(&UNSCHEDULABLE, true.into()));
     operations
 }

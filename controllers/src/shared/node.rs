@@ -11,7 +11,7 @@ use k8s_openapi::{
 use kube::Resource;
 use nodewright_api::{
     Taint, annotations, conditions, lenient,
-    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG},
+    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DrainVerb, LAST_APPLIED_DRAIN},
     stored::{CONFIG_DRAIN, ConfigDrain},
     text::Text,
 };
@@ -41,6 +41,14 @@ pub(crate) fn configured_since(node: &Node) -> Option<Timestamp> {
     match CONFIG_DRAIN.of(node).filter(|_| is_moving)? {
         ConfigDrain::Cordoned(drain) | ConfigDrain::Closed(drain) => Some(drain.since),
         ConfigDrain::Open => None,
+    }
+}
+
+/// Whether a Node that is cordoned was so for its agent: by this controller, or by machine-config-operator, which writes no record.
+pub(crate) fn is_cordoned_for_agent(node: &Node) -> bool {
+    match CONFIG_DRAIN.of(node) {
+        Some(drain) => matches!(drain, ConfigDrain::Cordoned(_)),
+        None => annotation(node, LAST_APPLIED_DRAIN).and_then(DrainVerb::of) == Some(DrainVerb::Drain),
     }
 }
 

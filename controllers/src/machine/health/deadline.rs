@@ -75,6 +75,11 @@ impl Deadline {
     fn with_time_to_update(self, scope: &Scope<'_>, node: Option<&Node>) -> Self {
         let begun = node.and_then(configured_since).map(|begun| begun.min(scope.now()));
         let over = begun.and_then(|begun| begun.checked_add(scope.settings.config_update_timeout).ok());
+        // Its agent may be done before the Node is ready again.
+        let known = scope.machine.condition(conditions::machine::HEALTH_TIMEOUT).and_then(HealthDeadline::of);
+        let known = known.filter(|known| known.cause == DeadlineCause::NodeUpdating).map(|known| known.at);
+        let limit = scope.now().checked_add(scope.settings.config_update_timeout).unwrap_or(Timestamp::MAX);
+        let over = over.or(known.filter(|known| *known <= limit));
         over.filter(|over| *over > self.at).map_or(self, |at| Self { at, cause: DeadlineCause::NodeUpdating })
     }
 

@@ -237,6 +237,14 @@ fn a_node_that_is_given_another_configuration_has_the_time_to_reboot() {
     assert_eq!(due(rebooting("cordoned;drain-new;2026-06-01T11:00:00Z", "new")), normal, "it takes too long");
     let ahead = due(rebooting("cordoned;drain-new;2026-06-01T15:00:00Z", "new"));
     assert_eq!(ahead, Some(at("2026-06-01T12:30:00Z")), "a time that is yet to come counts as now");
+    // The agent is done, and the Node is not ready yet: what was announced stays.
+    let announced = |reason: &str| {
+        let condition =
+            json!({"type": "HealthTimeout", "status": "True", "reason": reason, "message": "2026-06-01T12:25:00Z"});
+        let machine = unknown().with("/status/conditions", json!([condition]));
+        fixture(machine).node(rebooting("open", "old")).plan().wake
+    };
+    assert_eq!(announced("NodeUpdating"), later);
 }
 
 /// The same, if its Node has been unhealthy for ten seconds.

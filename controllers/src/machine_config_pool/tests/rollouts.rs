@@ -220,7 +220,9 @@ fn a_node_that_drifted_or_failed_is_named_with_its_reason() {
     assert_eq!(condition(&found, "NodeDegraded"), Some((true, "NodesDegraded".to_owned(), expected)));
     assert_eq!((found.degraded_machine_count, found.unavailable_machine_count), (1, 1), "it blocks the pool");
     assert!(found.configuration.name.is_none(), "not all run the target");
-    assert!(condition(&found, "Stalled").unwrap().0 && condition(&found, "Reconciling").unwrap().0);
+    assert!(condition(&found, "Stalled").unwrap().0 && condition(&found, "Reconciling").is_none());
+    let others = status(vec![node("a", "old", "new", "Degraded"), old("b")], &json!({"maxUnavailable": 2}));
+    assert!(condition(&others, "Stalled").is_none() && condition(&others, "Reconciling").unwrap().0, "one gets on");
 }
 
 #[test]
@@ -259,4 +261,57 @@ fn a_pool_has_the_nodes_that_it_selects_whatever_it_selects_by() {
     assert_eq!(found(json!({"matchLabels": {"disk": "fast"}})), ["c", "d"]);
     assert_eq!(found(json!({"matchExpressions": [{"key": gpu, "operator": "Exists"}]})), ["b", "c"]);
     assert_eq!(found(json!({})), Vec::<String>::new());
+}
+
+/// Their agents report failures outside of an update: each counts, and is a candidate as well.
+#[test]
+fn nodes_that_drifted_move_within_the_budget_alone() {
+    let drifted = |name: &str| node(name, "old", "old", "Degraded").build();
+    let nodes: Vec<_> = ["a", "b", "c"].map(drifted).into();
+    assert_eq!(claimed(&nodes, 2), Vec::<String>::new(), "more are disrupted than may be");
+    assert_eq!(claimed(&nodes, 3), ["a", "b", "c"]);
+    let down = old("d").with("/status/conditions", json!([{"type": "Ready", "status": "False"}])).build();
+    assert_eq!(claimed(&[drifted("a"), down], 1), Vec::<String>::new());
+}
+
+#[test]
+fn a_claim_is_not_used_while_more_are_disrupted_than_may_be() {
+    let both = [old("a").build(), old("b").build()];
+    let claims = rolled(&both, &Disruptions::default(), 1).claims;
+    assert_eq!(claims.0.keys().collect::<Vec<_>>(), ["a"]);
+    let down =
+        [old("a").build(), old("b").with("/status/conditions", json!([{"type": "Ready", "status": "False"}])).build()];
+    let held = rolled(&down, &claims, 1);
+    assert!(held.targets.is_empty() && held.releases.is_empty() && held.claims == claims);
+    assert_eq!(rolled(&both, &claims, 1).targets.len(), 1);
+}
+
+#[test]
+fn an_old_cache_of_a_node_ends_no_claim() {
+    let mut claims = rolled(&[old("a").build()], &Disruptions::default(), 1).claims;
+    claims.0.get_mut("a").unwrap().given = 3;
+    // It was given something twice before, and the cache shows it as it was after the first time.
+    let nodes = [old("a").annotation("nodewright.dev/config-given", "2").build(), old("b").build()];
+    let found = rolled(&nodes, &claims, 1);
+    assert!(found.targets.is_empty() && found.claims == claims, "{found:?}");
+}
+
+#[test]
+fn a_claimed_node_that_failed_on_another_configuration_is_given_the_target() {
+    let claims = rolled(&[old("a").build()], &Disruptions::default(), 1).claims;
+    let nodes = [node("a", "old", "mine", "Degraded").annotation("nodewright.dev/config-given", "1").build()];
+    let renewed = rolled(&nodes, &claims, 1).claims;
+    assert_eq!(renewed.0["a"].given, 1);
+    assert_eq!(rolled(&nodes, &renewed, 1).targets.len(), 1);
+}
+
+#[test]
+fn a_claim_on_a_node_that_is_about_to_go_is_taken_back() {
+    let claims = rolled(&[old("a").build()], &Disruptions::default(), 1).claims;
+    let taint = json!([{"key": "deployment.machine.sapcloud.io/prefer-no-schedule", "effect": "PreferNoSchedule"}]);
+    let nodes = [old("a").with("/spec/taints", taint.clone()).build()];
+    let found = rolled(&nodes, &claims, 1);
+    assert!(found.targets.is_empty() && found.releases.len() == 1);
+    let released = [old("a").with("/spec/taints", taint).annotation("nodewright.dev/config-given", "1").build()];
+    assert!(rolled(&released, &claims, 1).claims.0.is_empty());
 }

@@ -200,6 +200,7 @@ fn test_update_candidates() {
         let claims = if has_target { Disruptions::default() } else { claimed(&nodes[0]) };
         let mut rollout = rollout(&nodes, &claims, 1);
         // Rows 1 to 4 choose Nodes that none of the two controllers would choose.
+        rollout.releases.clear();
         rollout.targets = nodes.iter().filter(|node| super::super::node_state::is_behind(node, "cfg-1")).collect();
         let written = written(&nodes, &rollout);
         assert_eq!(written.len() as u64, row["expect"]["patches"].as_u64().unwrap(), "{row}");
