@@ -70,7 +70,7 @@ use crate::shared::{
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES},
     machine_config::{CachedConfig, target_ref},
     node::Node,
-    pools::selects,
+    pools::{selects, selects_none},
     wake_every,
 };
 
@@ -110,7 +110,7 @@ impl Controller for MachineConfigPoolController {
             .wakes_unreadable(|_, stores, wake| wake_every::<MachineConfigPool>(stores, wake))
             .wakes(|change, stores, wake| {
                 let part = |pool: &MachineConfigPool| (pool.metadata.uid.clone(), pool.spec.node_selector.clone());
-                if change.differs_in(part) {
+                if change.differs_in(part) && change.sides().any(|pool| !selects_none(pool)) {
                     wake_every::<MachineConfigPool>(stores, wake);
                 }
             });
