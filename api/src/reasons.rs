@@ -244,10 +244,6 @@ pub mod node_drain {
     pub const DRAIN_FORCED: &str = "DrainForced";
     /// Wait, and event, ours: what the agent asks for is neither a drain nor an uncordon.
     pub const INVALID_DRAIN_REQUEST: &str = "InvalidDrainRequest";
-    /// Wait: the Pods are yet to be listed.
-    pub const LISTING: &str = "Listing";
-    /// Wait: a Pod cannot be evicted yet.
-    pub const EVICTION_REFUSED: &str = "EvictionRefused";
     /// Wait: Pods are ending.
     pub const PODS_LEFT: &str = "PodsLeft";
 }

@@ -5,15 +5,12 @@
 //! single Pod whose eviction was refused for too long ([`Rules::grace_period`]).
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{
-    labels,
-    reasons::{self, unreadable},
-};
+use nodewright_api::{labels, reasons};
 use nodewright_runtime::{object::label, plan::Step};
 
 use super::{health, memory::Note, partial_plan::PartialPlan, scope::Scope, volumes};
 use crate::shared::{
-    drain::{self, Blocker, Drain, Progress, Rules},
+    drain::{Drain, Progress, Rules, Wait},
     node::Node,
 };
 
@@ -78,14 +75,6 @@ pub(super) fn drain<'a>(scope: &Scope<'a>, node: &'a Node, limit: Limit) -> Drai
     }
 }
 
-/// What a drain waits for.
-pub(super) enum Wait {
-    Listing,
-    Unreadable(String),
-    Refused(String),
-    Left(String),
-}
-
 /// The part of the plan that makes progress with a drain, and what it waits for unless it is over.
 pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Option<Wait>) {
     let mut stage = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
@@ -103,29 +92,11 @@ pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Opti
     if stage.is_over {
         return (stage, None);
     }
-    let message = drain::describe(&progress.blockers);
-    let wait = match progress.blockers.first() {
-        None => Wait::Listing,
-        Some(Blocker::Unreadable(_)) => Wait::Unreadable(message),
-        Some(refused @ Blocker::Refused { .. }) => {
-            stage = refusal_told(scope, stage, &refused.to_string());
-            Wait::Refused(message)
-        }
-        Some(_) => Wait::Left(message),
-    };
-    (stage, Some(wait))
-}
-
-impl Wait {
-    /// The reason and the message; `left` is the reason if it waits for what it has asked to leave.
-    pub(super) fn text(self, left: &'static str) -> (&'static str, String) {
-        match self {
-            Self::Listing => ("Listing", "the pods of the node and their volumes are being listed".to_owned()),
-            Self::Unreadable(message) => (unreadable::POD, message),
-            Self::Refused(message) => ("EvictionRefused", message),
-            Self::Left(message) => (left, message),
-        }
+    let wait = Wait::of(&progress.blockers);
+    if let (Wait::Refused(_), Some(refused)) = (&wait, progress.blockers.first()) {
+        stage = refusal_told(scope, stage, &refused.to_string());
     }
+    (stage, Some(wait))
 }
 
 /// Reports a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the

@@ -121,11 +121,10 @@ pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patc
 /// The patch that keeps new Pods off a Node, and marks that it was this controller that did so: a Node that a user had cordoned
 /// before stays without the mark.
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
-    let cordoned = node.spec.unschedulable.unwrap_or_default();
     let mark = || {
         nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some(annotations::CORDONED_HERE))
     };
-    (!cordoned).then(|| Patch([vec![patch::set(&["spec", "unschedulable"], true.into())], mark().0].concat()))
+    (!node.is_cordoned()).then(|| Patch([vec![patch::set(&["spec", "unschedulable"], true.into())], mark().0].concat()))
 }
 
 pub(super) fn is_covered(machine: &Machine) -> bool {

@@ -8,7 +8,6 @@ use nodewright_api::{
     field::{self, FieldError},
     machine_config::{GENERATED_BY, MachineConfig},
     reasons::machine_config_pool as reasons,
-    validation::Validate,
 };
 use nodewright_render::{
     LARGEST, Provenance, RenderError, RenderedSpec,
@@ -78,12 +77,12 @@ pub(super) fn decide<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> Decisio
 fn decide_early<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> OrDecided<'a, Decision<'a>> {
     let snapshot = scope.snapshot;
     let target = snapshot.target_name.as_deref().unwrap_or_default();
-    let errors = snapshot.pool.validate();
+    let errors = &snapshot.errors;
     let images = check_image_owner(&snapshot.pool.spec, snapshot.selected.iter().filter_map(|config| config.input()));
     let (wanted, spec, provenance) = match &scope.rendering {
-        Rendering::SelectsAll => return Err(Decision::Hold(reasons::SELECTS_ALL, field::summary(&errors))),
+        Rendering::SelectsAll => return Err(Decision::Hold(reasons::SELECTS_ALL, field::summary(errors))),
         // No webhook has reviewed it.
-        _ if !errors.is_empty() => return Err(Decision::Hold(reasons::INVALID, field::summary(&errors))),
+        _ if !errors.is_empty() => return Err(Decision::Hold(reasons::INVALID, field::summary(errors))),
         Rendering::Empty => return Err(selects_nothing()),
         Rendering::Unreadable(text) => return Err(Decision::Hold(reasons::INVALID, text.clone())),
         _ if let Err(error) = images => return Err(Decision::Hold(reasons::INVALID, error.to_string())),

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nodewright_api::{
-    annotations,
+    Taint, annotations,
     conditions::node::READY,
     machine_config::{
         CURRENT_CONFIG, CURRENT_IMAGE, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DESIRED_IMAGE, DONE, DrainVerb,
@@ -13,7 +13,7 @@ use nodewright_api::{
 };
 use nodewright_runtime::object::{annotation, is_deleting, label};
 
-use crate::shared::{in_place::is_prefer_no_schedule, node::Node};
+use crate::shared::{in_place::is_prefer_no_schedule, node::Node, node_agent::asked};
 
 /// The longest reason of a Node in a message, in bytes.
 pub(super) const LONGEST_REASON: usize = 300;
@@ -44,14 +44,9 @@ pub(super) fn given(node: &Node) -> u32 {
     CONFIG_GIVEN.of(node).unwrap_or_default()
 }
 
-/// What its agent asks for, unless that is done.
-pub(super) fn asks(node: &Node) -> Option<&str> {
-    said(node, DESIRED_DRAIN).filter(|asked| said(node, LAST_APPLIED_DRAIN) != Some(*asked))
-}
-
 /// Whether its agent waits for a drain.
 pub(super) fn is_drained(node: &Node) -> bool {
-    asks(node).and_then(DrainVerb::of) == Some(DrainVerb::Drain)
+    asked(node).and_then(DrainVerb::of) == Some(DrainVerb::Drain)
 }
 
 /// Whether a program on the Node applies configurations: one has run there.
@@ -62,11 +57,7 @@ pub(super) fn has_agent(node: &Node) -> bool {
 /// Whether Pods can run on the Node: a condition that is missing counts as good.
 pub(super) fn is_ready(node: &Node) -> bool {
     let is = |kind: &str, good: &str| node.condition(kind).is_none_or(|condition| condition.status == good);
-    is("Ready", "True") && is("DiskPressure", "False") && is("NetworkUnavailable", "False") && !is_cordoned(node)
-}
-
-pub(super) fn is_cordoned(node: &Node) -> bool {
-    node.spec.unschedulable == Some(true)
+    is("Ready", "True") && is("DiskPressure", "False") && is("NetworkUnavailable", "False") && !node.is_cordoned()
 }
 
 /// Whether it runs what it is to run.
@@ -107,8 +98,8 @@ pub(super) fn is_leaving(node: &Node) -> bool {
     is_deleting(node) || node.is_terminating() || node.taints().iter().any(is_prefer_no_schedule)
 }
 
-pub(super) fn has_update_taint(node: &Node) -> bool {
-    node.taints().iter().any(|taint| taint.key == taints::UPDATE_IN_PROGRESS)
+pub(super) fn is_update_taint(taint: &Taint) -> bool {
+    taint.key == taints::UPDATE_IN_PROGRESS
 }
 
 /// The order in which Nodes are given a configuration: those that fail first, since they may be able to go back; then the larger
@@ -138,6 +129,13 @@ pub(super) fn gist(node: &Node) -> impl PartialEq + use<> {
     let annotations = keys.map(|key| annotation(node, key).map(str::to_owned));
     let meta = &node.metadata;
     let ready = node.condition(READY).map(|condition| condition.status.clone());
-    let health = (is_ready(node), is_cordoned(node), ready);
-    (meta.uid.clone(), meta.labels.clone(), annotations, health, is_leaving(node), has_update_taint(node))
+    let health = (is_ready(node), node.is_cordoned(), ready);
+    (
+        meta.uid.clone(),
+        meta.labels.clone(),
+        annotations,
+        health,
+        is_leaving(node),
+        node.taints().iter().any(is_update_taint),
+    )
 }

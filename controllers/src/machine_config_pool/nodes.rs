@@ -18,12 +18,12 @@ use nodewright_runtime::{
 
 use super::{
     call::Render,
-    node_state::{given, has_agent, has_update_taint, is_behind, is_ready},
+    node_state::{given, has_agent, is_behind, is_ready, is_update_taint},
     rollout::Rollout,
 };
 use crate::shared::{
     TARGET,
-    node::{Node, set_taints},
+    node::{Node, add_taint, remove_taint},
     patch,
 };
 
@@ -44,38 +44,30 @@ pub(super) fn claims(pool: &MachineConfigPool, rollout: &Rollout<'_>) -> Option<
 
 /// The writes to the Nodes: the target for those that are claimed, and the taint of those that wait.
 pub(super) fn steps(nodes: &[&Node], rollout: &Rollout<'_>, target: &str) -> Vec<Planned<Render>> {
-    let is_among = |all: &[&Node], node: &Node| all.iter().any(|it| std::ptr::eq(*it, node));
-    let step = |node: &&Node| {
-        let (operations, why) = if is_among(&rollout.releases, node) {
-            return None;
-        } else if is_among(&rollout.targets, node) {
-            (give(node, target), "the pool has a claim for the node")
-        } else if has_agent(node) && is_behind(node, target) && !rollout.claims.0.contains_key(name(*node)) {
-            (taint(node), "pods that leave other nodes avoid one that has yet to be updated")
-        } else if !is_behind(node, target) {
-            (untaint(node), "the node has been given the target")
-        } else {
-            return None;
-        };
-        Planned::new(why, Step::edit(TARGET, *node, Patch(operations)))
-    };
+    let edit = |node: &Node, why, operations| Planned::new(why, Step::edit(TARGET, node, Patch(operations)));
     let release = |node: &&Node| {
-        let why = "the node is not to be given what the pool has claimed it for";
-        Planned::new(why, Step::edit(TARGET, *node, Patch(counted(node, vec![]))))
+        edit(node, "the node is not to be given what the pool has claimed it for", counted(node, vec![]))
     };
-    rollout.releases.iter().filter_map(release).chain(nodes.iter().filter_map(step)).collect()
+    let target_given = |node: &&Node| edit(node, "the pool has a claim for the node", give(node, target));
+    let marked = |node: &&Node| {
+        if is_behind(node, target) {
+            let waits = has_agent(node) && !rollout.claims.0.contains_key(name(*node));
+            let operations = if waits { taint(node) } else { vec![] };
+            return edit(node, "pods that leave other nodes avoid one that has yet to be updated", operations);
+        }
+        // Of two writes to a Node one would fail.
+        let is_released = rollout.releases.iter().any(|it| std::ptr::eq(*it, *node));
+        let operations = if is_released { vec![] } else { untaint(node) };
+        edit(node, "the node has been given the target", operations)
+    };
+    let releases = rollout.releases.iter().filter_map(release);
+    releases.chain(rollout.targets.iter().filter_map(target_given)).chain(nodes.iter().filter_map(marked)).collect()
 }
 
 /// The operations that set annotations, and count that: they fail if somebody has counted meanwhile.
 fn counted(node: &Node, more: Vec<(&'static str, String)>) -> Vec<PatchOperation> {
-    let known = annotation(node, annotations::CONFIG_GIVEN);
     let count = (annotations::CONFIG_GIVEN, given(node).wrapping_add(1).to_string());
-    let mut operations = patch::annotate(&node.metadata, &more.into_iter().chain([count]).collect()).0;
-    if known.is_none() && node.metadata.annotations.as_ref().is_some_and(|all| !all.is_empty()) {
-        let path = ["metadata", "annotations", annotations::CONFIG_GIVEN];
-        operations.insert(0, patch::test(&path, serde_json::Value::Null));
-    }
-    operations
+    patch::annotate(&node.metadata, &more.into_iter().chain([count]).collect()).0
 }
 
 /// That Nodes are given the target, once that is written.
@@ -97,7 +89,7 @@ fn give(node: &Node, target: &str) -> Vec<PatchOperation> {
     let mut wanted = vec![(DESIRED_CONFIG, target.to_owned())];
     let mut operations = vec![];
     if is_ready(node) {
-        // Whoever cordons it from now on is somebody else.
+        // If it is cordoned after this, and not by its drain, a user has done that.
         wanted.push((annotations::CONFIG_DRAIN, ConfigDrain::Open.to_string()));
         let seen = node.spec.unschedulable.map_or(serde_json::Value::Null, Into::into);
         operations.push(patch::test(&["spec", "unschedulable"], seen));
@@ -109,17 +101,12 @@ fn give(node: &Node, target: &str) -> Vec<PatchOperation> {
 }
 
 fn taint(node: &Node) -> Vec<PatchOperation> {
-    if has_update_taint(node) {
-        return vec![];
-    }
-    let (key, effect) = (taints::UPDATE_IN_PROGRESS.to_owned(), "PreferNoSchedule".to_owned());
-    let mut all = node.taints().to_vec();
-    all.push(Taint { key, value: None, effect, time_added: None });
-    set_taints(node, &all)
+    add_taint(node, is_update_taint, || {
+        let (key, effect) = (taints::UPDATE_IN_PROGRESS.to_owned(), "PreferNoSchedule".to_owned());
+        Taint { key, value: None, effect, time_added: None }
+    })
 }
 
 fn untaint(node: &Node) -> Vec<PatchOperation> {
-    let mut all = node.taints().to_vec();
-    all.retain(|taint| taint.key != taints::UPDATE_IN_PROGRESS);
-    set_taints(node, &all)
+    remove_taint(node, is_update_taint)
 }

@@ -85,9 +85,8 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
 /// The write of the pool comes first: that of a Node may be refused. Without a decision about the target, it stays, and nothing is said.
 fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'_>>, plan: &mut Plan) {
     let pool = snapshot.pool.as_ref();
-    let target = progress::target(snapshot);
-    let progress = Progress::of(snapshot, target, context.now);
-    let rollout = progress.rollout.as_ref().zip(target);
+    let progress = Progress::of(snapshot, context.now);
+    let rollout = progress.rollout.as_ref().zip(progress.target);
     if let Some(claims) = rollout.and_then(|(rollout, _)| nodes::claims(pool, rollout)) {
         plan.then(claims.why, claims.step);
     } else if let Some(decision) = decision {
@@ -95,7 +94,6 @@ fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'
         plan.events.extend(progress::completed(pool, &report.status));
         plan.wake_at(report.wake);
         plan.wake_at(progress.wake(context.now));
-        plan.stage(vec![]);
         report.write.add_to(plan);
     }
     if let Some((rollout, target)) = rollout {

@@ -9,7 +9,6 @@ use nodewright_api::{
     conditions::{machine_config_pool as conditions, node::READY},
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
     reasons::machine_config_pool as reasons,
-    validation::Validate,
 };
 use nodewright_runtime::{
     clip::{clip_list, clip_to},
@@ -21,8 +20,8 @@ use nodewright_runtime::{
 use super::{
     budget,
     node_state::{
-        LONGEST_REASON, asks, has_agent, is_behind, is_cordoned, is_degraded, is_done, is_drained, is_leaving,
-        is_ready, is_unavailable, is_updated, reason,
+        LONGEST_REASON, has_agent, is_behind, is_degraded, is_done, is_drained, is_leaving, is_ready, is_unavailable,
+        is_updated, reason,
     },
     rollout::{self, Rollout},
     snapshot::Snapshot,
@@ -30,12 +29,13 @@ use super::{
 use crate::shared::{
     conditions::{Finding, set},
     node::Node,
+    node_agent::asked,
     status_writer::count,
 };
 
 /// How many Nodes or Pods a text names.
 const NAMED: usize = 3;
-/// When the text about the Pods that are left is made anew.
+/// After how long the text about the Pods that are left is brought up to date.
 const LOOK: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: usize = 400;
 
@@ -54,24 +54,20 @@ pub(super) struct Progress<'a> {
 }
 
 /// The target, if it exists and the pool names it.
-pub(super) fn target(snapshot: &Snapshot) -> Option<&str> {
+fn target(snapshot: &Snapshot) -> Option<&str> {
     let target = snapshot.pool.spec.configuration.name.as_deref().filter(|target| !target.is_empty())?;
     snapshot.has_target().then_some(target)
 }
 
 impl<'a> Progress<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot, target: Option<&'a str>, now: Timestamp) -> Self {
-        let (pool, members) = (snapshot.pool.as_ref(), &snapshot.members);
+    pub(super) fn of(snapshot: &'a Snapshot, now: Timestamp) -> Self {
+        let (pool, members, target) = (snapshot.pool.as_ref(), &snapshot.members, target(snapshot));
         let nodes: Vec<&Node> = members.nodes.iter().map(AsRef::as_ref).collect();
         let left: Vec<&Node> = members.left.iter().map(AsRef::as_ref).collect();
-        let budget = budget::of(pool, nodes.len());
-        let halt = match &budget {
-            Err(error) => Some(format!("spec.maxUnavailable: Invalid value: {error}")),
-            // Another field is: no webhook has reviewed it.
-            Ok(_) => pool.validate().first().map(ToString::to_string),
-        };
+        // That of a pool that is refused is not used.
+        let budget = budget::of(pool, nodes.len()).unwrap_or_default();
+        let halt = snapshot.errors.first().map(ToString::to_string);
         let halt = halt.or_else(|| members.unreadable_pool.clone()).or_else(|| snapshot.unusable_target());
-        let budget = budget.unwrap_or_default();
         let may_move = halt.is_none() && !pool.spec.paused;
         let rollout = target.filter(|_| may_move).map(|target| {
             let (others, nodes) = (left.clone(), nodes.clone());
@@ -244,8 +240,8 @@ fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> 
             }
             _ => "is being drained".to_owned(),
         },
-        _ if asks(node).is_some() => "is about to take pods again".to_owned(),
-        _ if is_current && is_cordoned(node) => "is updated, and cordoned".to_owned(),
+        _ if asked(node).is_some() => "is about to take pods again".to_owned(),
+        _ if is_current && node.is_cordoned() => "is updated, and cordoned".to_owned(),
         _ if is_current => "is updated, and not ready".to_owned(),
         _ if is_done(node) => "has yet to begin".to_owned(),
         _ if node.condition(READY).is_some_and(|condition| condition.status != "True") => {
@@ -263,7 +259,7 @@ fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> 
 fn obstacle(node: &Node) -> Option<&'static str> {
     match node {
         _ if is_leaving(node) => Some("is left out: its machine is about to go"),
-        _ if is_cordoned(node) => Some("is left out: it is cordoned"),
+        _ if node.is_cordoned() => Some("is left out: it is cordoned"),
         _ if !is_ready(node) => Some("is left out: it is not ready"),
         _ => None,
     }

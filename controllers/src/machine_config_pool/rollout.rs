@@ -17,10 +17,9 @@ use nodewright_api::stored::{Claim, Disruptions};
 use nodewright_runtime::object::{name, uid};
 
 use super::node_state::{
-    desired, given, has_agent, is_behind, is_cordoned, is_degraded, is_done, is_failing, is_leaving, is_ready,
-    is_unavailable, rank,
+    desired, given, has_agent, is_behind, is_degraded, is_done, is_failing, is_leaving, is_ready, is_unavailable, rank,
 };
-use crate::shared::node::{Node, is_cordoned_for_agent};
+use crate::shared::{node::Node, node_agent::is_cordoned_for_agent};
 
 /// The limit of the claims' text, in bytes. An API server takes 256 KiB of annotations.
 const LARGEST: usize = 160 * 1024;
@@ -51,31 +50,29 @@ pub(super) struct Rollout<'a> {
     pub(super) releases: Vec<&'a Node>,
     /// Those that wait, the next one first.
     pub(super) waiting: Vec<&'a Node>,
-    /// How many more could be disrupted before this.
-    pub(super) capacity: usize,
     /// Whether claims are held back because their text is too long.
     pub(super) is_full: bool,
 }
 
 pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let mut rollout = Rollout { claims: scope.kept(), ..Rollout::default() };
-    let unclaimed = |node: &&&Node| !rollout.claims.0.contains_key(name(**node));
-    let counted = scope.nodes.iter().filter(unclaimed).filter(|node| scope.counts(node)).count();
-    let mut disrupted = rollout.claims.0.len() + counted + scope.unreadable;
-    rollout.capacity = scope.budget.saturating_sub(disrupted);
+    let mut disrupted = scope.disrupted(&rollout.claims);
     let is_within = disrupted <= scope.budget;
-    let mut candidates: Vec<_> =
-        scope.nodes.iter().copied().filter(|node| unclaimed(&node) && scope.is_candidate(node)).collect();
+    let is_free = |node: &&Node| !rollout.claims.0.contains_key(name(*node)) && scope.is_candidate(node);
+    let mut candidates: Vec<_> = scope.nodes.iter().copied().filter(is_free).collect();
     candidates.sort_by_cached_key(|node| rank(node));
     let mut size = rollout.claims.to_string().len();
     for node in candidates {
         // One that counts already takes nothing more.
         let after = disrupted + usize::from(!scope.counts(node));
+        if after > scope.budget {
+            rollout.waiting.push(node);
+            continue;
+        }
         let claim = scope.claim(node);
         let grown = size + Disruptions([(name(node).to_owned(), claim.clone())].into()).to_string().len();
-        let fits = after <= scope.budget;
-        if !fits || grown > LARGEST {
-            rollout.is_full |= fits;
+        if grown > LARGEST {
+            rollout.is_full = true;
             rollout.waiting.push(node);
             continue;
         }
@@ -89,6 +86,16 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
 }
 
 impl<'a> Scope<'a> {
+    /// How many Nodes are disrupted, with these claims.
+    pub(super) fn disrupted(&self, claims: &Disruptions) -> usize {
+        let unclaimed = self.nodes.iter().filter(|node| !claims.0.contains_key(name(**node)));
+        claims.0.len() + unclaimed.filter(|node| self.counts(node)).count() + self.unreadable
+    }
+
+    fn member(&self, node: &str) -> Option<&'a Node> {
+        self.nodes.binary_search_by(|member| name(*member).cmp(node)).ok().map(|at| self.nodes[at])
+    }
+
     fn claim_of(&self, node: &Node) -> Option<&'a Claim> {
         self.claims.0.get(name(node)).filter(|claim| claim.uid == uid(node))
     }
@@ -101,14 +108,11 @@ impl<'a> Scope<'a> {
     /// The claims that stay, some with another target.
     fn kept(&self) -> Disruptions {
         let kept = self.claims.0.iter().filter_map(|(node_name, claim)| {
-            let is_its = |node: &&&Node| name(**node) == node_name && uid(**node) == claim.uid;
-            if let Some(node) = self.others.iter().find(is_its) {
-                // It has left the pool.
-                return (!is_over(node, claim)).then(|| (node_name.clone(), claim.clone()));
-            }
-            let node = self.nodes.binary_search_by(|node| name(*node).cmp(node_name)).ok().map(|at| self.nodes[at])?;
-            let is_kept = uid(node) == claim.uid && !is_over(node, claim);
-            is_kept.then(|| (node_name.clone(), self.renewed(node, claim)))
+            let member = self.member(node_name);
+            let left = || self.others.iter().copied().find(|node| name(*node) == node_name);
+            let node = member.or_else(left).filter(|node| uid(*node) == claim.uid && !is_over(node, claim))?;
+            let claim = if member.is_some() { self.renewed(node, claim) } else { claim.clone() };
+            Some((node_name.clone(), claim))
         });
         Disruptions(kept.collect())
     }
@@ -119,7 +123,7 @@ impl<'a> Scope<'a> {
             // It is seen as it was before.
             return claim.clone();
         }
-        // What was wiped is counted anew.
+        // What was wiped is counted again.
         let is_unused = claim.given == given(node) || given(node) == 0;
         let is_current = claim.target == self.target && (is_unused || desired(node) == self.target);
         let is_of_others = !is_unused && desired(node) != claim.target && !is_done(node) && !is_degraded(node);
@@ -137,7 +141,7 @@ impl<'a> Scope<'a> {
 
     fn is_candidate(&self, node: &Node) -> bool {
         // A failed update has left it cordoned: it may go back.
-        let is_stuck = is_failing(node) && is_cordoned(node) && is_cordoned_for_agent(node);
+        let is_stuck = is_failing(node) && node.is_cordoned() && is_cordoned_for_agent(node);
         // One that is being updated finishes that first: somebody else may have chosen it.
         let may_move = (is_done(node) || is_degraded(node)) && (is_ready(node) || is_stuck);
         has_agent(node) && is_behind(node, self.target) && !is_leaving(node) && may_move
@@ -155,10 +159,10 @@ impl<'a> Scope<'a> {
 
     /// Whether a Node is claimed for a target that it will not be given.
     fn is_released(&self, node: &Node) -> bool {
-        let is_member = self.nodes.binary_search_by(|it| name(*it).cmp(name(node))).is_ok();
-        let is_wanted = is_member && is_behind(node, self.target) && has_agent(node);
-        let is_spared = is_leaving(node) && is_done(node);
-        (!is_wanted || is_spared) && self.claim_of(node).is_some_and(|claim| claim.given == given(node))
+        let is_unused = self.claim_of(node).is_some_and(|claim| claim.given == given(node));
+        let is_wanted = || self.member(name(node)).is_some() && is_behind(node, self.target) && has_agent(node);
+        let is_spared = || is_leaving(node) && is_done(node);
+        is_unused && (!is_wanted() || is_spared())
     }
 }
 

@@ -14,6 +14,7 @@ use nodewright_api::{
         kubelet_config::ACCEPTED,
         machine_config_pool::RENDERED,
     },
+    field::FieldError,
     machine_config::{
         CONTROLLER_CONFIG, ControllerConfig, GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool,
     },
@@ -63,6 +64,8 @@ pub struct Snapshot {
     /// How long a rendered MachineConfig that nothing names is kept.
     pub(super) rendered_retention: Duration,
     pub(super) members: Members,
+    /// What is wrong with the pool, if no webhook has reviewed it.
+    pub(super) errors: Vec<FieldError>,
 }
 
 /// What the pool selects.
@@ -113,6 +116,7 @@ impl Snapshot {
             }),
             target_name,
             members: Members::of(stores, &pool),
+            errors: pool.validate(),
             pool,
             rendered_retention: settings.rendered_retention,
         })
@@ -138,12 +142,11 @@ impl Snapshot {
     /// Why no Node may be given the target.
     pub(super) fn unusable_target(&self) -> Option<String> {
         let present = self.present.as_deref()?;
-        let (config, generation) = (name(present), present.metadata.generation.unwrap_or(1));
+        let config = name(present);
         if is_deleting(present) {
             return Some(format!("MachineConfig {config} is being deleted"));
         }
-        // Without a subresource for a status, each change of the spec makes another generation.
-        (generation > 1).then(|| {
+        (!has_first_spec(present)).then(|| {
             format!("MachineConfig {config} was changed after it was rendered; delete it, and it is made again")
         })
     }
@@ -277,13 +280,18 @@ fn unreadable_input(stores: &Stores, pool: &MachineConfigPool) -> Option<String>
     config.or_else(|| controller_config.map(|object| object.describe::<ControllerConfig>()))
 }
 
-/// Whether a MachineConfig is one that we have created for the pool, and whose spec has not been changed. Without a subresource for
-/// a status, each change of the spec makes another generation.
+/// Whether a MachineConfig is one that we have created for the pool, and whose spec has not been changed.
 pub(super) fn is_as_created(config: &CachedConfig, pool: &MachineConfigPool) -> bool {
     controller_uid(config) == Some(uid(pool))
-        && config.metadata.generation.is_none_or(|generation| generation == 1)
+        && has_first_spec(config)
         && annotation(config, GENERATED_BY).is_some()
         && annotation(config, RENDER_INPUTS).is_some()
+}
+
+/// Whether the spec of a MachineConfig is the one that it was created with. Without a subresource for a status, each change of it makes
+/// another generation.
+fn has_first_spec(config: &CachedConfig) -> bool {
+    config.metadata.generation.is_none_or(|generation| generation == 1)
 }
 
 fn is_named(stores: &Stores, config: &str) -> bool {

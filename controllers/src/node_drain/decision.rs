@@ -9,11 +9,12 @@ use nodewright_runtime::object::annotation;
 
 use super::{
     memory::{Context, Note},
-    snapshot::{Request, is_closed, recorded_since},
+    snapshot::{Request, recorded_since},
 };
 use crate::shared::{
     drain::{Drain, Owners, Progress, Rules},
-    node::{Node, is_cordoned_for_agent},
+    node::Node,
+    node_agent::is_cordoned_for_agent,
 };
 
 /// The pause after a refused eviction, as in `kubectl drain`.
@@ -47,8 +48,8 @@ pub(super) struct Draining {
 pub(super) fn decide(context: &Context<'_>, node: &Node, request: &Request) -> Decision {
     match request.verb {
         None => Decision::Reject,
-        Some(DrainVerb::Uncordon) => Decision::Uncordon { opens: is_closed(node) && is_opened(node) },
-        Some(DrainVerb::Drain) => match begun(node, &request.asked, context.now).filter(|_| is_closed(node)) {
+        Some(DrainVerb::Uncordon) => Decision::Uncordon { opens: node.is_cordoned() && is_opened(node) },
+        Some(DrainVerb::Drain) => match begun(node, &request.asked, context.now).filter(|_| node.is_cordoned()) {
             None => Decision::Cordon(record(node, &request.asked, context.now)),
             Some(since) => Decision::Drain(Box::new(drain(context, node, request, since))),
         },
@@ -72,7 +73,7 @@ fn record(node: &Node, asked: &str, now: Timestamp) -> ConfigDrain {
     let drain = DrainRequest { asked: asked.to_owned(), since };
     let is_ours = match CONFIG_DRAIN.of(node) {
         // One that is open now was opened by whoever had closed it.
-        _ if !is_closed(node) => true,
+        _ if !node.is_cordoned() => true,
         Some(ConfigDrain::Closed(_) | ConfigDrain::Open) => false,
         Some(ConfigDrain::Cordoned(_)) | None => is_cordoned_for_agent(node),
     };

@@ -5,8 +5,8 @@ use json_patch::{Patch, PatchOperation};
 use nodewright_api::{
     annotations::CONFIG_DRAIN,
     machine_config::{DESIRED_DRAIN, LAST_APPLIED_DRAIN},
-    reasons::{node_drain as reasons, unreadable},
-    stored::{CONFIG_DRAIN as CONFIG_DRAIN_RECORD, ConfigDrain},
+    reasons::node_drain as reasons,
+    stored::{self, ConfigDrain},
 };
 use nodewright_runtime::{
     annotations,
@@ -20,13 +20,13 @@ use nodewright_runtime::{
 use super::{
     decision::{Decision, Draining, decide},
     memory::{Context, Note, Overdue, Plan},
-    snapshot::{Request, Snapshot, is_closed},
+    snapshot::{Request, Snapshot},
 };
 use crate::shared::{
     TARGET,
-    drain::{self, Blocker, Progress},
+    drain::{Progress, Wait},
     machine_config::Operator,
-    node::Node,
+    node::{self, Node},
     patch,
 };
 
@@ -70,7 +70,7 @@ fn cordon(node: &Node, request: &Request, record: &ConfigDrain) -> Vec<PatchOper
         patch::test(&acknowledged, annotation(node, LAST_APPLIED_DRAIN).into()),
         patch::test(&UNSCHEDULABLE, node.spec.unschedulable.into()),
     ];
-    if !is_closed(node) {
+    if !node.is_cordoned() {
         operations.push(patch::set(&UNSCHEDULABLE, true.into()));
     }
     operations.extend(annotations::set(&node.metadata, CONFIG_DRAIN, Some(&record.to_string())).0);
@@ -93,21 +93,10 @@ fn drain(context: &Context<'_>, (node, request): (&Node, &Request), draining: Dr
         plan.then("its pods have left", edit(node, drained(context, node, request)));
         return;
     }
-    let (reason, message) = waits_for(&blockers);
+    let (reason, message) = Wait::of(&blockers).text(reasons::PODS_LEFT);
     plan.wake_at(forced_at);
     tell_overdue(context, (node, request), since, &message, plan);
     plan.wait(reason, message);
-}
-
-/// What a drain waits for: the reason, and a text that names it.
-fn waits_for(blockers: &[Blocker]) -> (&'static str, String) {
-    let reason = match blockers.first() {
-        None => return (reasons::LISTING, "the pods of the node and their volumes are being listed".to_owned()),
-        Some(Blocker::Unreadable(_)) => unreadable::POD,
-        Some(Blocker::Refused { .. }) => reasons::EVICTION_REFUSED,
-        Some(_) => reasons::PODS_LEFT,
-    };
-    (reason, drain::describe(blockers))
 }
 
 /// Says once that a drain takes too long, and once more when it has failed by machine-config-operator's count. It goes on.
@@ -136,7 +125,7 @@ fn tell_overdue(
 /// Tells the agent that the Node is empty, unless somebody has opened it meanwhile. From now on the agent has its time.
 fn drained(context: &Context<'_>, node: &Node, request: &Request) -> Vec<PatchOperation> {
     let mut operations = acknowledge(node, request);
-    let record = CONFIG_DRAIN_RECORD.of(node).map(|record| record.at(context.now).to_string());
+    let record = stored::CONFIG_DRAIN.of(node).map(|record| record.at(context.now).to_string());
     operations.extend(annotations::set(&node.metadata, CONFIG_DRAIN, record.as_deref()).0);
     operations.push(patch::test(&UNSCHEDULABLE, true.into()));
     operations
@@ -147,7 +136,7 @@ fn uncordon(node: &Node, request: &Request, opens: bool) -> Vec<PatchOperation> 
     let mut operations = acknowledge(node, request);
     operations.extend(patch::unannotate(&node.metadata, [CONFIG_DRAIN]));
     if opens {
-        operations.extend([patch::test(&UNSCHEDULABLE, true.into()), patch::remove(&UNSCHEDULABLE)]);
+        operations.extend(node::uncordon(node));
     }
     operations
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
     annotations::{DRAIN_POLICY, DRAIN_POLICY_FORCE},
-    machine_config::{DESIRED_DRAIN, DrainVerb, LAST_APPLIED_DRAIN, MachineConfigPool},
+    machine_config::{DrainVerb, MachineConfigPool},
     stored::{CONFIG_DRAIN, ConfigDrain, DRAIN_TIMEOUT},
 };
 use nodewright_runtime::{
@@ -13,7 +13,7 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, is_deleting},
 };
 
-use crate::shared::{TARGET, drain::View, machine_config::Operator, node::Node, pools::Membership};
+use crate::shared::{TARGET, drain::View, machine_config::Operator, node::Node, node_agent, pools::Membership};
 
 /// The Nodes whose agents ask for something, under one key.
 pub(super) const ASKING_NODES: Index<Node> =
@@ -50,7 +50,7 @@ impl Snapshot {
 impl Request {
     fn take(stores: &Stores, node: &Node, asked: &str) -> Self {
         let verb = DrainVerb::of(asked);
-        let is_drained = verb == Some(DrainVerb::Drain) && is_closed(node) && recorded_since(node, asked).is_some();
+        let is_drained = verb == Some(DrainVerb::Drain) && node.is_cordoned() && recorded_since(node, asked).is_some();
         Self {
             asked: asked.to_owned(),
             verb,
@@ -64,9 +64,7 @@ impl Request {
 /// What the agent of a Node asks for, and has yet to be told that it is done. Nothing while the Node goes, or its Machine: that
 /// drain has priority, and no configuration is of use to it.
 pub(super) fn asked(node: &Node) -> Option<&str> {
-    let asked = annotation(node, DESIRED_DRAIN).filter(|asked| !asked.is_empty())?;
-    let is_done = annotation(node, LAST_APPLIED_DRAIN) == Some(asked);
-    (!is_done && !is_deleting(node) && !node.is_terminating()).then_some(asked)
+    node_agent::asked(node).filter(|_| !is_deleting(node) && !node.is_terminating())
 }
 
 /// When the drain for this request began, by the record on the Node.
@@ -75,10 +73,6 @@ pub(super) fn recorded_since(node: &Node, asked: &str) -> Option<Timestamp> {
         ConfigDrain::Cordoned(drain) | ConfigDrain::Closed(drain) => (drain.asked == asked).then_some(drain.since),
         ConfigDrain::Open => None,
     }
-}
-
-pub(super) fn is_closed(node: &Node) -> bool {
-    node.spec.unschedulable == Some(true)
 }
 
 /// After which time the pool of a Node has its drain forced, if it does.

@@ -16,7 +16,7 @@ use super::{
 use crate::shared::{
     TARGET,
     in_place::{self, Progress, is_prefer_no_schedule},
-    node::{Node, autoscaler_marks, mark_for_autoscaler, set_taints},
+    node::{Node, add_taint, autoscaler_marks, mark_for_autoscaler, remove_taint},
     ownership::NodeProof,
     patch,
 };
@@ -55,16 +55,13 @@ pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
 }
 
 fn mark(node: &Node, annotates: bool) -> Vec<PatchOperation> {
-    let mut all = node.taints().to_vec();
-    if !all.iter().any(is_prefer_no_schedule) {
-        all.push(Taint {
-            key: taints::PREFER_NO_SCHEDULE.to_owned(),
-            value: Some(taints::PREFER_NO_SCHEDULE_VALUE.to_owned()),
-            effect: "PreferNoSchedule".to_owned(),
-            time_added: None,
-        });
-    }
-    [set_taints(node, &all), annotate(node, annotates)].concat()
+    let taint = || Taint {
+        key: taints::PREFER_NO_SCHEDULE.to_owned(),
+        value: Some(taints::PREFER_NO_SCHEDULE_VALUE.to_owned()),
+        effect: "PreferNoSchedule".to_owned(),
+        time_added: None,
+    };
+    [add_taint(node, is_prefer_no_schedule, taint), annotate(node, annotates)].concat()
 }
 
 fn unmark(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
@@ -72,9 +69,7 @@ fn unmark(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
 }
 
 fn untaint(node: &Node) -> Vec<PatchOperation> {
-    let mut all = node.taints().to_vec();
-    all.retain(|taint| !is_prefer_no_schedule(taint));
-    set_taints(node, &all)
+    remove_taint(node, is_prefer_no_schedule)
 }
 
 /// Keeps the cluster autoscaler from removing the Node, unless somebody else does.

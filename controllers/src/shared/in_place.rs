@@ -110,7 +110,7 @@ pub(crate) fn since(node: &Node, reason: &str) -> Option<Timestamp> {
 /// The operations that begin the drain of a Node that is or becomes selected: no Pod may start on it, and what is left of an earlier
 /// update goes. Empty once it has begun.
 pub(crate) fn begin(node: &Node, now: Timestamp) -> Vec<PatchOperation> {
-    let is_closed = node.spec.unschedulable == Some(true);
+    let is_closed = node.is_cordoned();
     let known = drained_since(node);
     let mut operations = Vec::new();
     if !is_closed {
@@ -148,17 +148,9 @@ pub(crate) fn reopen(node: &Node) -> Vec<PatchOperation> {
     }
     let is_ours = annotation(node, annotations::CORDONED) == Some(annotations::CORDONED_HERE);
     let mut operations =
-        if is_ours && reason(node) != Some(reasons::UPDATE_SUCCESSFUL) { opened(node) } else { vec![] };
+        if is_ours && reason(node) != Some(reasons::UPDATE_SUCCESSFUL) { node::uncordon(node) } else { vec![] };
     operations.extend(patch::unannotate(&node.metadata, [annotations::CORDONED, annotations::UPDATE_BEGAN]));
     operations
-}
-
-fn opened(node: &Node) -> Vec<PatchOperation> {
-    if node.spec.unschedulable != Some(true) {
-        return vec![];
-    }
-    let path = ["spec", "unschedulable"];
-    vec![patch::test(&path, true.into()), patch::remove(&path)]
 }
 
 /// The operations that set labels to [`labels::UPDATE_LABEL_VALUE`] that a Node lacks.
@@ -187,7 +179,7 @@ pub(crate) fn end(node: &Node) -> Vec<PatchOperation> {
         _ => is_drained_by_mcm(node),
     };
     if is_ours {
-        operations.extend(opened(node));
+        operations.extend(node::uncordon(node));
     }
     let ours = [annotations::CORDONED, annotations::UPDATE_BEGAN, annotations::UPDATE_FAILED_REASON];
     operations.extend(patch::unannotate(meta, ours));

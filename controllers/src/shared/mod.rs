@@ -20,6 +20,7 @@ pub(crate) mod machine_config;
 pub(crate) mod membership;
 pub(crate) mod metadata;
 pub(crate) mod node;
+pub(crate) mod node_agent;
 pub mod ownership;
 pub(crate) mod patch;
 pub(crate) mod pause;

@@ -2,19 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use json_patch::PatchOperation;
 use k8s_openapi::{
     api::core::v1::NodeCondition,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::Resource;
-use nodewright_api::{
-    Taint, annotations, conditions, lenient,
-    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DrainVerb, LAST_APPLIED_DRAIN},
-    stored::{CONFIG_DRAIN, ConfigDrain},
-    text::Text,
-};
+use nodewright_api::{Taint, annotations, conditions, lenient, text::Text};
 use nodewright_runtime::{cache::Change, object::annotation};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -33,23 +27,6 @@ pub(crate) fn mark_for_autoscaler(node: &Node) -> Vec<PatchOperation> {
 pub(crate) fn autoscaler_marks(node: &Node) -> impl Iterator<Item = &'static str> {
     let is_ours = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
     AUTOSCALER_MARKS.into_iter().filter(move |_| is_ours)
-}
-
-/// Since when the agent of a drained Node has been applying another configuration, if it has.
-pub(crate) fn configured_since(node: &Node) -> Option<Timestamp> {
-    let is_moving = annotation(node, CURRENT_CONFIG).is_some_and(|it| annotation(node, DESIRED_CONFIG) != Some(it));
-    match CONFIG_DRAIN.of(node).filter(|_| is_moving)? {
-        ConfigDrain::Cordoned(drain) | ConfigDrain::Closed(drain) => Some(drain.since),
-        ConfigDrain::Open => None,
-    }
-}
-
-/// Whether a Node that is cordoned was so for its agent: by this controller, or by machine-config-operator, which writes no record.
-pub(crate) fn is_cordoned_for_agent(node: &Node) -> bool {
-    match CONFIG_DRAIN.of(node) {
-        Some(drain) => matches!(drain, ConfigDrain::Cordoned(_)),
-        None => annotation(node, LAST_APPLIED_DRAIN).and_then(DrainVerb::of) == Some(DrainVerb::Drain),
-    }
 }
 
 /// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
@@ -107,6 +84,11 @@ impl Node {
 
     pub fn taints(&self) -> &[Taint] {
         self.spec.taints.as_deref().unwrap_or_default()
+    }
+
+    /// Whether no Pod may start on it.
+    pub(crate) fn is_cordoned(&self) -> bool {
+        self.spec.unschedulable == Some(true)
     }
 
     /// Whether a drain of it has begun that ends with its deletion.
@@ -175,6 +157,37 @@ pub(crate) fn set_taints(node: &Node, all: &[Taint]) -> Vec<PatchOperation> {
     let seen = if live.is_empty() { Value::Null } else { json!(live) };
     let path = ["spec", "taints"];
     vec![patch::test(&path, seen), patch::set(&path, json!(all))]
+}
+
+/// The operations that add a taint; none if one that stands for it is there. Each plan asks: it is made only for a change.
+pub(crate) fn add_taint(
+    node: &Node,
+    is_it: impl Fn(&Taint) -> bool,
+    make: impl FnOnce() -> Taint,
+) -> Vec<PatchOperation> {
+    if node.taints().iter().any(is_it) {
+        return vec![];
+    }
+    set_taints(node, &[node.taints(), &[make()]].concat())
+}
+
+/// The operations that remove taints; none if there is none.
+pub(crate) fn remove_taint(node: &Node, is_it: impl Fn(&Taint) -> bool) -> Vec<PatchOperation> {
+    // The list is copied only for a change.
+    if !node.taints().iter().any(&is_it) {
+        return vec![];
+    }
+    let others = node.taints().iter().filter(|taint| !is_it(taint)).cloned();
+    set_taints(node, &others.collect::<Vec<_>>())
+}
+
+/// The operations that let Pods start on a Node again; none if they may.
+pub(crate) fn uncordon(node: &Node) -> Vec<PatchOperation> {
+    if !node.is_cordoned() {
+        return vec![];
+    }
+    let path = ["spec", "unschedulable"];
+    vec![patch::test(&path, true.into()), patch::remove(&path)]
 }
 
 /// The metadata that controllers read.

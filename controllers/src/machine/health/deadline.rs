@@ -15,7 +15,7 @@ use crate::{
         status::{StatusDraft, announced_deadline},
         update,
     },
-    shared::node::{Node, configured_since},
+    shared::{node::Node, node_agent::configured_since},
 };
 
 /// A deadline that moves by no more is not written again.

@@ -76,27 +76,22 @@ pub(super) fn open(node: &Node) -> Marks {
 fn opened(node: &Node) -> Vec<PatchOperation> {
     let taint = taint(node, false);
     // Up to version 0.62, MCM has cordoned a Node that it drained, and has not tainted it.
-    let is_cordoned = node.spec.unschedulable == Some(true) && is_drained(node) && taint.is_empty();
+    let is_cordoned = node.is_cordoned() && is_drained(node) && taint.is_empty();
     if is_cordoned {
-        let path = ["spec", "unschedulable"];
-        return vec![patch::test(&path, true.into()), patch::remove(&path)];
+        return node::uncordon(node);
     }
     taint
 }
 
 fn taint(node: &Node, is_wanted: bool) -> Vec<PatchOperation> {
     let is_ours = |taint: &Taint| taint.key == taints::PRESERVED && taint.effect == "NoSchedule";
-    // Each plan of a Machine asks: the list is copied only for a change.
-    if node.taints().iter().any(is_ours) == is_wanted {
-        return vec![];
+    if !is_wanted {
+        return node::remove_taint(node, is_ours);
     }
-    let mut all = node.taints().to_vec();
-    all.retain(|taint| !is_ours(taint));
-    if is_wanted {
+    node::add_taint(node, is_ours, || {
         let (key, effect) = (taints::PRESERVED.to_owned(), "NoSchedule".to_owned());
-        all.push(Taint { key, value: None, effect, time_added: None });
-    }
-    node::set_taints(node, &all)
+        Taint { key, value: None, effect, time_added: None }
+    })
 }
 
 fn with_status(is_true: bool, reason: &str, message: Option<String>, now: Timestamp) -> NodeCondition {

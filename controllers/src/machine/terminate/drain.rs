@@ -10,13 +10,8 @@ use nodewright_runtime::{cache::Lookup, plan::Step, scoped_watch::ScopedWatch};
 
 use super::{
     super::{
-        calls::Verb,
-        drain::{self as machine_drain, Wait},
-        health, node_sync,
-        partial_plan::PartialPlan,
-        provider::Provider,
-        scope::Scope,
-        snapshot::node_named,
+        calls::Verb, drain as machine_drain, health, node_sync, partial_plan::PartialPlan, provider::Provider,
+        scope::Scope, snapshot::node_named,
     },
     DRAINING, Shown,
     force::{abandoned_at, is_abandoned, limit},
@@ -25,7 +20,7 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    drain::{Drain, End, Progress},
+    drain::{Drain, End, Progress, Wait},
     node::Node,
     ownership::{may_have_joined, node_name, vm_id},
 };

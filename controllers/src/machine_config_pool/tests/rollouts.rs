@@ -16,7 +16,7 @@ use crate::{
     machine_config_pool::{
         budget,
         members::Members,
-        progress::{Progress, report, target},
+        progress::{Progress, report},
         rollout::{Rollout, Scope, decide},
     },
     shared::node::Node,
@@ -56,7 +56,7 @@ fn status_of(members: Members, spec: &Value) -> MachineConfigPoolStatus {
     let pool: MachineConfigPool = cluster_object("worker").with("/spec", all).build();
     let (snapshot, now) = (snapshot_of(pool, members), NOW.parse().unwrap());
     let mut status = MachineConfigPoolStatus::default();
-    report(&mut status, now, &snapshot, &Progress::of(&snapshot, target(&snapshot), now));
+    report(&mut status, now, &snapshot, &Progress::of(&snapshot, now));
     status
 }
 

@@ -35,6 +35,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
+use nodewright_api::reasons::unreadable;
 use nodewright_runtime::{
     clip::clip_list,
     object::Target,
@@ -240,8 +241,38 @@ impl fmt::Display for Blocker {
     }
 }
 
+/// What a drain waits for that has not ended.
+pub(crate) enum Wait {
+    Listing,
+    Unreadable(String),
+    Refused(String),
+    Left(String),
+}
+
+impl Wait {
+    pub(crate) fn of(blockers: &[Blocker]) -> Self {
+        let message = describe(blockers);
+        match blockers.first() {
+            None => Self::Listing,
+            Some(Blocker::Unreadable(_)) => Self::Unreadable(message),
+            Some(Blocker::Refused { .. }) => Self::Refused(message),
+            Some(_) => Self::Left(message),
+        }
+    }
+
+    /// The reason and the message; `left` is the reason if it waits for what it has asked to leave.
+    pub(crate) fn text(self, left: &'static str) -> (&'static str, String) {
+        match self {
+            Self::Listing => ("Listing", "the pods of the node and their volumes are being listed".to_owned()),
+            Self::Unreadable(message) => (unreadable::POD, message),
+            Self::Refused(message) => ("EvictionRefused", message),
+            Self::Left(message) => (left, message),
+        }
+    }
+}
+
 /// Names the first blockers and counts the others.
-pub(crate) fn describe(blockers: &[Blocker]) -> String {
+fn describe(blockers: &[Blocker]) -> String {
     first(blockers.iter().map(Blocker::to_string), "; ")
 }
 
