@@ -15,7 +15,7 @@ pub struct Disruptions(pub BTreeMap<String, Claim>);
 /// A Node that may be disrupted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// The UID of the Node: one that is made anew under its name is another.
+    /// The UID of the Node: one that was deleted and created again has another.
     pub uid: String,
     /// The rendered MachineConfig that it is given.
     pub target: String,

@@ -4,7 +4,7 @@ use kube::ResourceExt;
 
 use crate::field::{FieldError, FieldPath};
 use crate::stored::{
-    DRAIN_TIMEOUT, EFFECTIVE_CREATION_TIMEOUT, HEALTH_TIMEOUTS, MACHINE_PRIORITY, Malformed, removals,
+    Annotation, DRAIN_TIMEOUT, EFFECTIVE_CREATION_TIMEOUT, HEALTH_TIMEOUTS, MACHINE_PRIORITY, Malformed, removals,
 };
 use crate::{GoDuration, MachineSpec, annotations, conditions::node};
 
@@ -31,20 +31,18 @@ pub(super) fn deletion_order_error(object: &impl ResourceExt) -> Option<FieldErr
 
 /// Warnings about annotations of any of the kinds, but for those of [`health_timeouts_warning`].
 pub(super) fn warnings(object: &impl ResourceExt) -> Vec<String> {
-    creation_timeout_warning(object).into_iter().chain(unknown_warnings(object)).collect()
+    duration_warning(object, &EFFECTIVE_CREATION_TIMEOUT).into_iter().chain(unknown_warnings(object)).collect()
 }
 
-/// Warns about an [`annotations::EFFECTIVE_CREATION_TIMEOUT`] that is not a duration, or not a positive one.
-fn creation_timeout_warning(object: &impl ResourceExt) -> Option<String> {
-    let key = annotations::EFFECTIVE_CREATION_TIMEOUT;
-    let value = object.annotations().get(key)?;
-    match EFFECTIVE_CREATION_TIMEOUT.read(object)? {
-        Err(error) => Some(format!("{}: {value:?} has no effect: it {error}", path(key))),
-        Ok(timeout) if timeout <= GoDuration::ZERO => {
-            Some(format!("{}: {value:?} has no effect: it must be greater than 0s", path(key)))
-        }
-        Ok(_) => None,
-    }
+/// Warns about an annotation that is not a duration, or not a positive one.
+fn duration_warning(object: &impl ResourceExt, setting: &Annotation<GoDuration>) -> Option<String> {
+    let value = object.annotations().get(setting.key)?;
+    let detail = match setting.read(object)? {
+        Err(error) => error.to_string(),
+        Ok(timeout) if timeout <= GoDuration::ZERO => "must be greater than 0s".to_owned(),
+        Ok(_) => return None,
+    };
+    Some(format!("{}: {value:?} has no effect: it {detail}", path(setting.key)))
 }
 
 /// Warns about an [`annotations::MACHINE_PRIORITY`] that is no integer.
@@ -76,18 +74,13 @@ pub(super) fn drain_warnings(pool: &impl ResourceExt) -> Vec<String> {
         .get(policy)
         .filter(|_| !is_forced)
         .map(|value| format!("{}: {value:?} has no effect: drains are forced with {force:?} alone", path(policy)));
-    let value = all.get(timeout).map(String::as_str).unwrap_or_default();
-    let useless = match DRAIN_TIMEOUT.read(pool) {
-        Some(Err(error)) => Some(format!("{}: {value:?} has no effect: it {error}", path(timeout))),
-        Some(Ok(span)) if span <= GoDuration::ZERO => {
-            Some(format!("{}: {value:?} has no effect: it must be greater than 0s", path(timeout)))
-        }
-        Some(Ok(_)) if !all.contains_key(policy) => {
+    let useless = duration_warning(pool, &DRAIN_TIMEOUT).or_else(|| match all.get(timeout) {
+        Some(value) if !all.contains_key(policy) => {
             Some(format!("{}: {value:?} has no effect without {policy}={force}", path(timeout)))
         }
         None if is_forced => Some(format!("{}: {force:?} has no effect without {timeout}", path(policy))),
-        Some(Ok(_)) | None => None,
-    };
+        _ => None,
+    });
     unknown.into_iter().chain(useless).collect()
 }
 

@@ -72,7 +72,7 @@ fn record(node: &Node, asked: &str, now: Timestamp) -> ConfigDrain {
     let since = begun(node, asked, now).unwrap_or(now);
     let drain = DrainRequest { asked: asked.to_owned(), since };
     let is_ours = match CONFIG_DRAIN.of(node) {
-        // One that is open now was opened by whoever had closed it.
+        // Since it is open now, the user who had cordoned it has uncordoned it.
         _ if !node.is_cordoned() => true,
         Some(ConfigDrain::Closed(_) | ConfigDrain::Open) => false,
         Some(ConfigDrain::Cordoned(_)) | None => is_cordoned_for_agent(node),

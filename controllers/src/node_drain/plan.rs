@@ -122,7 +122,7 @@ fn tell_overdue(
     plan.notes.extend(told.collect());
 }
 
-/// Tells the agent that the Node is empty, unless somebody has opened it meanwhile. From now on the agent has its time.
+/// Tells the agent that the Node is empty, unless it was uncordoned meanwhile. The time of the record is that of the agent's start.
 fn drained(context: &Context<'_>, node: &Node, request: &Request) -> Vec<PatchOperation> {
     let mut operations = acknowledge(node, request);
     let record = stored::CONFIG_DRAIN.of(node).map(|record| record.at(context.now).to_string());

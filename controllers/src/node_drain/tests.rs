@@ -416,7 +416,7 @@ fn a_node_that_somebody_uncordons_during_its_drain_is_cordoned_again() {
         fixture.act();
         fixture.now += minutes(5);
         fixture.cordon(false);
-        // Whoever had closed it has opened it.
+        // The user who had cordoned it has uncordoned it.
         let record = if closed { ", config-drain cordoned;drain-r1;2026-06-01T12:00:00Z" } else { "" };
         assert_eq!(fixture.act(), [format!("unschedulable true{record}")], "the time stays");
         fixture.refused.clear();

@@ -12,7 +12,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
     time::Duration,
 };
 
@@ -25,12 +24,10 @@ use nodewright_api::{annotations, conditions, labels, reasons::node as reasons, 
 use nodewright_e2e_cloud::CloudClient;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::task::AbortHandle;
 
 use crate::{
     Environment, History, TestResult,
-    objects::ENVIRONMENT_LABEL,
-    visits::{Program, reboot, work},
+    visits::{PerNode, Program, Running, reboot, record_nodes},
 };
 
 /// What becomes of the update of a Node.
@@ -53,10 +50,7 @@ pub enum Answer {
 }
 
 /// The programs on all Nodes of an environment. Dropping it ends them.
-pub struct NodeUpdater {
-    shared: Arc<Shared>,
-    task: AbortHandle,
-}
+pub struct NodeUpdater(Running<Shared>);
 
 struct Shared {
     api: Api<Node>,
@@ -66,43 +60,34 @@ struct Shared {
 }
 
 struct Answers {
-    by_default: Answer,
-    by_node: BTreeMap<String, Answer>,
+    answers: PerNode<Answer>,
     /// The Nodes whose last update has succeeded.
     updated: BTreeSet<String>,
-}
-
-impl Answers {
-    fn of(&self, node: &str) -> Answer {
-        self.by_node.get(node).unwrap_or(&self.by_default).clone()
-    }
 }
 
 impl NodeUpdater {
     /// Starts it. All updates succeed by default.
     pub async fn start(env: &Environment) -> TestResult<Self> {
-        let api: Api<Node> = Api::all(env.target_client());
-        let nodes = History::record(api.clone(), &format!("{ENVIRONMENT_LABEL}={}", env.namespace())).await?;
-        let answers = Answers { by_default: Answer::Succeed, by_node: BTreeMap::new(), updated: BTreeSet::new() };
-        let shared = Arc::new(Shared { api, cloud: env.cloud().clone(), nodes, answers: Mutex::new(answers) });
-        let task = tokio::spawn(work(Arc::clone(&shared))).abort_handle();
-        Ok(Self { shared, task })
+        let (api, nodes) = (Api::all(env.target_client()), record_nodes(env).await?);
+        let answers = PerNode { by_default: Answer::Succeed, by_node: BTreeMap::new() };
+        let answers = Mutex::new(Answers { answers, updated: BTreeSet::new() });
+        Ok(Self(Running::start(Shared { api, cloud: env.cloud().clone(), nodes, answers })))
     }
 
     /// Sets the answer of all Nodes that have none of their own.
     pub fn by_default(&self, answer: Answer) {
-        self.shared.answers.lock().by_default = answer;
+        self.0.answers.lock().answers.by_default = answer;
     }
 
     /// Sets the answer of a Node.
     pub fn on(&self, node: &str, answer: Answer) {
-        self.shared.answers.lock().by_node.insert(node.to_owned(), answer);
+        self.0.answers.lock().answers.by_node.insert(node.to_owned(), answer);
     }
 
     /// The Nodes that the program was asked to update, in this order, each as often as it was asked.
     pub fn updates(&self) -> TestResult<Vec<String>> {
         let (mut asked, mut updates) = (BTreeSet::new(), vec![]);
-        for change in self.shared.nodes.changes()? {
+        for change in self.0.nodes.changes()? {
             let name = change.object.name_any();
             if change.gone || !is_asked(&change.object) {
                 asked.remove(&name);
@@ -116,17 +101,11 @@ impl NodeUpdater {
     /// The maximum number of Nodes that were selected at once and not yet updated.
     pub fn most_at_once(&self) -> TestResult<usize> {
         let mut most = 0;
-        self.shared.nodes.states(0, |_, nodes| {
+        self.0.nodes.states(0, |_, nodes| {
             most = most.max(nodes.values().filter(|node| is_being_updated(node)).count());
             Ok(())
         })?;
         Ok(most)
-    }
-}
-
-impl Drop for NodeUpdater {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 
@@ -181,7 +160,7 @@ impl Program for Shared {
     fn is_due(&self, name: &str, node: &Node) -> bool {
         let answers = self.answers.lock();
         let is_updated = answers.updated.contains(name);
-        (is_asked(node) && answers.of(name) != Answer::Never)
+        (is_asked(node) && *answers.answers.of(name) != Answer::Never)
             || (is_updated && has_taint(node, taints::CRITICAL_COMPONENTS_NOT_READY))
     }
 
@@ -190,7 +169,7 @@ impl Program for Shared {
         let Some(node) = self.api.get_opt(name).await? else { return Ok(()) };
         let (is_updated, answer) = {
             let answers = self.answers.lock();
-            (answers.updated.contains(name), answers.of(name))
+            (answers.updated.contains(name), answers.answers.of(name).clone())
         };
         if is_asked(&node) {
             return self.answer(&node, answer).await;

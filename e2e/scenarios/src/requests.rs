@@ -26,19 +26,13 @@ impl Tail {
         Ok(Self { log: AuditLog::from_now(log)?, namespace: namespace.to_owned(), entries: vec![] })
     }
 
-    /// Reads on until an entry satisfies `marker`.
-    async fn read_past(&mut self, marker: impl Fn(&Entry) -> bool) -> TestResult {
-        let read = self.log.read_until(LINE_TIMEOUT, |entries| entries.iter().any(&marker)).await?;
-        if !read.iter().any(&marker) {
-            return Err(Failure::new(format!("failed to find a request in the audit log within {LINE_TIMEOUT:?}")));
-        }
+    fn keep(&mut self, read: Vec<Entry>) {
         let namespace = &self.namespace;
         // Nodes have no namespace, but this environment's node names begin with its name.
         let ours = |entry: &Entry| {
             entry.namespace == *namespace || (entry.namespace.is_empty() && entry.name.starts_with(namespace))
         };
         self.entries.extend(read.into_iter().filter(|entry| entry.user_agent.starts_with(AGENT) && ours(entry)));
-        Ok(())
     }
 }
 
@@ -95,10 +89,21 @@ impl Environment {
     pub async fn requests_since(&self, mark: usize) -> TestResult<Requests> {
         let tail = self.tail.as_ref().ok_or_else(|| Failure::new("the cluster's audit log is not at hand"))?;
         let mut tail = tail.lock().await;
+        let read = self.read_audit(&mut tail.log).await?;
+        tail.keep(read);
+        Ok(Requests(tail.entries.iter().skip(mark).cloned().collect()))
+    }
+
+    /// Reads on in the audit log: all that the API server has answered until now.
+    pub async fn read_audit(&self, log: &mut AuditLog) -> TestResult<Vec<Entry>> {
         // A unique request of our own. When it is in the log, so are all requests answered before it.
         let marker = format!("marker-{}", fastrand::u64(..));
         Api::<Namespace>::all(self.client()).get_opt(&marker).await?;
-        tail.read_past(|entry| entry.name == marker).await?;
-        Ok(Requests(tail.entries.iter().skip(mark).cloned().collect()))
+        let is_marker = |entry: &Entry| entry.name == marker;
+        let read = log.read_until(LINE_TIMEOUT, |entries| entries.iter().any(is_marker)).await?;
+        if !read.iter().any(is_marker) {
+            return Err(Failure::new(format!("failed to find a request in the audit log within {LINE_TIMEOUT:?}")));
+        }
+        Ok(read)
     }
 }

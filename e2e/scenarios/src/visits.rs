@@ -1,16 +1,21 @@
 //! Programs on Nodes, played by one task: it visits each Node at which there is something to do.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Deref,
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt;
+use kube::{Api, ResourceExt};
 use nodewright_e2e_cloud::{CloudClient, KubeletOrder};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{History, TestResult, waits::is_ready};
+use crate::{Environment, History, TestResult, objects::ENVIRONMENT_LABEL, waits::is_ready};
 
 /// Time between two looks at the Nodes.
-pub(crate) const LOOK: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What the programs on Nodes do.
 pub(crate) trait Program: Send + Sync + 'static {
@@ -22,8 +27,55 @@ pub(crate) trait Program: Send + Sync + 'static {
     fn tend(&self, name: &str) -> impl Future<Output = TestResult> + Send;
 }
 
+/// A program that runs on all Nodes. Dropping it ends it.
+pub(crate) struct Running<P> {
+    program: Arc<P>,
+    task: AbortHandle,
+}
+
+impl<P: Program> Running<P> {
+    pub(crate) fn start(program: P) -> Self {
+        let program = Arc::new(program);
+        let task = tokio::spawn(work(Arc::clone(&program))).abort_handle();
+        Self { program, task }
+    }
+}
+
+impl<P> Deref for Running<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.program
+    }
+}
+
+impl<P> Drop for Running<P> {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// A setting of all Nodes, and of some that have one of their own.
+#[derive(Default)]
+pub(crate) struct PerNode<T> {
+    pub(crate) by_default: T,
+    pub(crate) by_node: BTreeMap<String, T>,
+}
+
+impl<T> PerNode<T> {
+    pub(crate) fn of(&self, node: &str) -> &T {
+        self.by_node.get(node).unwrap_or(&self.by_default)
+    }
+}
+
+/// The Nodes of an environment, from now on.
+pub(crate) async fn record_nodes(env: &Environment) -> TestResult<History<Node>> {
+    let label = format!("{ENVIRONMENT_LABEL}={}", env.namespace());
+    History::record(Api::all(env.target_client()), &label).await
+}
+
 /// Visits the Nodes for ever, one visit of a Node at a time.
-pub(crate) async fn work(program: Arc<impl Program>) {
+async fn work(program: Arc<impl Program>) {
     let (mut visits, mut visited) = (JoinSet::<String>::new(), BTreeSet::<String>::new());
     loop {
         while let Some(ended) = visits.try_join_next() {

@@ -188,7 +188,7 @@ fn a_claim_is_not_used_once_its_node_was_cordoned() {
     other.metadata.uid = Some("another".to_owned());
     let gone = [other];
     let again = rolled(&gone, &claims, 1);
-    assert!(again.targets.is_empty() && again.claims.0["a"].uid == "another", "made anew under its name");
+    assert!(again.targets.is_empty() && again.claims.0["a"].uid == "another", "created again under its name");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod daemon;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -13,22 +13,18 @@ use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRA
 use nodewright_e2e_cloud::CloudClient;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::task::AbortHandle;
 
 use self::daemon::{APPLIES_FOR, Act, Seen, next};
 pub use self::daemon::{FAILURE, Fault};
 use crate::{
     Environment, History, TestResult,
-    objects::ENVIRONMENT_LABEL,
-    visits::{Program, reboot, work},
+    node_updater::is_cordoned,
+    visits::{PerNode, Program, Running, reboot, record_nodes},
     waits::is_ready,
 };
 
 /// The agents on all Nodes of an environment. Dropping it ends them.
-pub struct NodeAgents {
-    shared: Arc<Shared>,
-    task: AbortHandle,
-}
+pub struct NodeAgents(Running<Shared>);
 
 struct Shared {
     api: Api<Node>,
@@ -41,42 +37,26 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    by_default: Fault,
-    by_node: BTreeMap<String, Fault>,
+    faults: PerNode<Fault>,
     disks: BTreeMap<String, String>,
-}
-
-impl State {
-    fn fault(&self, node: &str) -> &Fault {
-        self.by_node.get(node).unwrap_or(&self.by_default)
-    }
 }
 
 impl NodeAgents {
     /// Starts them. A new Node runs this configuration.
     pub async fn start(env: &Environment, first: &str) -> TestResult<Self> {
-        let api: Api<Node> = Api::all(env.target_client());
-        let nodes = History::record(api.clone(), &format!("{ENVIRONMENT_LABEL}={}", env.namespace())).await?;
+        let (api, nodes) = (Api::all(env.target_client()), record_nodes(env).await?);
         let (cloud, first, state) = (env.cloud().clone(), first.to_owned(), Mutex::default());
-        let shared = Arc::new(Shared { api, cloud, nodes, first, state });
-        let task = tokio::spawn(work(Arc::clone(&shared))).abort_handle();
-        Ok(Self { shared, task })
+        Ok(Self(Running::start(Shared { api, cloud, nodes, first, state })))
     }
 
     /// What goes wrong on all Nodes that have no fault of their own.
     pub fn by_default(&self, fault: Fault) {
-        self.shared.state.lock().by_default = fault;
+        self.0.state.lock().faults.by_default = fault;
     }
 
     /// What goes wrong on a Node.
     pub fn on(&self, node: &str, fault: Fault) {
-        self.shared.state.lock().by_node.insert(node.to_owned(), fault);
-    }
-}
-
-impl Drop for NodeAgents {
-    fn drop(&mut self) {
-        self.task.abort();
+        self.0.state.lock().faults.by_node.insert(node.to_owned(), fault);
     }
 }
 
@@ -87,9 +67,8 @@ pub fn said<'a>(node: &'a Node, key: &str) -> &'a str {
 
 /// Whether a Node is being updated, or cannot take Pods.
 pub fn is_disrupted(node: &Node) -> bool {
-    let is_cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     let is_moving = said(node, CURRENT_CONFIG) != said(node, DESIRED_CONFIG) || said(node, STATE) != DONE;
-    is_cordoned || is_moving || !is_ready(node)
+    is_cordoned(node) || is_moving || !is_ready(node)
 }
 
 impl Shared {
@@ -108,7 +87,7 @@ impl Shared {
             done: own(LAST_APPLIED_DRAIN),
         };
         let disk = state.disks.get(&name).unwrap_or(&self.first);
-        next(&seen, disk, state.fault(&name))
+        next(&seen, disk, state.faults.of(&name))
     }
 }
 
@@ -134,7 +113,7 @@ impl Program for Shared {
             }
             Act::Apply(config) => {
                 tokio::time::sleep(APPLIES_FOR).await;
-                let may_return = || *self.state.lock().fault(name) != Fault::NoReturn;
+                let may_return = || *self.state.lock().faults.of(name) != Fault::NoReturn;
                 reboot(&self.cloud, &self.nodes, &node, may_return).await?;
                 self.state.lock().disks.insert(name.to_owned(), config);
                 Ok(())

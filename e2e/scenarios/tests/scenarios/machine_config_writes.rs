@@ -1,11 +1,7 @@
 //! The writes of node configuration: none is lost or repeated when a manager is killed at it, and each is sent once.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -23,8 +19,6 @@ const KUBELET: &str = "99-worker-generated-kubelet";
 const KINDS: [&str; 4] = ["controllerconfigs", "kubeletconfigs", "machineconfigpools", "machineconfigs"];
 /// Request by request, slowly enough that a write is seen before the next one is sent.
 const SLOWLY: [&str; 2] = ["--kube-api-qps=10", "--kube-api-burst=1"];
-/// How long the API server may take to write a line of its log.
-const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The managers' writes to the kinds of node configuration, from the audit log.
 struct Writes<'a> {
@@ -45,12 +39,7 @@ impl<'a> Writes<'a> {
 
     /// The same, with all that the API server has answered until now.
     async fn read_all(&mut self) -> TestResult<Vec<Entry>> {
-        let marker = format!("marker-{}", fastrand::u64(..));
-        Api::<Namespace>::all(self.env.client()).get_opt(&marker).await?;
-        let is_marker = |entry: &Entry| entry.name == marker;
-        let read = self.log.read_until(LINE_TIMEOUT, |entries| entries.iter().any(is_marker)).await?;
-        ensure(read.iter().any(is_marker), || "the end of the audit log was not found".to_owned())?;
-        Ok(Self::of_managers(read))
+        Ok(Self::of_managers(self.env.read_audit(&mut self.log).await?))
     }
 
     fn of_managers(mut entries: Vec<Entry>) -> Vec<Entry> {

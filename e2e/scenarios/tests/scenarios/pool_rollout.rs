@@ -44,7 +44,6 @@ const WEB: App = App { name: "web", replicas: 120, unavailable: 12 };
 /// Nodes in each zone, and how many of all may be unavailable.
 const PER_ZONE: u32 = 10;
 const BUDGET: usize = 3;
-const LINE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Nodes in three zones, the agents on them, and the pool `worker`.
 struct Fixture {
@@ -185,9 +184,7 @@ fn given(nodes: &History<Node>, mark: usize, config: &str) -> TestResult<Vec<Nod
 
 /// The managers' writes of nodes, pods and pools since a position in the audit log.
 async fn writes(env: &Environment, log: &mut AuditLog) -> TestResult<Vec<Entry>> {
-    let marker = format!("marker-{}", fastrand::u64(..));
-    Api::<k8s_openapi::api::core::v1::Namespace>::all(env.client()).get_opt(&marker).await?;
-    let mut read = log.read_until(LINE_TIMEOUT, |entries| entries.iter().any(|it| it.name == marker)).await?;
+    let mut read = env.read_audit(log).await?;
     read.retain(|it| it.is_write() && it.user_agent.starts_with(AGENT));
     Ok(read)
 }
