@@ -77,7 +77,7 @@ manager: build ## Start the manager again, after it was killed (2 s)
 ##@ Measure it
 
 .PHONY: writes
-writes: build-bench control-plane ## Count the API requests that a machine costs, with MACHINES=20, and compare status writes for 10, 100, 400 machines (5 minutes)
+writes: build-bench control-plane ## Count the API requests that a machine costs, with MACHINES=20, and compare status writes for 10, 100, 400 machines (6 minutes)
 	@$(bench) writes --machines=$(or $(MACHINES),20) -- $(MANAGER_FLAGS)
 
 .PHONY: steady

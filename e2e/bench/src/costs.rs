@@ -103,11 +103,6 @@ impl Costs {
         let is_status = |resource: &str| ["machinedeployments/status", "machinesets/status"].contains(&resource);
         self.counts.iter().filter(|((_, resource, _), _)| is_status(resource)).map(|(_, count)| count).sum()
     }
-
-    /// The writes that are compared with a bound, per machine.
-    pub(crate) fn writes(&self) -> f64 {
-        self.each(RequestKind::Write)
-    }
 }
 
 impl fmt::Display for Costs {
@@ -164,7 +159,7 @@ mod tests {
         for entry in &entries {
             costs.add::<ManagerProcess>(entry);
         }
-        assert!((costs.writes() - 1.5).abs() < f64::EPSILON);
+        assert!((costs.each(RequestKind::Write) - 1.5).abs() < f64::EPSILON);
         assert!((costs.each(RequestKind::Fleet) - 1.0).abs() < f64::EPSILON);
         assert!((costs.each(RequestKind::Read) - 0.5).abs() < f64::EPSILON);
         assert_eq!(costs.statuses_of_owners(), 2);

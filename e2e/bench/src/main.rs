@@ -22,6 +22,7 @@ mod hostile;
 mod instructions;
 mod measure;
 mod pools;
+mod preserve_and_update;
 mod soak;
 mod steady;
 mod usage;

@@ -11,6 +11,7 @@ use crate::{
     costs::{Costs, RequestKind},
     error::BenchError,
     measure::{Measured, print},
+    preserve_and_update::{preserve, update},
 };
 
 /// Writes per created machine, at most: five, and a quarter for races, such as a kubelet that reports twice before the first report
@@ -21,8 +22,38 @@ const DELETION_BOUND: f64 = 7.25;
 /// Reads per deleted machine, at most: one, of its node's pods, and the same for races.
 const READS_BOUND: f64 = 1.25;
 
+/// Writes to preserve a machine, to end that, and to update a machine in place. Its ninth write is the mark that its Node has while
+/// others are updated.
+const PRESERVATION_BOUND: f64 = 4.0;
+const END_BOUND: f64 = 3.0;
+const UPDATE_BOUND: f64 = 9.0;
+
 /// How many machines are created and deleted to compare the writes of statuses: they must grow slower than the machines.
 const FLEETS: [u32; 3] = [10, 100, 400];
+
+/// A part of the lives of machines, with the most requests of the manager per machine that it may cost.
+struct Phase {
+    what: &'static str,
+    costs: Costs,
+    writes: f64,
+    reads: Option<f64>,
+}
+
+impl Phase {
+    /// Prints the requests per machine. Returns what there are too many of.
+    fn compare(&self) -> Result<Option<String>, BenchError> {
+        let mut over = None;
+        let bounds = [(RequestKind::Write, "writes", Some(self.writes)), (RequestKind::Read, "reads", self.reads)];
+        for (kind, name, bound) in bounds.into_iter().filter_map(|(kind, name, bound)| Some((kind, name, bound?))) {
+            let each = self.costs.each(kind);
+            print(&format!("{name} per {}: {each:.2} (bound {bound}, without the evictions of pods)", self.what))?;
+            if each > bound {
+                over = Some(format!("{name} of {}", self.what));
+            }
+        }
+        Ok(over)
+    }
+}
 
 /// Count the requests per machine that is created and deleted.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,19 +87,30 @@ async fn measure(arguments: WritesArguments) -> Result<(), BenchError> {
     let (mut creation, mut deletion) = (Costs::of(arguments.machines), Costs::of(arguments.machines));
     eprintln!("creating {machines} machines");
     measured.scale(machines, timeout, |entry| creation.add::<ManagerProcess>(&entry)).await?;
+    eprintln!("preserving {machines} machines, and updating them in place");
+    let [preserved, ended] = preserve(&mut measured, arguments.machines).await?;
+    let updated = update(&mut measured, arguments.machines, timeout).await?;
     eprintln!("deleting {machines} machines");
     measured.scale(0, timeout, |entry| deletion.add::<ManagerProcess>(&entry)).await?;
     let statuses = if arguments.statuses { statuses(&mut measured, timeout).await? } else { vec![] };
     measured.stop().await?;
-    print(&format!("\nCreation of {machines} machines\n\n{creation}"))?;
-    print(&format!("Deletion of {machines} machines\n\n{deletion}"))?;
-    let (created, deleted) = (creation.writes(), deletion.writes());
-    print(&format!("writes per creation: {created:.2} (bound {CREATION_BOUND})"))?;
-    print(&format!("writes per deletion: {deleted:.2} (bound {DELETION_BOUND} + pods)"))?;
-    let read = deletion.each(RequestKind::Read);
-    print(&format!("reads per deletion: {read:.2} (bound {READS_BOUND})"))?;
-    if created > CREATION_BOUND || deleted > DELETION_BOUND || read > READS_BOUND {
-        return Err(BenchError::Failed("machines cost more requests than the bounds allow".to_owned()));
+    let phases = [
+        Phase { what: "creation", costs: creation, writes: CREATION_BOUND, reads: None },
+        Phase { what: "preservation", costs: preserved, writes: PRESERVATION_BOUND, reads: None },
+        Phase { what: "end of the preservation", costs: ended, writes: END_BOUND, reads: None },
+        Phase { what: "update in place", costs: updated, writes: UPDATE_BOUND, reads: None },
+        Phase { what: "deletion", costs: deletion, writes: DELETION_BOUND, reads: Some(READS_BOUND) },
+    ];
+    for phase in &phases {
+        print(&format!("\n{} of {machines} machines\n\n{}", phase.what, phase.costs))?;
+    }
+    let mut over = Vec::new();
+    for phase in &phases {
+        over.extend(phase.compare()?);
+    }
+    if !over.is_empty() {
+        let over = over.join(", ");
+        return Err(BenchError::Failed(format!("these cost more requests than their bounds allow: {over}")));
     }
     evaluate(&statuses)
 }

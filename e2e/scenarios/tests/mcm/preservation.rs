@@ -16,6 +16,9 @@ use crate::{
 /// The first part of the names of environments.
 const PREFIX: &str = "kept";
 
+/// For how long a machine is preserved whose time is to end: longer than until the other side has taken over and scaled up.
+const TIME: &str = "90s";
+
 /// Who asks for the preservation.
 #[derive(Clone, Copy, Debug)]
 enum Asks {
@@ -34,6 +37,10 @@ enum Ends {
     Removed,
     /// The machine works again.
     Recovered,
+    /// Its time is over.
+    Expired,
+    /// The machine is deleted.
+    Deleted,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,19 +85,46 @@ cases! {
     now_on_the_machine: Asks::Machine("now"), true, Ends::False;
     when_failed_on_the_node: Asks::Node("when-failed"), true, Ends::Removed;
     when_failed_and_recovered: Asks::Node("when-failed"), true, Ends::Recovered;
+    now_until_its_time_is_over: Asks::Machine("now"), true, Ends::Expired;
+    now_until_it_is_deleted: Asks::Node("now"), true, Ends::Deleted;
     by_the_set: Asks::Set, true, Ends::False;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes minutes: make test-mcm"]
-async fn our_sets_preserve_and_their_machine_controller_ends_it() -> TestResult {
-    Box::pin(together("kept-by-our-sets", Side::Nodewright, Side::Mcm)).await
+macro_rules! half_swaps {
+    ($($name:ident: $asks:expr, $ends:expr;)*) => {
+        /// Our sets, with their machine controller.
+        mod our_sets {
+            use super::{Asks, Case, Ends, Side, TestResult, together};
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                #[ignore = "takes minutes: make test-mcm"]
+                async fn $name() -> TestResult {
+                    let case = Case { asks: $asks, fails: true, ends: $ends };
+                    Box::pin(together(stringify!($name), case, Side::Nodewright, Side::Mcm)).await
+                }
+            )*
+        }
+
+        /// Their sets, with our machine controller.
+        mod their_sets {
+            use super::{Asks, Case, Ends, Side, TestResult, together};
+            $(
+                #[tokio::test(flavor = "multi_thread")]
+                #[ignore = "takes minutes: make test-mcm"]
+                async fn $name() -> TestResult {
+                    let case = Case { asks: $asks, fails: true, ends: $ends };
+                    Box::pin(together(stringify!($name), case, Side::Mcm, Side::Nodewright)).await
+                }
+            )*
+        }
+    };
 }
 
-#[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes minutes: make test-mcm"]
-async fn their_sets_preserve_and_our_machine_controller_ends_it() -> TestResult {
-    Box::pin(together("kept-by-their-sets", Side::Mcm, Side::Nodewright)).await
+half_swaps! {
+    together_by_the_set: Asks::Set, Ends::False;
+    together_now: Asks::Machine("now"), Ends::False;
+    together_when_failed: Asks::Node("when-failed"), Ends::Recovered;
+    together_until_the_annotation_goes: Asks::Node("when-failed"), Ends::Removed;
 }
 
 async fn hand_over(name: &str, case: Case, [first, second]: [Side; 2]) -> TestResult {
@@ -106,10 +140,9 @@ async fn hand_over(name: &str, case: Case, [first, second]: [Side; 2]) -> TestRe
     .await
 }
 
-async fn together(name: &str, sets: Side, machines: Side) -> TestResult {
+async fn together(name: &str, case: Case, sets: Side, machines: Side) -> TestResult {
     play(name, PREFIX, async |env| {
         objects::apply_classes(env).await?;
-        let case = Case { asks: Asks::Set, fails: true, ends: Ends::False };
         let mut controllers = Controllers::start_halves(env, sets, machines).await?;
         let machine = Box::pin(preserve(env, case, machines)).await?;
         Box::pin(end(env, case, &machine, machines)).await?;
@@ -123,7 +156,11 @@ async fn together(name: &str, sets: Side, machines: Side) -> TestResult {
 /// machine-controller-manager 0.62 does not drain a machine that it has preserved before it failed, and may look at one that has failed
 /// only ten minutes later. Whatever is missing then, the other side has to do.
 async fn preserve(env: &Environment, case: Case, side: Side) -> TestResult<String> {
-    env.apply(&objects::pool(env, 2)).await?;
+    let mut pool = objects::pool(env, 2);
+    if matches!(case.ends, Ends::Expired) {
+        pool["spec"]["template"]["spec"]["machinePreserveTimeout"] = TIME.into();
+    }
+    env.apply(&pool).await?;
     let machines = env.wait_for_running(2).await?;
     let (name, machine) = machines.into_iter().next().ok_or_else(|| Failure::new("no machine"))?;
     let node = machine.node_name().unwrap_or(&name).to_owned();
@@ -169,6 +206,9 @@ async fn end(env: &Environment, case: Case, name: &str, side: Side) -> TestResul
         Ends::False => env.kubectl(&format!("annotate {on} {key}=false --overwrite")).await.map(drop)?,
         Ends::Removed => env.kubectl(&format!("annotate {on} {key}-")).await.map(drop)?,
         Ends::Recovered => kubelet(env, &machine, &KubeletOrder::Ready).await?,
+        Ends::Expired if side == Side::Mcm => look_again(env, name).await?,
+        Ends::Expired => (),
+        Ends::Deleted => env.kubectl(&format!("delete machine {name} --wait=false")).await.map(drop)?,
     }
     let is_replaced = case.fails && !matches!(case.ends, Ends::Recovered);
     if is_replaced {
@@ -182,6 +222,13 @@ async fn end(env: &Environment, case: Case, name: &str, side: Side) -> TestResul
     ensure(nodes.values().all(|node| !is_closed(node, knows_taint)), || "a node is closed to pods".to_owned())?;
     let created = if is_replaced { 4 } else { 3 };
     exactness::check(env, 3, SMALL, created, created).await
+}
+
+/// machine-controller-manager looks at a failed machine every ten minutes, or when it changes: it does once its time is over.
+async fn look_again(env: &Environment, name: &str) -> TestResult {
+    let is_over = || expiry(env, name).is_none_or(|expiry| expiry < jiff::Timestamp::now());
+    env.wait_for("its time to be over", async || Ok(is_over())).await?;
+    env.kubectl(&format!("annotate machine {name} example.com/look=again")).await.map(drop)
 }
 
 async fn kubelet(env: &Environment, machine: &Machine, order: &KubeletOrder) -> TestResult {
