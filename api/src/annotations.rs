@@ -129,6 +129,9 @@ pub const CONFIG_DRAIN: &str = "nodewright.dev/config-drain";
 pub const CONFIG_GIVEN: &str = "nodewright.dev/config-given";
 /// Ours, on a Node: an integer. Of the nodes of a MachineConfigPool, those with a larger one are updated first. Defaults to 0.
 pub const UPDATE_PRIORITY: &str = "nodewright.dev/update-priority";
+/// Ours, on a MachineConfigPool, or on a MachineDeployment before it makes a set: `"false"` keeps rollouts of machines, or of this deployment,
+/// out of the disruption budget of the pool, which they share otherwise.
+pub const SHARED_BUDGET: &str = "nodewright.dev/shared-budget";
 /// Ours, on a MachineConfigPool: a Go duration, after which the drain of a node is forced, if [`DRAIN_POLICY`] says so.
 pub const DRAIN_TIMEOUT: &str = "nodewright.dev/drain-timeout";
 /// Ours, on a MachineConfigPool, value [`DRAIN_POLICY_FORCE`]: pods that have not left a node within [`DRAIN_TIMEOUT`] are deleted,

@@ -133,10 +133,11 @@ impl Wiring {
     fn add_machine_deployment(&self, manager: &mut impl AddControllers) {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
         let (fleet, nodes) = (self.fleet.clone(), self.settings.has_target.then_some(self.proof));
-        manager.add(MachineDeploymentController { namespace, full_schema, fleet, nodes });
+        let has_pools = self.settings.has_pools;
+        manager.add(MachineDeploymentController { namespace, full_schema, fleet, nodes, has_pools });
         if let Some(proof) = nodes {
             let (namespace, annotates) = (self.namespace.clone(), self.fleet.annotates_nodes_in_rollouts);
-            manager.add(RolloutNodeController { namespace, annotates, proof });
+            manager.add(RolloutNodeController { namespace, annotates, proof, has_pools });
         }
     }
 

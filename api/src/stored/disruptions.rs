@@ -8,22 +8,32 @@ use serde_json::{Value, json};
 use super::{Malformed, Seconds};
 
 /// The claims of a MachineConfigPool by the name of the Node, as JSON: `{"<node>":{"uid":…,"target":…,"given":…,"since":…}}`. A Node is given a
-/// configuration only while the pool has a claim for it.
+/// configuration, and a rollout of machines disrupts it, only while the pool has a claim for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disruptions(pub BTreeMap<String, Claim>);
 
-/// A Node that may be disrupted.
+/// A Node that may be disrupted, by a configuration or for its Machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// The UID of the Node: one that was deleted and created again has another.
     pub uid: String,
-    /// The rendered MachineConfig that it is given.
+    /// The rendered MachineConfig that it is given, or [`Claim::MACHINE`].
     pub target: String,
     /// The value of [`CONFIG_GIVEN`](crate::annotations::CONFIG_GIVEN) that the Node had: while it has that, it has yet to be given the
     /// target, and afterwards nobody can give it by this claim.
     pub given: u32,
     /// Since when it may be disrupted.
     pub since: Timestamp,
+}
+
+impl Claim {
+    /// The target of a claim for a rollout of machines, which replaces the Node or updates it in place.
+    pub const MACHINE: &'static str = "machine";
+
+    /// Whether it is one for a rollout of machines.
+    pub fn is_of_machine(&self) -> bool {
+        self.target == Self::MACHINE
+    }
 }
 
 impl fmt::Display for Disruptions {

@@ -272,6 +272,7 @@ impl MachineFlags {
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             limits,
             has_target,
+            has_pools: false,
             preserve_timeout: signed(fleet.machine_preserve_timeout),
         }
     }

@@ -7,6 +7,7 @@ use kube::Client;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     in_use::{InUseLabels, Note},
+    machine::Settings,
     shared::{CONTROL, TARGET, ownership::NodeProof, schema::Schemas},
     wiring::{MACHINE_CONFIG_CONTROLLERS, MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
@@ -210,11 +211,14 @@ impl ControllerProcess {
             namespace: self.process.namespace.clone(),
             schemas,
             driver: self.driver.clone(),
-            settings: self.flags.machine.settings(
-                &self.flags.fleet,
-                self.flags.provider.limits(),
-                self.clusters.target.is_some(),
-            ),
+            settings: Settings {
+                has_pools: self.chosen.contains(&"machine-config-pool"),
+                ..self.flags.machine.settings(
+                    &self.flags.fleet,
+                    self.flags.provider.limits(),
+                    self.clusters.target.is_some(),
+                )
+            },
             orphan_vms: self.flags.orphans.settings(),
             fleet: self.flags.fleet.settings(self.flags.machine.machine_creation_timeout),
             proof: if self.chosen.contains(&"machine") { NodeProof::Here } else { NodeProof::Elsewhere },

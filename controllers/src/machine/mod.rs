@@ -48,7 +48,9 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use nodewright_api::{Machine, MachineClass, MachineSet, annotations, stored::LEDGER};
+use nodewright_api::{
+    Machine, MachineClass, MachineSet, annotations, machine_config::MachineConfigPool, stored::LEDGER,
+};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores, Unreadable},
@@ -75,6 +77,7 @@ use self::{
 };
 use crate::shared::{
     CONTROL, TARGET,
+    disruption::{WAITING_NODES, waiting_nodes},
     driver::DriverProperties,
     indexes::{
         MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE, SET_BY_UID, instance_id, object_key,
@@ -151,6 +154,15 @@ impl Controller for MachineController {
                 .index(DELETING_NODES)
                 .wakes_unreadable(machines_of_unreadable_node)
                 .wakes(machines_of_node);
+        }
+        if self.settings.has_target && self.settings.has_pools {
+            on.kind::<Node>(TARGET, "").index(WAITING_NODES);
+            on.kind::<MachineConfigPool>(TARGET, "").wakes(|change, stores, wake| {
+                let machines = stores.of::<Machine>(CONTROL);
+                for node in waiting_nodes(change, stores) {
+                    wake_all(machines.by(MACHINE_BY_NODE, name(node.as_ref())), wake);
+                }
+            });
         }
     }
 

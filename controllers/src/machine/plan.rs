@@ -49,13 +49,14 @@ type Question = fn(&Scope<'_>) -> PartialPlan;
 const MAINTENANCE: [Question; 6] =
     [nodes_listed, finalizer_added, claim_reported, vm_proven, preserve::recorded, maintained];
 
-const TERMINATION: [Question; 14] = [
+const TERMINATION: [Question; 15] = [
     terminate::has_finalizer,
     terminate::begun,
     terminate::failure_reported,
     claim_reported,
     vm_settled,
     terminate::node_readable,
+    terminate::disruption_claimed,
     terminate::drained,
     terminate::volumes_detached,
     terminate::vm_deleted,

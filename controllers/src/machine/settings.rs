@@ -52,6 +52,8 @@ pub struct Settings {
     pub limits: CallLimits,
     /// Whether there is a target cluster. Without one a Machine ends in phase Available.
     pub has_target: bool,
+    /// Whether MachineConfigPools are watched: rollouts of machines share their disruption budgets.
+    pub has_pools: bool,
     /// Time that a failed Machine is kept whose preservation was asked for, unless its spec says how long
     /// (`--machine-preserve-timeout`). The MachineSet controller goes by the same time.
     pub preserve_timeout: SignedDuration,
@@ -158,6 +160,7 @@ impl Default for Settings {
             brake: BrakeSettings::default(),
             limits: CallLimits::of(200),
             has_target: true,
+            has_pools: true,
             preserve_timeout: FleetSettings::default().preserve_timeout,
         }
     }

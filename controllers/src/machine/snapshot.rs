@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodewright_api::{
     ClassIdentity, Machine, MachineClass, MachinePhase, MachineSet, annotations, finalizers, labels,
     reasons::unreadable as reasons, stored::LEDGER,
@@ -22,6 +23,7 @@ use super::{
 };
 use crate::shared::{
     CONTROL, TARGET, class_secrets,
+    disruption::{SharedBudget, claimed_since, is_opted_out, needs_claim, node_state::is_being_replaced},
     drain::View,
     driver::DriverProperties,
     indexes::SET_BY_UID,
@@ -58,6 +60,10 @@ pub struct Snapshot {
     pub pool: Pool,
     /// What the drain of its Node sees: once it is being deleted, while it has failed and is preserved, or before an update in place.
     pub(crate) drain: View,
+    /// The disruption budget of the Node's pool, while a rollout is about to disrupt the Node.
+    pub(crate) shared_budget: Option<SharedBudget>,
+    /// Since when the pool of a Node that is being drained has a claim for it.
+    pub(crate) claimed_since: Option<Timestamp>,
     pub settings: Arc<Settings>,
     pub driver: DriverProperties,
 }
@@ -94,9 +100,13 @@ impl Snapshot {
         let is_drained = |node: &&Node| is_deleting(machine.as_ref()) || is_kept(node);
         let drained = node.as_deref().filter(is_drained);
         let drain = drained.map_or(View::empty(TARGET), |node| View::take(stores, TARGET, node));
+        let claimed_since = drained.and_then(|node| claimed_since(stores, node));
         let unreadable_node =
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
+        let shares = |node: &&Node| is_replaced(&machine, &owner, node) || is_selected(&machine, node);
+        let shared_budget = drained.filter(|node| needs_claim(node)).filter(shares);
+        let shared_budget = shared_budget.and_then(|node| SharedBudget::of(stores, node));
         let lost_node = !is_deleting(machine.as_ref()) && node.as_deref().is_some_and(is_deleting);
         let pool = match &owner {
             _ if !may_be_replaced(&machine) && !lost_node => Pool::default(),
@@ -125,6 +135,8 @@ impl Snapshot {
             pool,
             owner,
             drain,
+            shared_budget,
+            claimed_since,
             machine_class,
             machine,
             settings,
@@ -167,6 +179,23 @@ impl Snapshot {
         let is_pending = problem.reason == class_secrets::PENDING && !self.scoped_watches.is_empty();
         is_pending.then_some(problem.message.as_str())
     }
+}
+
+/// Whether a rollout replaces a Machine that is being deleted, as far as its Node and its set show. Those that the cluster autoscaler
+/// has chosen go without a claim.
+fn is_replaced(machine: &Machine, owner: &Owner, node: &Node) -> bool {
+    let Owner::Set(set) = owner else { return false };
+    let is_exempt = machine.is_force_deletion() || machine.is_removal_candidate();
+    is_deleting(machine)
+        && is_being_replaced(node)
+        && !is_exempt
+        && !is_deleting(set.as_ref())
+        && !is_opted_out(set.as_ref())
+}
+
+/// Whether a user has selected the Node of a Machine that is updated in place.
+fn is_selected(machine: &Machine, node: &Node) -> bool {
+    !is_deleting(machine) && update::needs_drain(machine, node)
 }
 
 pub(super) fn node_named(node: &str) -> String {

@@ -7,17 +7,16 @@ use nodewright_api::{
     stored::{DISRUPTIONS, Disruptions},
 };
 use nodewright_runtime::{
-    cache::{Stores, Unreadable},
-    object::{name, namespace, uid},
+    cache::Stores,
+    object::{name, namespace},
 };
 
-use super::node_state::is_drained;
 use crate::shared::{
     TARGET,
+    disruption::node_state::is_drained,
     drain::View,
-    indexes::{NODES_BY_ROLES, has_selected_roles},
     node::Node,
-    pools::{Membership, selects, selects_none},
+    pools::{members_of, selects_none, unreadable_members},
 };
 
 /// The Nodes of a pool, and its claims on Nodes.
@@ -47,35 +46,15 @@ impl Members {
             return Self::default();
         }
         let (store, pools) = (stores.of::<Node>(TARGET), stores.of::<MachineConfigPool>(TARGET));
-        let is_its = |node: &Arc<Unreadable>| {
-            let labels = node.metadata().map(|metadata| metadata.labels.as_ref());
-            labels.map_or_else(|| !selects_none(pool), |labels| selects(pool, labels))
-        };
-        let unreadable = store.unreadable().into_iter().filter(is_its);
+        let (nodes, ambiguous) = members_of(stores, pool);
+        let unreadable = unreadable_members(stores, pool);
         let mut members = Self {
-            unreadable: unreadable.map(|node| node.describe::<Node>()).collect(),
+            nodes,
+            ambiguous,
+            unreadable: unreadable.iter().map(|node| node.describe::<Node>()).collect(),
             unreadable_pool: pools.unreadable().first().map(|pool| pool.describe::<MachineConfigPool>()),
             ..Self::default()
         };
-        let all = pools.all();
-        let roles = store
-            .keys_of(NODES_BY_ROLES)
-            .into_iter()
-            .filter(|roles| has_selected_roles(roles, pool.spec.node_selector.as_ref()));
-        for node in roles.flat_map(|roles| store.by(NODES_BY_ROLES, &roles)) {
-            if !selects(pool, node.metadata.labels.as_ref()) {
-                continue;
-            }
-            match Membership::among(&all, &node) {
-                Membership::Of(owner) if uid(owner.as_ref()) == uid(pool) => members.nodes.push(node),
-                Membership::Ambiguous(pools) => {
-                    members.ambiguous.push(format!("{} ({})", name(node.as_ref()), pools.join(", ")));
-                }
-                Membership::Of(_) | Membership::None => {}
-            }
-        }
-        members.nodes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
-        members.ambiguous.sort();
         let is_member = |node: &str| members.nodes.binary_search_by(|it| name(it.as_ref()).cmp(node)).is_ok();
         let others = claims.0.keys().filter(|node| !is_member(node));
         members.left = others.filter_map(|node| store.by_name("", node)).collect();

@@ -26,14 +26,12 @@
 //! * A pool that is deleted takes its rendered MachineConfigs along, also those that Nodes name: it owns them, as with
 //!   machine-config-operator, and garbage collection asks no controller.
 
-mod budget;
 mod call;
 mod decision;
 mod garbage;
 mod members;
 mod memory;
 mod metrics;
-mod node_state;
 mod nodes;
 mod plan;
 mod progress;
@@ -61,12 +59,12 @@ use nodewright_runtime::{
 use self::{
     call::Render,
     memory::{Context, Note, Plan},
-    node_state::gist,
     snapshot::Snapshot,
 };
 pub(crate) use self::{call::Renderer, metrics::register as register_metrics};
 use crate::shared::{
     TARGET,
+    disruption::node_state::gist,
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES},
     machine_config::{CachedConfig, target_ref},
     node::Node,

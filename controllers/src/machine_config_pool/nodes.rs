@@ -5,24 +5,23 @@ use nodewright_api::{
     Taint, annotations,
     machine_config::{DESIRED_CONFIG, DESIRED_IMAGE, MachineConfigPool},
     reasons::machine_config_pool as reasons,
-    stored::ConfigDrain,
+    stored::{ConfigDrain, Disruptions},
     taints,
 };
 use nodewright_runtime::{
-    annotations as annotation_patch,
     clip::clip_list,
     events::Event,
-    object::{annotation, name},
+    object::name,
     plan::{Planned, Step, reference},
 };
 
-use super::{
-    call::Render,
-    node_state::{given, has_agent, is_behind, is_ready, is_update_taint},
-    rollout::Rollout,
-};
+use super::{call::Render, rollout::Rollout};
 use crate::shared::{
     TARGET,
+    disruption::{
+        self, counted,
+        node_state::{has_agent, is_behind, is_ready, is_update_taint},
+    },
     node::{Node, add_taint, remove_taint},
     patch,
 };
@@ -31,23 +30,20 @@ const LONGEST_NAME: usize = 64;
 const NAMED: usize = 5;
 
 /// The write of the claims, if they change; it is refused if the pool has changed.
-pub(super) fn claims(pool: &MachineConfigPool, rollout: &Rollout<'_>) -> Option<Planned<Render>> {
-    let known = annotation(pool, annotations::DISRUPTIONS);
-    let wanted = (!rollout.claims.0.is_empty()).then(|| rollout.claims.to_string());
-    if known == wanted.as_deref() {
-        return None;
-    }
-    let mut operations = vec![patch::same_version(&pool.metadata)];
-    operations.extend(annotation_patch::set(&pool.metadata, annotations::DISRUPTIONS, wanted.as_deref()).0);
-    Planned::new("which nodes may be disrupted has changed", Step::edit(TARGET, pool, Patch(operations)))
+pub(super) fn claims(pool: &MachineConfigPool, claims: &Disruptions) -> Option<Planned<Render>> {
+    let step = Step::edit(TARGET, pool, disruption::write(pool, claims)?);
+    Planned::new("which nodes may be disrupted has changed", step)
 }
 
-/// The writes to the Nodes: the target for those that are claimed, and the taint of those that wait.
-pub(super) fn steps(nodes: &[&Node], rollout: &Rollout<'_>, target: &str) -> Vec<Planned<Render>> {
+/// The writes to the Nodes: the target for those that are claimed, and the taint of those that wait. `target`: that which they are moved
+/// to, if they are.
+pub(super) fn steps(nodes: &[&Node], rollout: &Rollout<'_>, target: Option<&str>) -> Vec<Planned<Render>> {
     let edit = |node: &Node, why, operations| Planned::new(why, Step::edit(TARGET, node, Patch(operations)));
     let release = |node: &&Node| {
         edit(node, "the node is not to be given what the pool has claimed it for", counted(node, vec![]))
     };
+    let releases = rollout.releases.iter().filter_map(release);
+    let Some(target) = target else { return releases.collect() };
     let target_given = |node: &&Node| edit(node, "the pool has a claim for the node", give(node, target));
     let marked = |node: &&Node| {
         if is_behind(node, target) {
@@ -60,14 +56,7 @@ pub(super) fn steps(nodes: &[&Node], rollout: &Rollout<'_>, target: &str) -> Vec
         let operations = if is_released { vec![] } else { untaint(node) };
         edit(node, "the node has been given the target", operations)
     };
-    let releases = rollout.releases.iter().filter_map(release);
     releases.chain(rollout.targets.iter().filter_map(target_given)).chain(nodes.iter().filter_map(marked)).collect()
-}
-
-/// The operations that set annotations, and count that: they fail if somebody has counted meanwhile.
-fn counted(node: &Node, more: Vec<(&'static str, String)>) -> Vec<PatchOperation> {
-    let count = (annotations::CONFIG_GIVEN, given(node).wrapping_add(1).to_string());
-    patch::annotate(&node.metadata, &more.into_iter().chain([count]).collect()).0
 }
 
 /// That Nodes are given the target, once that is written.
@@ -96,7 +85,13 @@ fn give(node: &Node, target: &str) -> Vec<PatchOperation> {
     }
     operations.extend(counted(node, wanted));
     operations.extend(patch::unannotate(meta, [DESIRED_IMAGE]));
-    operations.extend(untaint(node));
+    let untaint = untaint(node);
+    if untaint.is_empty() {
+        // A rollout of machines marks its Nodes by a taint: one that is about to go is not updated.
+        let seen = node.spec.taints.as_ref().map_or(serde_json::Value::Null, |all| serde_json::json!(all));
+        operations.push(patch::test(&["spec", "taints"], seen));
+    }
+    operations.extend(untaint);
     operations
 }
 

@@ -86,8 +86,8 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
 fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'_>>, plan: &mut Plan) {
     let pool = snapshot.pool.as_ref();
     let progress = Progress::of(snapshot, context.now);
-    let rollout = progress.rollout.as_ref().zip(progress.target);
-    if let Some(claims) = rollout.and_then(|(rollout, _)| nodes::claims(pool, rollout)) {
+    let (rollout, target) = (&progress.rollout, progress.target.filter(|_| progress.moves));
+    if let Some(claims) = nodes::claims(pool, &rollout.claims) {
         plan.then(claims.why, claims.step);
     } else if let Some(decision) = decision {
         let report = status::report(context, snapshot, decision, &progress);
@@ -96,12 +96,10 @@ fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'
         plan.wake_at(progress.wake(context.now));
         report.write.add_to(plan);
     }
-    if let Some((rollout, target)) = rollout {
-        for planned in nodes::steps(&progress.nodes, rollout, target) {
-            plan.beside(planned.why, planned.step);
-        }
-        plan.events.extend(nodes::event(pool, rollout, target));
+    for planned in nodes::steps(&progress.nodes, rollout, target) {
+        plan.beside(planned.why, planned.step);
     }
+    plan.events.extend(target.and_then(|target| nodes::event(pool, rollout, target)));
 }
 
 /// Has it rendered first. Until then the notes stay, and so do waits: it is the same wait afterwards.

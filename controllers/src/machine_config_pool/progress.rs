@@ -9,6 +9,7 @@ use nodewright_api::{
     conditions::{machine_config_pool as conditions, node::READY},
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
     reasons::machine_config_pool as reasons,
+    stored::Claim,
 };
 use nodewright_runtime::{
     clip::{clip_list, clip_to},
@@ -18,16 +19,18 @@ use nodewright_runtime::{
 };
 
 use super::{
-    budget,
-    node_state::{
-        LONGEST_REASON, has_agent, is_behind, is_degraded, is_done, is_drained, is_leaving, is_ready, is_unavailable,
-        is_updated, reason,
-    },
     rollout::{self, Rollout},
     snapshot::Snapshot,
 };
 use crate::shared::{
     conditions::{Finding, set},
+    disruption::{
+        budget,
+        node_state::{
+            LONGEST_REASON, has_agent, is_behind, is_degraded, is_done, is_drained, is_leaving, is_ready,
+            is_unavailable, is_updated, reason,
+        },
+    },
     node::Node,
     node_agent::asked,
     status_writer::count,
@@ -43,8 +46,9 @@ const LONGEST: usize = 400;
 pub(super) struct Progress<'a> {
     pub(super) nodes: Vec<&'a Node>,
     pub(super) target: Option<&'a str>,
-    /// `None` while no Node may be moved.
-    pub(super) rollout: Option<Rollout<'a>>,
+    pub(super) rollout: Rollout<'a>,
+    /// Whether Nodes may be moved.
+    pub(super) moves: bool,
     /// Why none may be moved, if somebody should know.
     pub(super) halt: Option<String>,
     budget: usize,
@@ -68,22 +72,27 @@ impl<'a> Progress<'a> {
         let budget = budget::of(pool, nodes.len()).unwrap_or_default();
         let halt = snapshot.errors.first().map(ToString::to_string);
         let halt = halt.or_else(|| members.unreadable_pool.clone()).or_else(|| snapshot.unusable_target());
-        let may_move = halt.is_none() && !pool.spec.paused;
-        let rollout = target.filter(|_| may_move).map(|target| {
-            let (others, nodes) = (left.clone(), nodes.clone());
-            let (claims, unreadable) = (&members.claims, members.unreadable.len());
-            rollout::decide(&rollout::Scope { nodes, others, unreadable, claims, target, budget, now })
-        });
-        Self { nodes, target, rollout, halt, budget, pods: &members.pods, left }
+        let moves = halt.is_none() && !pool.spec.paused && target.is_some();
+        let (claims, unreadable) = (&members.claims, members.unreadable.len());
+        let scope = rollout::Scope {
+            nodes: nodes.clone(),
+            others: left.clone(),
+            unreadable,
+            claims,
+            target: target.unwrap_or_default(),
+            budget,
+            now,
+        };
+        let rollout = if moves { rollout::decide(&scope) } else { rollout::hold(&scope) };
+        Self { nodes, target, rollout, moves, halt, budget, pods: &members.pods, left }
     }
 }
 
 impl Progress<'_> {
     /// Whether a Node is being updated, and has not failed.
     fn gets_on(&self) -> bool {
-        let Some(rollout) = &self.rollout else { return false };
-        let is_claimed = |node: &&&Node| rollout.claims.0.contains_key(name(**node));
-        self.nodes.iter().filter(is_claimed).any(|node| !is_degraded(node))
+        let is_claimed = |node: &&&Node| self.rollout.claims.0.contains_key(name(**node));
+        self.moves && self.nodes.iter().filter(is_claimed).any(|node| !is_degraded(node))
     }
 
     /// When to look again: Pods that leave wake no pool.
@@ -198,19 +207,19 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
     let mut texts = vec![];
     texts.extend(progress.halt.as_ref().map(|halt| format!("no node is moved: {halt}")));
     let all = || progress.nodes.iter().copied().filter(|node| has_agent(node));
-    let claims = progress.rollout.as_ref().map(|rollout| &rollout.claims.0);
-    let since = |node: &Node| claims?.get(name(node)).map(|claim| claim.since);
+    let rollout = &progress.rollout;
+    let claim = |node: &Node| rollout.claims.0.get(name(node));
+    let since = |node: &Node| claim(node).map(|claim| claim.since);
     let updated = all().filter(|node| is_updated(node, target)).count();
     texts.push(format!("{updated} of {} are updated", progress.nodes.len()));
     let is_moving = |node: &&Node| {
         since(node).is_some() || has_agent(node) && (!is_done(node) || is_updated(node, target) && !is_ready(node))
     };
     let moving = progress.nodes.iter().chain(&progress.left).copied().filter(is_moving);
-    let moving: Vec<_> = moving.map(|node| described(node, since(node), progress)).collect();
+    let moving: Vec<_> = moving.map(|node| described(node, claim(node), progress)).collect();
     if !moving.is_empty() {
         texts.push(clip_list(NAMED, LONGEST, moving.into_iter(), ", "));
     }
-    let Some(rollout) = &progress.rollout else { return texts };
     let waiting = rollout.waiting.len();
     if waiting > 0 {
         let why = if rollout.is_full {
@@ -229,9 +238,11 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
 }
 
 /// What a Node that is being updated is about to do.
-fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> String {
+fn described(node: &Node, claim: Option<&Claim>, progress: &Progress<'_>) -> String {
     let is_current = progress.target.is_some_and(|target| is_updated(node, target));
     let what = match node {
+        _ if claim.is_some_and(Claim::is_of_machine) && is_leaving(node) => "goes with its machine".to_owned(),
+        _ if claim.is_some_and(Claim::is_of_machine) => "is being updated in place".to_owned(),
         _ if !has_agent(node) => "has no agent any more".to_owned(),
         _ if is_degraded(node) => format!("has failed: {}", clip_to(LONGEST_REASON, reason(node).to_owned())),
         _ if is_drained(node) => match progress.pods.get(name(node)) {
@@ -249,7 +260,7 @@ fn described(node: &Node, since: Option<Timestamp>, progress: &Progress<'_>) -> 
         }
         _ => "is being updated".to_owned(),
     };
-    let since = since.map(|since| format!(" (chosen at {since:.0})")).unwrap_or_default();
+    let since = claim.map(|claim| format!(" (chosen at {:.0})", claim.since)).unwrap_or_default();
     let left =
         if progress.left.iter().any(|it| std::ptr::eq(*it, node)) { ", and is no longer of the pool" } else { "" };
     format!("node {} {what}{left}{since}", name(node))

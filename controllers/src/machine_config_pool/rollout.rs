@@ -10,16 +10,23 @@
 //!   on the present target are together within the budget.
 //! * A claim goes when its Node runs the target, is ready and takes Pods, or is gone. One that was not used is taken back first: the
 //!   count of the Node grows, so that a request that comes too late fails.
+//! * Claims of machines ([`disruption`]) are kept until the Node is gone, or its update in place is over.
 //! * Who writes by hand what a Node is to run is not overruled before the Node has finished that.
 
 use jiff::Timestamp;
 use nodewright_api::stored::{Claim, Disruptions};
 use nodewright_runtime::object::{name, uid};
 
-use super::node_state::{
-    desired, given, has_agent, is_behind, is_degraded, is_done, is_failing, is_leaving, is_ready, is_unavailable, rank,
+use crate::shared::{
+    disruption::{
+        self, is_claimed_for_machine,
+        node_state::{
+            desired, given, has_agent, is_behind, is_degraded, is_done, is_failing, is_leaving, is_ready, rank,
+        },
+    },
+    node::Node,
+    node_agent::is_cordoned_for_agent,
 };
-use crate::shared::{node::Node, node_agent::is_cordoned_for_agent};
 
 /// The limit of the claims' text, in bytes. An API server takes 256 KiB of annotations.
 const LARGEST: usize = 160 * 1024;
@@ -64,7 +71,7 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let mut size = rollout.claims.to_string().len();
     for node in candidates {
         // One that counts already takes nothing more.
-        let after = disrupted + usize::from(!scope.counts(node));
+        let after = disrupted + usize::from(!disruption::counts(node, scope.target));
         if after > scope.budget {
             rollout.waiting.push(node);
             continue;
@@ -80,16 +87,26 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
         rollout.claims.0.insert(name(node).to_owned(), claim);
     }
     rollout.targets = scope.nodes.iter().copied().filter(|node| scope.is_targeted(node, is_within)).collect();
-    let all = scope.nodes.iter().chain(&scope.others).copied();
-    rollout.releases = all.filter(|node| scope.is_released(node)).collect();
+    rollout.releases = scope.all().filter(|node| scope.is_released(node)).collect();
     rollout
+}
+
+/// What becomes of the claims while no Node is given a configuration: those of machines go once they are over.
+pub(super) fn hold<'a>(scope: &Scope<'a>) -> Rollout<'a> {
+    let is_over = |node_name: &String, claim: &Claim| {
+        let node = scope.all().find(|node| name(*node) == node_name && uid(*node) == claim.uid);
+        claim.is_of_machine() && node.is_none_or(|node| is_over(node, claim))
+    };
+    let mut claims = scope.claims.clone();
+    claims.0.retain(|node, claim| !is_over(node, claim));
+    let is_released = |node: &&Node| scope.claim_of(node).is_some_and(Claim::is_of_machine) && scope.is_released(node);
+    Rollout { claims, releases: scope.all().filter(is_released).collect(), ..Rollout::default() }
 }
 
 impl<'a> Scope<'a> {
     /// How many Nodes are disrupted, with these claims.
     pub(super) fn disrupted(&self, claims: &Disruptions) -> usize {
-        let unclaimed = self.nodes.iter().filter(|node| !claims.0.contains_key(name(**node)));
-        claims.0.len() + unclaimed.filter(|node| self.counts(node)).count() + self.unreadable
+        disruption::disrupted(self.nodes.iter().copied(), self.unreadable, claims, self.target)
     }
 
     fn member(&self, node: &str) -> Option<&'a Node> {
@@ -111,7 +128,8 @@ impl<'a> Scope<'a> {
             let member = self.member(node_name);
             let left = || self.others.iter().copied().find(|node| name(*node) == node_name);
             let node = member.or_else(left).filter(|node| uid(*node) == claim.uid && !is_over(node, claim))?;
-            let claim = if member.is_some() { self.renewed(node, claim) } else { claim.clone() };
+            let is_moved = member.is_some() && !claim.is_of_machine();
+            let claim = if is_moved { self.renewed(node, claim) } else { claim.clone() };
             Some((node_name.clone(), claim))
         });
         Disruptions(kept.collect())
@@ -134,11 +152,6 @@ impl<'a> Scope<'a> {
         Claim { since: claim.since, ..self.claim(node) }
     }
 
-    /// Whether an unclaimed Node takes a part of the budget.
-    fn counts(&self, node: &Node) -> bool {
-        is_unavailable(node) || is_failing(node) && desired(node) == self.target
-    }
-
     fn is_candidate(&self, node: &Node) -> bool {
         // A failed update has left it cordoned: it may go back.
         let is_stuck = is_failing(node) && node.is_cordoned() && is_cordoned_for_agent(node);
@@ -159,14 +172,24 @@ impl<'a> Scope<'a> {
 
     /// Whether a Node is claimed for a target that it will not be given.
     fn is_released(&self, node: &Node) -> bool {
-        let is_unused = self.claim_of(node).is_some_and(|claim| claim.given == given(node));
+        let Some(claim) = self.claim_of(node).filter(|claim| claim.given == given(node)) else { return false };
+        if claim.is_of_machine() {
+            return !is_claimed_for_machine(node);
+        }
         let is_wanted = || self.member(name(node)).is_some() && is_behind(node, self.target) && has_agent(node);
         let is_spared = || is_leaving(node) && is_done(node);
-        is_unused && (!is_wanted() || is_spared())
+        !is_wanted() || is_spared()
+    }
+
+    /// The Nodes of the pool, and those that are claimed.
+    fn all(&self) -> impl Iterator<Item = &'a Node> {
+        self.nodes.iter().chain(&self.others).copied()
     }
 }
 
 /// Whether a claim was used or taken back, and its Node is done and takes Pods. A smaller count is that of an old cache, or was wiped.
 fn is_over(node: &Node, claim: &Claim) -> bool {
-    given(node) > claim.given && is_ready(node) && (is_done(node) || !has_agent(node))
+    let is_done = || is_done(node) || !has_agent(node);
+    let is_free = || if claim.is_of_machine() { !is_claimed_for_machine(node) } else { is_done() };
+    given(node) > claim.given && is_ready(node) && is_free()
 }

@@ -40,10 +40,10 @@ mod status;
 pub(crate) mod tests;
 mod updates;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
@@ -53,7 +53,7 @@ use nodewright_runtime::{
 
 use self::{
     memory::{Context, Note, Plan},
-    snapshot::Snapshot,
+    snapshot::{Snapshot, configured_nodes},
 };
 use crate::shared::{
     CONTROL, TARGET,
@@ -79,6 +79,8 @@ pub struct MachineDeploymentController {
     pub fleet: FleetSettings,
     /// How the Nodes of Machines are known, which are updated in place; `None` without a target cluster.
     pub nodes: Option<NodeProof>,
+    /// Whether MachineConfigPools are watched: Nodes that they disrupt are not available to a rollout.
+    pub has_pools: bool,
 }
 
 impl Controller for MachineDeploymentController {
@@ -121,6 +123,19 @@ impl Controller for MachineDeploymentController {
                     let of_node = |node: &Arc<Node>| machines.by(MACHINE_BY_NODE, name(node.as_ref()));
                     let machines = change.sides().flat_map(of_node).collect::<Vec<_>>();
                     let sets = machines.iter().flat_map(|machine| sets_of(stores, machine));
+                    sets.for_each(|set| wake_all(owners(stores, &set), wake));
+                }
+            });
+        }
+        if self.nodes.is_some() && self.has_pools {
+            on.kind::<MachineConfigPool>(TARGET, "").wakes(|change, stores, wake| {
+                let configured = |pool: &Option<Arc<MachineConfigPool>>| {
+                    pool.iter().flat_map(|pool| configured_nodes(pool)).collect()
+                };
+                let (old, new): (BTreeSet<_>, BTreeSet<_>) = (configured(&change.old), configured(&change.new));
+                let machines = stores.of::<Machine>(CONTROL);
+                for node in old.symmetric_difference(&new) {
+                    let sets = machines.by(MACHINE_BY_NODE, node).into_iter().flat_map(|it| sets_of(stores, &it));
                     sets.for_each(|set| wake_all(owners(stores, &set), wake));
                 }
             });

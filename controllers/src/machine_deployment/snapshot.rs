@@ -1,11 +1,16 @@
 //! The snapshot of a MachineDeployment, and what else all decisions may know.
 
-use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachineDeployment, MachineSet, StrategyType, labels,
-    stored::{REVISION, SIZED_FOR},
+    machine_config::MachineConfigPool,
+    stored::{DISRUPTIONS, REVISION, SIZED_FOR},
 };
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
@@ -56,6 +61,8 @@ pub struct SetView {
     pub unreadable: usize,
     /// When its Machines are available. The plan sets it.
     pub availability: Availability,
+    /// The Nodes that MachineConfigPools have claimed to give them a configuration.
+    pub configured: Arc<BTreeSet<String>>,
 }
 
 pub(super) struct Scope<'a> {
@@ -79,13 +86,15 @@ impl Snapshot {
         sets.sort_by_cached_key(|set| age(set));
         let unread = machines.unreadable();
         let unowned = machines.by(ORPHAN_MACHINES, &key.namespace);
+        let configured = if sets.len() > 1 { configured(stores) } else { Arc::default() };
         let sets = sets.into_iter().map(|set| {
             let orphans = unowned.iter().filter(|machine| will_adopt(stores, &set, machine)).cloned().collect();
             let mut own = machines.owned_by(uid(set.as_ref()));
             own.retain(|machine| !machines.is_unreadable(&key.namespace, name(machine.as_ref())));
             let unreadable =
                 unread.iter().filter(|machine| may_be_owned(set.as_ref(), set.spec.selector.as_ref(), machine)).count();
-            SetView { machines: own, orphans, unreadable, set, availability: Availability::default() }
+            let (availability, configured) = (Availability::default(), configured.clone());
+            SetView { machines: own, orphans, unreadable, set, availability, configured }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);
         orphans.retain(|set| may_adopt(&deployment, set));
@@ -187,6 +196,20 @@ fn is_in_place(deployment: &MachineDeployment) -> bool {
     deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate
 }
 
+fn configured(stores: &Stores) -> Arc<BTreeSet<String>> {
+    let pools = stores.of::<MachineConfigPool>(TARGET);
+    if pools.is_empty() {
+        return Arc::default();
+    }
+    Arc::new(pools.all().iter().flat_map(|pool| configured_nodes(pool)).collect())
+}
+
+/// The Nodes that a pool has claimed to give them a configuration.
+pub(super) fn configured_nodes(pool: &MachineConfigPool) -> impl Iterator<Item = String> + use<> {
+    let claims = DISRUPTIONS.of(pool).unwrap_or_default().0;
+    claims.into_iter().filter(|(_, claim)| !claim.is_of_machine()).map(|(node, _)| node)
+}
+
 fn nodes(stores: &Stores, sets: &[SetView], proof: NodeProof) -> Option<BTreeMap<String, Arc<Node>>> {
     if !stores.is_listed::<Node>(TARGET) {
         return None;
@@ -227,12 +250,18 @@ impl SetView {
             available: if self.set.is_deleting() {
                 0
             } else {
-                count(self.machines.iter().filter(|it| self.availability.is_available(it)))
+                count(self.machines.iter().filter(|it| self.is_available(it)))
             },
             without_vm: count(staying().filter(|it| vm_id(it).is_none() && !is_preserved_failed(it))),
             preserved: count(staying().filter(|it| is_preserved_failed(it))),
             observed: observed >= generation,
         }
+    }
+
+    /// Whether a Machine counts as available in a rollout: its Node is not being given a configuration.
+    pub(super) fn is_available(&self, machine: &Machine) -> bool {
+        let is_configured = || node_name(machine).is_some_and(|node| self.configured.contains(node));
+        self.availability.is_available(machine) && (self.configured.is_empty() || !is_configured())
     }
 
     /// How many of its Machines are preserved because the set has asked for it.

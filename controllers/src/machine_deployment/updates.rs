@@ -275,8 +275,7 @@ fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) 
         listed.contains(name(machine)) || snapshot.node_of(machine).is_some_and(of_node) || is_moving(machine)
     };
     let staying = || snapshot.staying().flat_map(|view| view.machines.iter().map(move |machine| (view, machine)));
-    let available =
-        staying().filter(|(view, machine)| view.availability.is_available(machine) && !is_updating(machine));
+    let available = staying().filter(|(view, machine)| view.is_available(machine) && !is_updating(machine));
     let preserved: i64 = snapshot.staying().map(|view| view.size().preserved).sum();
     let spare = count(available) - (goal.floor() - preserved);
     let updating = count(staying().filter(|(_, machine)| is_updating(machine)));
@@ -285,7 +284,7 @@ fn selected(scope: &Scope<'_>, mode: RolloutMode, replicas: i64, lists: &Lists) 
     let due = goal.desired - replicas - count(old().filter(|(_, machine)| is_updating(machine)));
     let candidates = old().filter(|(view, machine)| {
         let has_node = snapshot.node_of(machine).is_some_and(|node| !is_deleting(node));
-        view.availability.is_available(machine) && has_node && !is_updating(machine) && !machine.is_removal_candidate()
+        view.is_available(machine) && has_node && !is_updating(machine) && !machine.is_removal_candidate()
     });
     let mut candidates: Vec<_> = candidates.map(|(_, machine)| machine).collect();
     // One that is preserved is updated last; otherwise those of the oldest set come first.

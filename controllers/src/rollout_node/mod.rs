@@ -8,6 +8,7 @@
 //! * Only the Node of a Machine's proven VM is marked ([`NodeProof`]), and none that is being deleted or whose Machine is.
 //! * The marks go when the Machine is one of the present template again, and while the deployment is paused.
 //! * A Node is selected only if its Machine is listed in the annotation `updating` of a set, which the deployment writes first.
+//! * One of a MachineConfigPool is selected only within the disruption budget of the pool ([`disruption`](crate::shared::disruption)).
 //! * What a selected Node is closed to Pods with goes when its update is over, or is taken back. One that was closed before stays so.
 //! * An update that the program on the Node may have begun is not taken back.
 //! * Annotations that somebody else has set for the autoscaler stay, as do those of a Machine that is preserved.
@@ -21,7 +22,9 @@ mod tests;
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachineDeployment, MachinePhase, MachineSet, stored::UPDATING};
+use nodewright_api::{
+    Machine, MachineDeployment, MachinePhase, MachineSet, machine_config::MachineConfigPool, stored::UPDATING,
+};
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
@@ -33,6 +36,7 @@ use nodewright_runtime::{
 use self::snapshot::{Snapshot, is_in_use};
 use crate::shared::{
     CONTROL, TARGET,
+    disruption::{WAITING_NODES, waiting_nodes},
     in_place::is_moving,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
@@ -49,6 +53,8 @@ pub struct RolloutNodeController {
     pub annotates: bool,
     /// How a Node is known to be a Machine's.
     pub proof: NodeProof,
+    /// Whether MachineConfigPools are watched, whose disruption budgets updates in place share.
+    pub has_pools: bool,
 }
 
 impl Controller for RolloutNodeController {
@@ -72,6 +78,14 @@ impl Controller for RolloutNodeController {
                 due(stores, node.clone(), wake);
             }
         });
+        if self.has_pools {
+            on.kind::<Node>(TARGET, "").index(WAITING_NODES);
+            on.kind::<MachineConfigPool>(TARGET, "").wakes(move |change, stores, wake| {
+                for node in waiting_nodes(change, stores) {
+                    due(stores, node, wake);
+                }
+            });
+        }
         let of_machine = move |stores: &Stores, machine: &Machine, wake: &mut dyn FnMut(ObjectRef)| {
             if let Some(node) = node_name(machine).and_then(|node| stores.of::<Node>(TARGET).by_name("", node)) {
                 due(stores, node, wake);

@@ -15,11 +15,15 @@ use super::{
 };
 use crate::shared::{
     TARGET,
+    disruption::{Permit, SharedBudget},
     in_place::{self, Progress, is_prefer_no_schedule},
     node::{Node, add_taint, autoscaler_marks, mark_for_autoscaler, remove_taint},
     ownership::NodeProof,
     patch,
 };
+
+/// An update in place has to wait for the disruption budget of a pool.
+const AWAITING_BUDGET: &str = "AwaitingDisruptionBudget";
 
 pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
     let (node, mut plan) = (snapshot.node.as_ref(), Plan::idle());
@@ -29,7 +33,8 @@ pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
             ([taken_back(node), mark(node, snapshot.annotates)].concat(), "a rollout replaces the machine of the node")
         }
         Decision::MarkForUpdate { selects } => {
-            let operations = [mark(node, snapshot.annotates), asked(node, selects, now)].concat();
+            let (selects, used) = claimed(snapshot, selects, now, &mut plan);
+            let operations = [mark(node, snapshot.annotates), asked(node, selects, now), used].concat();
             (operations, "a rollout updates the machine of the node in place")
         }
         Decision::FinishUpdate { is_former, is_preserved } => {
@@ -50,7 +55,7 @@ pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
             (operations, "no rollout replaces the machine of the node")
         }
     };
-    plan.then(why, Step::edit(TARGET, node, Patch(operations)));
+    plan.beside(why, Step::edit(TARGET, node, Patch(operations)));
     plan
 }
 
@@ -101,6 +106,25 @@ fn asked(node: &Node, selects: bool, now: Timestamp) -> Vec<PatchOperation> {
         operations.extend(in_place::reopen(node));
     }
     operations
+}
+
+/// Whether the Node is selected now, and the operations by which that uses the claim of its pool. Otherwise the plan claims it, or says
+/// what it waits for.
+fn claimed(snapshot: &Snapshot, selects: bool, now: Timestamp, plan: &mut Plan<Never>) -> (bool, Vec<PatchOperation>) {
+    let node = snapshot.node.as_ref();
+    let is_new = selects && label(node, labels::SELECTED_FOR_UPDATE).is_none();
+    let Some(shared) = snapshot.shared_budget.as_ref().filter(|_| is_new) else { return (selects, vec![]) };
+    plan.scoped_watch(SharedBudget::watch());
+    match shared.update(node, now) {
+        Permit::Granted(used) => return (true, used),
+        Permit::Claim(patch) => {
+            plan.then("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch));
+        }
+        Permit::Wait(text) => {
+            plan.wait(AWAITING_BUDGET, text);
+        }
+    }
+    (false, vec![])
 }
 
 /// The update of the Node is taken back, unless the program on it may have been permitted to begin meanwhile.

@@ -10,6 +10,7 @@ use nodewright_runtime::{
 
 use crate::shared::{
     CONTROL, TARGET,
+    disruption::{SharedBudget, is_opted_out, needs_claim},
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
     ownership::NodeProof,
@@ -23,6 +24,8 @@ pub struct Snapshot {
     /// The one Machine of the Node, unless it or the Node is being deleted.
     pub(super) machine: Option<Arc<Machine>>,
     pub(super) owners: Option<Owners>,
+    /// The disruption budget of the Node's pool, while the Node is about to be selected for an update in place.
+    pub(super) shared_budget: Option<SharedBudget>,
     /// Whether the cluster autoscaler is kept from removing the Nodes of a rollout.
     pub(super) annotates: bool,
     pub(super) proof: NodeProof,
@@ -50,7 +53,10 @@ impl Snapshot {
         let machine = machines.pop().filter(|_| machines.is_empty());
         let machine = machine.filter(|machine| !is_deleting(machine.as_ref()) && !is_deleting(node.as_ref()));
         let owners = machine.as_deref().and_then(|machine| owners(stores, machine));
-        Self { node, machine, owners, annotates, proof }
+        let is_listed = |owners: &Owners| owners.target.is_some() && !is_opted_out(owners.deployment.as_ref());
+        let is_due = owners.as_ref().is_some_and(is_listed) && needs_claim(&node);
+        let shared_budget = if is_due { SharedBudget::of(stores, &node) } else { None };
+        Self { node, machine, owners, shared_budget, annotates, proof }
     }
 }
 

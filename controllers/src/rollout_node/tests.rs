@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use k8s_openapi::api::coordination::v1::Lease;
+use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
 use nodewright_runtime::{
     cache::{Store, Stores},
     controller::Controller,
@@ -16,11 +17,12 @@ use super::RolloutNodeController;
 use crate::{
     shared::{
         CONTROL, TARGET,
-        indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
+        disruption::SharedBudget,
+        indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, NODES_BY_ROLES, SET_BY_UID},
         node::Node,
         ownership::NodeProof,
     },
-    testing::{MachineBuilder, MachineExt, NOW, machine, machine_deployment, machine_set, rolling},
+    testing::{MachineBuilder, MachineExt, NOW, answer, machine, machine_deployment, machine_set, rolling},
 };
 
 const DISABLED: &str = "cluster-autoscaler.kubernetes.io/scale-down-disabled";
@@ -38,6 +40,8 @@ struct Fixture {
     /// The replicas of a set of a former template: those that it is to have, and those that it has.
     former: Option<[i32; 2]>,
     proof: NodeProof,
+    /// The claims of the pool that the Node is of, if it is of one.
+    claims: Option<Value>,
 }
 
 impl Fixture {
@@ -57,6 +61,7 @@ impl Fixture {
             listed_by: None,
             former: None,
             proof: NodeProof::Here,
+            claims: None,
         }
     }
 
@@ -96,14 +101,38 @@ impl Fixture {
         let deployments = Store::<MachineDeployment>::new(CONTROL, "default");
         deployments.add_index(DEPLOYMENT_BY_UID);
         deployments.apply(deployment);
-        let stores = Stores::default().with(TARGET, node);
+        let nodes = Store::<Node>::new(TARGET, "");
+        nodes.add_index(NODES_BY_ROLES);
+        nodes.apply(node);
+        let stores = Stores::default();
+        stores.add(Arc::new(nodes));
+        if let Some(claims) = &self.claims {
+            stores.add(Arc::new(Self::pool(claims)));
+            let leases = Arc::new(Store::<Lease>::new(TARGET, ""));
+            answer(&leases, None);
+            stores.add_scoped(&SharedBudget::watch(), leases);
+        }
         stores.add(Arc::new(machines));
         stores.add(Arc::new(sets));
         stores.add(Arc::new(deployments));
-        let controller =
-            RolloutNodeController { namespace: "default".into(), annotates: self.annotates, proof: self.proof };
+        let controller = RolloutNodeController {
+            namespace: "default".into(),
+            annotates: self.annotates,
+            proof: self.proof,
+            has_pools: true,
+        };
         let snapshot = controller.snapshot(&stores, &ObjectRef::new(TARGET, "", "n")).unwrap();
         RolloutNodeController::plan(&Context::new(NOW.parse().unwrap(), &Outcomes::default()), &snapshot)
+    }
+
+    /// A pool with these claims, and a budget of one.
+    fn pool(claims: &Value) -> Store<MachineConfigPool> {
+        let pool = json!({"metadata": {"name": "worker", "uid": "uid-pool", "resourceVersion": "5",
+            "annotations": {"nodewright.dev/disruptions": claims.to_string()}},
+            "spec": {"nodeSelector": {"matchLabels": {"node-role.kubernetes.io/worker": ""}}}});
+        let pools = Store::new(TARGET, "");
+        pools.apply(serde_json::from_value(pool).unwrap());
+        pools
     }
 
     /// Executes the plan. Returns whether there was anything to do.
@@ -393,4 +422,30 @@ fn the_autoscaler_leaves_all_nodes_of_a_rollout_alone() {
     paused.deployment["spec"]["paused"] = true.into();
     in_place.deployment["spec"]["strategy"] = json!({"type": "InPlaceUpdate"});
     assert!(!off.act() && !paused.act() && !in_place.act());
+}
+
+#[test]
+fn a_listed_node_of_a_pool_is_selected_within_the_budget_of_the_pool() {
+    let claim = |uid: &str| json!({"uid": uid, "target": "machine", "given": 0, "since": NOW});
+    let listed = |claims: Value| {
+        let mut fixture = Fixture::in_place("former").with(&[(CANDIDATE, "true")], None, false).listed("v1");
+        fixture.node["metadata"]["labels"]["node-role.kubernetes.io/worker"] = "".into();
+        fixture.act();
+        fixture.claims = Some(claims);
+        fixture.node["metadata"]["labels"][SELECTED] = Value::Null;
+        fixture.node["metadata"]["labels"].as_object_mut().unwrap().remove(SELECTED);
+        fixture.node["spec"].as_object_mut().unwrap().remove("unschedulable");
+        fixture.node["metadata"]["annotations"].as_object_mut().unwrap().remove(CORDONED);
+        fixture
+    };
+    let full = listed(json!({"other": claim("uid-other")})).plan();
+    assert_eq!(full.waits[0].reason, "AwaitingDisruptionBudget");
+    assert!(full.waits[0].message.ends_with("it waits for other"), "{:?}", full.waits);
+    let free = listed(json!({})).plan();
+    let Step::Edit { at, .. } = &free.stages[0][0].step else { panic!("{free:?}") };
+    assert_eq!(at.to_string(), "MachineConfigPool worker");
+    let mut claimed = listed(json!({"n": claim("uid-n")}));
+    assert!(claimed.act());
+    assert_eq!(claimed.update(), (vec!["candidate", "selected"], true, Some("true")));
+    assert_eq!(claimed.node["metadata"]["annotations"]["nodewright.dev/config-given"], "1");
 }

@@ -111,6 +111,16 @@ impl Operator {
         Self(stores.named::<Lease>(&operator_lease(), ""))
     }
 
+    /// Whether nobody has its Lease; `None` while that has yet to be read.
+    pub(crate) fn is_absent(&self) -> Option<bool> {
+        match &self.0 {
+            Lookup::Pending => None,
+            Lookup::Missing => Some(true),
+            Lookup::Found(_) => Some(self.renewal().is_none()),
+            Lookup::Failed(_) | Lookup::Unreadable(_) => Some(false),
+        }
+    }
+
     /// Whether we must not act; then the plan says why, and when to look again.
     ///
     /// The plan notes the last renewal in both cases, so that a Lease that stands still blocks but once.

@@ -5,6 +5,7 @@ pub(crate) mod availability;
 pub(crate) mod class_secrets;
 pub(crate) mod conditions;
 pub(crate) mod creation_backoff;
+pub(crate) mod disruption;
 pub(crate) mod drain;
 pub(crate) mod driver;
 pub mod fleet;

@@ -7,11 +7,15 @@ use nodewright_api::{
     selector,
 };
 use nodewright_runtime::{
-    cache::Stores,
-    object::{label, name},
+    cache::{Stores, Unreadable},
+    object::{label, name, uid},
 };
 
-use super::{TARGET, node::Node};
+use super::{
+    TARGET,
+    indexes::{NODES_BY_ROLES, has_selected_roles},
+    node::Node,
+};
 
 /// The pool of the control plane.
 pub(crate) const MASTER: &str = "master";
@@ -51,6 +55,38 @@ impl Membership {
         }
         master.or_else(|| custom.pop()).or(worker).map_or(Self::None, |pool| Self::Of(pool.clone()))
     }
+}
+
+/// The Nodes of a pool by name, and those that other pools select as well, so that they are in none: what to say about each.
+pub(crate) fn members_of(stores: &Stores, pool: &MachineConfigPool) -> (Vec<Arc<Node>>, Vec<String>) {
+    let (store, pools) = (stores.of::<Node>(TARGET), stores.of::<MachineConfigPool>(TARGET).all());
+    let roles = store.keys_of(NODES_BY_ROLES);
+    let roles = roles.into_iter().filter(|roles| has_selected_roles(roles, pool.spec.node_selector.as_ref()));
+    let (mut nodes, mut ambiguous) = (vec![], vec![]);
+    for node in roles.flat_map(|roles| store.by(NODES_BY_ROLES, &roles)) {
+        if !selects(pool, node.metadata.labels.as_ref()) {
+            continue;
+        }
+        match Membership::among(&pools, &node) {
+            Membership::Of(owner) if uid(owner.as_ref()) == uid(pool) => nodes.push(node),
+            Membership::Ambiguous(pools) => {
+                ambiguous.push(format!("{} ({})", name(node.as_ref()), pools.join(", ")));
+            }
+            Membership::Of(_) | Membership::None => {}
+        }
+    }
+    nodes.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
+    ambiguous.sort();
+    (nodes, ambiguous)
+}
+
+/// The Nodes that cannot be read, and may be the pool's.
+pub(crate) fn unreadable_members(stores: &Stores, pool: &MachineConfigPool) -> Vec<Arc<Unreadable>> {
+    let may_be_its = |node: &Arc<Unreadable>| {
+        let labels = node.metadata().map(|metadata| metadata.labels.as_ref());
+        labels.map_or_else(|| !selects_none(pool), |labels| selects(pool, labels))
+    };
+    stores.of::<Node>(TARGET).unreadable().into_iter().filter(may_be_its).collect()
 }
 
 /// Whether a pool selects Nodes with these labels.

@@ -32,6 +32,7 @@ impl Plane {
         let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, server.client()));
         let namespace = || "default".to_owned();
         manager.add(MachineDeploymentController {
+            has_pools: false,
             namespace: namespace(),
             full_schema: true.into(),
             fleet: FleetSettings::default(),

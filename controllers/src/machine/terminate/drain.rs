@@ -1,5 +1,6 @@
 //! The stages before the VM is deleted: the Pods leave the Node, and their volumes are detached.
 
+use json_patch::Patch;
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{
     Code, conditions, operations,
@@ -10,8 +11,12 @@ use nodewright_runtime::{cache::Lookup, plan::Step, scoped_watch::ScopedWatch};
 
 use super::{
     super::{
-        calls::Verb, drain as machine_drain, health, node_sync, partial_plan::PartialPlan, provider::Provider,
-        scope::Scope, snapshot::node_named,
+        calls::{Call, Verb},
+        drain as machine_drain, health, node_sync,
+        partial_plan::PartialPlan,
+        provider::Provider,
+        scope::Scope,
+        snapshot::node_named,
     },
     DRAINING, Shown,
     force::{abandoned_at, is_abandoned, limit},
@@ -20,11 +25,14 @@ use super::{
 };
 use crate::shared::{
     TARGET,
+    disruption::{Permit, SharedBudget},
     drain::{Drain, End, Progress, Wait},
     node::Node,
     ownership::{may_have_joined, node_name, vm_id},
 };
 
+/// A rollout has to wait for the disruption budget of a pool.
+const AWAITING_BUDGET: &str = "AwaitingDisruptionBudget";
 const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
 
 /// It can be seen what runs on the Node. A forced deletion does not wait for that.
@@ -62,6 +70,25 @@ fn node_shown(scope: &Scope<'_>) -> PartialPlan {
     stage
         .scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
         .waking_at(abandoned_at(scope.settings, machine))
+}
+
+/// The pool of the Node has a claim for it, if a rollout replaces the Machine. The Node says first that it goes, so that those that wait
+/// are known.
+pub(in super::super) fn disruption_claimed(scope: &Scope<'_>) -> PartialPlan {
+    let (Some(node), Some(shared)) = (drains(scope), &scope.snapshot.shared_budget) else {
+        return PartialPlan::over();
+    };
+    if !node.is_terminating() {
+        return PartialPlan::step("the node says that it goes", said_to_go(scope, node));
+    }
+    let part = match shared.deletion(node, scope.now()) {
+        Permit::Granted(_) => PartialPlan::over(),
+        Permit::Claim(patch) => {
+            PartialPlan::step("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch))
+        }
+        Permit::Wait(text) => PartialPlan::blocked(scope, DRAINING, AWAITING_BUDGET, &text),
+    };
+    part.scoped_watch(SharedBudget::watch())
 }
 
 pub(in super::super) fn drained(scope: &Scope<'_>) -> PartialPlan {
@@ -145,10 +172,17 @@ fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
 }
 
 fn mark(scope: &Scope<'_>, node: &Node) -> PartialPlan {
-    let cordon = node_sync::cordon(node).and_then(|patch| Step::edit(TARGET, node, patch));
-    let terminating = node_sync::terminating(node, &terminating(scope, node));
-    let terminating = terminating.and_then(|patch| Step::edit_status(TARGET, node, patch));
-    PartialPlan::step("no new pod may start on the node", cordon).beside("the node says that it goes", terminating)
+    let claim = scope.snapshot.shared_budget.as_ref().map(|shared| shared.deletion(node, scope.now()));
+    let used = if let Some(Permit::Granted(used)) = claim { used } else { vec![] };
+    let cordon = node_sync::cordon(node).map(|Patch(cordon)| Patch([cordon, used].concat()));
+    let cordon = cordon.and_then(|patch| Step::edit(TARGET, node, patch));
+    PartialPlan::step("no new pod may start on the node", cordon)
+        .beside("the node says that it goes", said_to_go(scope, node))
+}
+
+fn said_to_go(scope: &Scope<'_>, node: &Node) -> Option<Step<Call>> {
+    let patch = node_sync::terminating(node, &terminating(scope, node))?;
+    Step::edit_status(TARGET, node, patch)
 }
 
 /// The condition that machine-controller-manager puts on a Node before it drains it.

@@ -2,16 +2,21 @@
 //!
 //! A forced deletion (label `force-deletion`) does not drain at all.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::Machine;
 use nodewright_runtime::object::is_deleting;
 
 use super::super::{drain::Limit, scope::Scope, settings::Settings};
 use crate::shared::drain::FORCED_LIMIT;
 
-/// When the drain is forced: by [`Settings::drain_deadline`] at the latest.
+/// When the drain is forced: by [`Settings::drain_deadline`] at the latest. What the Machine has waited for the disruption budget of a
+/// pool does not count.
 pub(super) fn limit(scope: &Scope<'_>) -> Limit {
-    Limit { deadline: scope.settings.drain_deadline(scope.machine), from_start: None }
+    let deleted = scope.machine.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0);
+    let waited = scope.snapshot.claimed_since.zip(deleted).map(|(claimed, deleted)| claimed.duration_since(deleted));
+    let waited = waited.unwrap_or_default().max(SignedDuration::ZERO);
+    let deadline = scope.settings.drain_deadline(scope.machine).and_then(|deadline| deadline.checked_add(waited).ok());
+    Limit { deadline, from_start: None }
 }
 
 /// Whether the drain timeout was over so long ago that the deletion continues without the target cluster, which may be away.

@@ -17,7 +17,7 @@ use nodewright_runtime::{
 };
 
 pub(super) use self::{
-    drain::{drained, node_readable, volumes_detached, volumes_released},
+    drain::{disruption_claimed, drained, node_readable, volumes_detached, volumes_released},
     force::is_abandoned,
     instance::{owner_unknown, token_dropped, try_again, vm_deleted},
     node::{LISTING_NODES, NODES_UNLISTED, node_deleted},

@@ -77,6 +77,8 @@ fn fixture(machine: MachineBuilder) -> Fixture {
     // Most tests are not about the claim: the VM that is named is proven.
     let vm = if machine.provider_id().is_some() { Vm::Proven } else { Vm::of(&machine) };
     let snapshot = Snapshot {
+        shared_budget: None,
+        claimed_since: None,
         machine,
         class: Ok(class()),
         class_held: true,

@@ -4,7 +4,10 @@ use nodewright_runtime::plan::Notes;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{machine::memory::Note, shared::drain};
+use crate::{
+    machine::memory::Note,
+    shared::{disruption::SharedBudget, drain},
+};
 
 pub(super) fn dying() -> MachineBuilder {
     let joined = json!([{"type": "NodeJoined", "status": "True", "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
@@ -691,4 +694,57 @@ fn a_deletion_asks_the_provider_though_the_identity_of_the_class_was_changed() {
     let mut dying = fixture(dying());
     dying.snapshot.changed_identity = Some(changed_identity());
     assert_eq!(dying.steps(), ["call Delete"], "a VM that it does not find is a mismatch, and not gone");
+}
+
+/// The Machine of a rollout, whose Node is one of a pool with these claims.
+fn of_pool(node: Value, claims: &Value) -> Fixture {
+    let taint = json!([{"key": "deployment.machine.sapcloud.io/prefer-no-schedule", "effect": "PreferNoSchedule"}]);
+    let mut node = node;
+    node["spec"]["taints"] = taint;
+    let mut fixture = fixture(dying()).node(node);
+    let pool = json!({"metadata": {"name": "worker", "resourceVersion": "5",
+        "annotations": {"nodewright.dev/disruptions": claims.to_string()}}, "spec": {"maxUnavailable": 1}});
+    let node = fixture.snapshot.node.as_deref().cloned();
+    fixture.snapshot.shared_budget = Some(SharedBudget::with(serde_json::from_value(pool).unwrap(), node));
+    fixture
+}
+
+#[test]
+fn a_rollout_waits_for_the_disruption_budget_of_the_nodes_pool() {
+    let mut said = cordoned();
+    said["spec"]["unschedulable"] = Value::Null;
+    let first = of_pool(synced(READY), &json!({})).plan();
+    assert_eq!(first.steps().map(|planned| tell(&planned.step)).collect::<Vec<_>>(), ["edit Node n"]);
+    assert!(first.steps().all(|planned| planned.why.contains("says that it goes")), "{first:?}");
+    assert_eq!(of_pool(said.clone(), &json!({})).steps(), ["edit MachineConfigPool worker"]);
+
+    let claim = |uid: &str| json!({"uid": uid, "target": "machine", "given": 0, "since": NOW});
+    let full = of_pool(said.clone(), &json!({"other": claim("uid-other")}));
+    let waiting = full.plan();
+    assert_eq!(waiting.waits[0].reason, "AwaitingDisruptionBudget");
+    assert!(waiting.waits[0].message.ends_with("it waits for other"), "{:?}", waiting.waits);
+
+    let claimed = of_pool(said.clone(), &json!({"n": claim("uid-n")})).plan();
+    let Step::Edit { patch, .. } = &claimed.stages[0][0].step else { panic!("{claimed:?}") };
+    let mut node = said;
+    node["metadata"]["resourceVersion"] = "7".into();
+    nodewright_testing::json_patch(&mut node, patch).unwrap();
+    assert_eq!(node["spec"]["unschedulable"], true);
+    assert_eq!(node["metadata"]["annotations"]["nodewright.dev/config-given"], "1", "the claim is used");
+}
+
+/// What a Machine has waited for the budget is no part of its drain timeout.
+#[test]
+fn the_drain_timeout_begins_with_the_claim() {
+    let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
+    let overdue = |claimed: Option<&str>| {
+        let mut fixture =
+            fixture(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(std::slice::from_ref(&pod));
+        fixture.snapshot.claimed_since = claimed.map(at);
+        fixture.now = at("2026-06-01T12:30:00Z");
+        fixture.steps().swap_remove(0)
+    };
+    assert_eq!(overdue(None), "delete now Pod default/p");
+    assert_eq!(overdue(Some("2026-06-01T12:29:50Z")), "evict Pod default/p");
+    assert_eq!(overdue(Some("2026-06-01T12:29:00Z")), "delete now Pod default/p");
 }

@@ -7,9 +7,16 @@ use nodewright_runtime::{object::name, plan::Step};
 use super::decision::{Answer, Decision, decide, said};
 use crate::{
     machine::{calls::Call, drain, health, partial_plan::PartialPlan, scope::Scope, status::StatusDraft},
-    shared::{TARGET, in_place, node::Node},
+    shared::{
+        TARGET,
+        disruption::{Permit, SharedBudget},
+        in_place,
+        node::Node,
+    },
 };
 
+/// It has to wait for the disruption budget of a pool.
+const AWAITING_BUDGET: &str = "AwaitingDisruptionBudget";
 const WAITS: &str = "UpdatingInPlace";
 
 /// What the update of its Node adds to the plan of a Machine.
@@ -45,8 +52,21 @@ pub(in super::super) fn part(scope: &Scope<'_>) -> Part {
 }
 
 fn drained(scope: &Scope<'_>, node: &Node) -> PartialPlan {
-    let begin = in_place::begin(node, scope.now());
+    let mut begin = in_place::begin(node, scope.now());
     if !begin.is_empty() {
+        if let Some(shared) = &scope.snapshot.shared_budget {
+            let part = match shared.update(node, scope.now()) {
+                Permit::Granted(used) => {
+                    begin.extend(used);
+                    PartialPlan::step("no new pod may start on the node", Step::edit(TARGET, node, Patch(begin)))
+                }
+                Permit::Claim(patch) => {
+                    PartialPlan::step("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch))
+                }
+                Permit::Wait(text) => PartialPlan::waiting(AWAITING_BUDGET, text),
+            };
+            return part.scoped_watch(SharedBudget::watch());
+        }
         return PartialPlan::step("no new pod may start on the node", Step::edit(TARGET, node, Patch(begin)));
     }
     let mut since = in_place::drained_since(node).unwrap_or(scope.now());

@@ -1,23 +1,33 @@
-//! All orders in which two planners, their requests and the agents of three Nodes can act: never over the budget, and never stuck.
+//! All orders in which two planners of a pool, one of Machines, their requests and the agents of three Nodes can act: never over the
+//! budget, and never stuck.
 //!
-//! A planner reads the pool and its Nodes, and its requests arrive one by one, late, in any order, or never. Meanwhile the other one
-//! acts, the target changes, an agent fails, or somebody removes the claims.
+//! A planner reads the pool and its Nodes, and its requests arrive one by one, late, in any order, or never. Meanwhile the others
+//! act, the target changes, an agent fails, a rollout deletes a Machine, or somebody removes the claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nodewright_api::stored::{Claim, Disruptions};
+use nodewright_api::{
+    machine_config::MachineConfigPool,
+    stored::{Claim, DISRUPTIONS, Disruptions},
+};
 use nodewright_runtime::object::name as name_of;
 use serde_json::json;
 
 use super::cluster_object;
 use crate::{
     machine_config_pool::rollout::{Scope, decide},
-    shared::node::Node,
+    shared::{
+        disruption::{Permit, SharedBudget, needs_claim},
+        node::Node,
+    },
     testing::NOW,
 };
 
 const NODES: usize = 3;
-const CONFIGS: [&str; 2] = ["a", "b"];
+/// What a Node may be claimed for: two configurations, and the deletion of its Machine.
+const TARGETS: [&str; 3] = ["a", "b", Claim::MACHINE];
+/// The planner of Machines; the others are the pool's.
+const OF_MACHINES: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
@@ -26,12 +36,24 @@ enum State {
     Degraded,
 }
 
+/// What becomes of the Machine of a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Machine {
+    Stays,
+    /// It is being deleted, and its Node has yet to be cordoned for that.
+    Deleted,
+    Cordoned,
+    /// With its Node.
+    Gone,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Agent {
     desired: usize,
     current: usize,
     state: State,
     given: u32,
+    machine: Machine,
 }
 
 /// The claims: the target, and the count that the Node had.
@@ -54,6 +76,11 @@ enum Request {
         node: usize,
         given: u32,
     },
+    /// For the deletion of its Machine.
+    Cordon {
+        node: usize,
+        given: u32,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,9 +88,9 @@ struct World {
     target: usize,
     claims: Claims,
     nodes: [Agent; NODES],
-    requests: [Vec<Request>; 2],
-    /// What else may happen: changes of the target, failures, and removals of the claims.
-    faults: [u8; 3],
+    requests: [Vec<Request>; 3],
+    /// What else may happen: changes of the target, failures, removals of the claims, and deletions of Machines.
+    faults: [u8; 4],
 }
 
 impl World {
@@ -71,32 +98,79 @@ impl World {
         let agent = self.nodes[at];
         let state = format!("{:?}", agent.state);
         let keys =
-            [("currentConfig", CONFIGS[agent.current]), ("desiredConfig", CONFIGS[agent.desired]), ("state", &state)];
+            [("currentConfig", TARGETS[agent.current]), ("desiredConfig", TARGETS[agent.desired]), ("state", &state)];
         let node = keys.into_iter().fold(cluster_object(&at.to_string()), |node, (key, value)| {
             node.annotation(&format!("machineconfiguration.openshift.io/{key}"), value)
         });
         // It is cordoned while it is being updated, and stays so after a failure.
-        let (is_cordoned, asked) = (agent.state != State::Done, "nodewright.dev/config-drain");
+        let is_cordoned = agent.state != State::Done || agent.machine == Machine::Cordoned;
+        let asked = "nodewright.dev/config-drain";
         let node = node.annotation(asked, "cordoned;drain-a;2026-06-01T12:00:00Z");
         let node = node.annotation("nodewright.dev/config-given", &agent.given.to_string());
+        let taint = json!([{"key": "deployment.machine.sapcloud.io/prefer-no-schedule", "effect": "PreferNoSchedule"}]);
+        let node = if agent.machine == Machine::Stays {
+            node
+        } else {
+            node.with("/status/conditions", json!([{"type": "Terminating", "status": "True"}]))
+                .with("/spec/taints", taint)
+        };
         node.with("/spec/unschedulable", json!(is_cordoned)).build()
     }
 
-    /// The requests of a planner that reads the world now.
-    fn plan(&self, budget: usize) -> Vec<Request> {
+    /// The Nodes that exist.
+    fn nodes(&self) -> Vec<Node> {
+        (0..NODES).filter(|at| self.nodes[*at].machine != Machine::Gone).map(|at| self.node(at)).collect()
+    }
+
+    fn claims(&self) -> Disruptions {
         let nodes: Vec<_> = (0..NODES).map(|at| self.node(at)).collect();
         let claim = |(at, (target, given)): (&usize, &(usize, u32))| {
-            let (uid, target) = (nodes[*at].metadata.uid.clone().unwrap(), CONFIGS[*target].to_owned());
+            let (uid, target) = (nodes[*at].metadata.uid.clone().unwrap(), TARGETS[*target].to_owned());
             (at.to_string(), Claim { uid, target, given: *given, since: NOW.parse().unwrap() })
         };
-        let claims = Disruptions(self.claims.iter().map(claim).collect());
-        let (target, others, now) = (CONFIGS[self.target], vec![], NOW.parse().unwrap());
+        Disruptions(self.claims.iter().map(claim).collect())
+    }
+
+    /// The requests of a planner that reads the world now.
+    fn plan(&self, planner: usize, budget: usize) -> Vec<Request> {
+        if planner == OF_MACHINES { self.plan_machines(budget) } else { self.plan_pool(budget) }
+    }
+
+    fn plan_machines(&self, budget: usize) -> Vec<Request> {
+        let spec = json!({"maxUnavailable": budget, "configuration": {"name": TARGETS[self.target]}});
+        let pool = cluster_object("worker").with("/metadata/resourceVersion", "5").with("/spec", spec);
+        let claims = self.claims().to_string();
+        let pool: MachineConfigPool = pool.annotation("nodewright.dev/disruptions", &claims).build();
+        let (nodes, now) = (self.nodes(), NOW.parse().unwrap());
+        let shared = SharedBudget::with(pool, nodes.iter().cloned());
+        let of_node = |node: &Node| {
+            let at: usize = name_of(node).parse().unwrap();
+            // One that is cordoned for its configuration stays so.
+            if self.nodes[at].machine != Machine::Deleted || !needs_claim(node) {
+                return None;
+            }
+            match shared.deletion(node, now) {
+                Permit::Granted(_) => Some(Request::Cordon { node: at, given: self.nodes[at].given }),
+                Permit::Claim(patch) => {
+                    let mut pool = serde_json::to_value(shared.pool()).unwrap();
+                    nodewright_testing::json_patch(&mut pool, &patch).unwrap();
+                    let pool: MachineConfigPool = serde_json::from_value(pool).unwrap();
+                    let claims = read(&DISRUPTIONS.of(&pool).unwrap());
+                    Some(Request::Claim { claims, is_current: true })
+                }
+                Permit::Wait(_) => None,
+            }
+        };
+        nodes.iter().filter_map(of_node).collect()
+    }
+
+    fn plan_pool(&self, budget: usize) -> Vec<Request> {
+        let (nodes, claims) = (self.nodes(), self.claims());
+        let (target, others, now) = (TARGETS[self.target], vec![], NOW.parse().unwrap());
         let scope =
             Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims: &claims, target, budget, now };
         let rollout = decide(&scope);
-        let config = |name: &str| CONFIGS.iter().position(|it| *it == name).unwrap();
-        let wanted = rollout.claims.0.iter().map(|(at, it)| (at.parse().unwrap(), (config(&it.target), it.given)));
-        let wanted: Claims = wanted.collect();
+        let wanted = read(&rollout.claims);
         let given = rollout.targets.iter().map(|node| {
             let node: usize = name_of(*node).parse().unwrap();
             let Agent { desired, given, .. } = self.nodes[node];
@@ -129,11 +203,18 @@ impl World {
             }
             Request::Give { node, from, to, given } => {
                 let agent = &mut self.nodes[node];
-                if (agent.desired, agent.given) == (from, given) {
+                // It tests the taint of those that go as well.
+                if (agent.desired, agent.given, agent.machine) == (from, given, Machine::Stays) {
                     (agent.desired, agent.given) = (to, given + 1);
                 }
             }
             Request::Release { node, given } if self.nodes[node].given == given => self.nodes[node].given += 1,
+            Request::Cordon { node, given } => {
+                let agent = &mut self.nodes[node];
+                if (agent.given, agent.machine) == (given, Machine::Deleted) {
+                    (agent.given, agent.machine) = (given + 1, Machine::Cordoned);
+                }
+            }
             Request::Claim { .. } | Request::Release { .. } => {}
         }
     }
@@ -141,17 +222,20 @@ impl World {
     /// What an agent may do next.
     fn agent(&self, at: usize) -> Vec<Agent> {
         let agent = self.nodes[at];
+        // Nobody uncordons a Node that goes.
+        let machine = if agent.machine == Machine::Deleted { Machine::Cordoned } else { agent.machine };
         match agent.state {
+            _ if agent.machine == Machine::Gone => vec![],
             State::Done if agent.desired != agent.current => vec![Agent { state: State::Working, ..agent }],
             State::Done => vec![],
-            State::Working => vec![Agent { current: agent.desired, state: State::Done, ..agent }],
+            State::Working => vec![Agent { current: agent.desired, state: State::Done, machine, ..agent }],
             State::Degraded => vec![Agent { state: State::Working, ..agent }],
         }
     }
 
-    fn next(&self, budget: usize) -> Vec<Self> {
+    fn next(&self, planners: &[usize], budget: usize) -> Vec<Self> {
         let mut all = vec![];
-        for planner in 0..2 {
+        for &planner in planners {
             for at in 0..self.requests[planner].len() {
                 let mut lost = self.clone();
                 let request = lost.requests[planner].remove(at);
@@ -161,7 +245,7 @@ impl World {
             }
             if self.requests[planner].is_empty() {
                 let mut planned = self.clone();
-                planned.requests[planner] = self.plan(budget);
+                planned.requests[planner] = self.plan(planner, budget);
                 all.push(planned);
             }
         }
@@ -171,7 +255,8 @@ impl World {
                 moved.nodes[at] = agent;
                 all.push(moved);
             }
-            if self.nodes[at].state == State::Working && self.faults[1] > 0 {
+            all.extend(self.machine(at));
+            if self.nodes[at].state == State::Working && self.nodes[at].machine != Machine::Gone && self.faults[1] > 0 {
                 let mut failed = self.clone();
                 failed.nodes[at].state = State::Degraded;
                 failed.faults[1] -= 1;
@@ -197,18 +282,40 @@ impl World {
         all
     }
 
+    /// A rollout deletes the Machine of a Node, or that is gone.
+    fn machine(&self, at: usize) -> Option<Self> {
+        let (mut next, agent) = (self.clone(), self.nodes[at]);
+        let is_cordoned =
+            agent.machine == Machine::Cordoned || agent.machine == Machine::Deleted && agent.state != State::Done;
+        if agent.machine == Machine::Stays && self.faults[3] > 0 {
+            next.faults[3] -= 1;
+            next.nodes[at].machine = Machine::Deleted;
+        } else if is_cordoned {
+            next.nodes[at].machine = Machine::Gone;
+        } else {
+            return None;
+        }
+        Some(next)
+    }
+
     fn disrupted(&self) -> usize {
-        self.nodes.iter().filter(|agent| agent.desired != agent.current || agent.state != State::Done).count()
+        let is_disrupted = |agent: &&Agent| {
+            agent.desired != agent.current || agent.state != State::Done || agent.machine == Machine::Cordoned
+        };
+        self.nodes.iter().filter(|agent| agent.machine != Machine::Gone).filter(is_disrupted).count()
     }
 
     /// What becomes of it if nothing goes wrong any more.
     fn settled(mut self, budget: usize) -> Self {
-        self.requests = [vec![], vec![]];
-        for _ in 0..20 {
-            for request in self.plan(budget) {
-                self.arrive(request);
+        (self.requests, self.faults) = (Default::default(), [0; 4]);
+        for _ in 0..30 {
+            for planner in [0, OF_MACHINES] {
+                for request in self.plan(planner, budget) {
+                    self.arrive(request);
+                }
             }
             for at in 0..NODES {
+                self = self.machine(at).unwrap_or(self);
                 if let Some(agent) = self.agent(at).pop() {
                     self.nodes[at] = agent;
                 }
@@ -218,16 +325,32 @@ impl World {
     }
 }
 
+fn read(claims: &Disruptions) -> Claims {
+    let target = |name: &str| TARGETS.iter().position(|it| *it == name).unwrap();
+    claims.0.iter().map(|(at, it)| (at.parse().unwrap(), (target(&it.target), it.given))).collect()
+}
+
 #[test]
 fn claims_keep_the_budget_and_never_stop_in_any_order() {
-    for (budget, faults) in [(1, [1, 0, 1]), (1, [1, 1, 0]), (1, [2, 0, 0]), (2, [0, 1, 0])] {
-        let done = Agent { desired: 0, current: 0, state: State::Done, given: 0 };
+    let (of_pool, with_machines, all) = (&[0, 1][..], &[0, OF_MACHINES][..], &[0, 1, OF_MACHINES][..]);
+    for (planners, budget, faults) in [
+        (of_pool, 1, [1, 0, 1, 0]),
+        (of_pool, 1, [1, 1, 0, 0]),
+        (of_pool, 1, [2, 0, 0, 0]),
+        (of_pool, 2, [0, 1, 0, 0]),
+        (with_machines, 1, [1, 0, 0, 1]),
+        (with_machines, 1, [0, 1, 0, 1]),
+        (with_machines, 1, [0, 0, 0, 2]),
+        (with_machines, 2, [0, 0, 0, 1]),
+        (all, 1, [0, 0, 0, 1]),
+    ] {
+        let done = Agent { desired: 0, current: 0, state: State::Done, given: 0, machine: Machine::Stays };
         let first =
-            World { target: 1, claims: Claims::new(), nodes: [done; NODES], requests: [vec![], vec![]], faults };
+            World { target: 1, claims: Claims::new(), nodes: [done; NODES], requests: Default::default(), faults };
         let (mut seen, mut open) = (BTreeSet::from([first.clone()]), vec![first]);
         while let Some(world) = open.pop() {
             assert!(world.disrupted() <= budget, "over the budget: {world:?}");
-            for next in world.next(budget) {
+            for next in world.next(planners, budget) {
                 if seen.insert(next.clone()) {
                     open.push(next);
                 }
@@ -235,10 +358,15 @@ fn claims_keep_the_budget_and_never_stop_in_any_order() {
         }
         assert!(seen.len() > 1_000, "{}", seen.len());
         // Requests are forgotten: many worlds settle from the same one.
-        let calm = seen.into_iter().map(|world| World { requests: [vec![], vec![]], ..world }).collect::<BTreeSet<_>>();
+        let calm =
+            seen.into_iter().map(|world| World { requests: Default::default(), ..world }).collect::<BTreeSet<_>>();
         for world in calm {
             let settled = world.clone().settled(budget);
-            let is_done = |agent: &Agent| agent.current == settled.target && agent.state == State::Done;
+            let is_done = |agent: &Agent| match agent.machine {
+                Machine::Stays => agent.current == settled.target && agent.state == State::Done,
+                Machine::Gone => true,
+                Machine::Deleted | Machine::Cordoned => false,
+            };
             assert!(settled.nodes.iter().all(is_done), "stuck: {world:?} became {settled:?}");
             assert!(settled.claims.is_empty(), "{settled:?}");
         }

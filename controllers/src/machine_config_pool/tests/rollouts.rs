@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nodewright_api::{
     ConditionStatus,
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
-    stored::Disruptions,
+    stored::{Claim, Disruptions},
 };
 use nodewright_runtime::object::name as name_of;
 use nodewright_testing::ObjectBuilder;
@@ -14,12 +14,11 @@ use serde_json::{Value, json};
 use super::{cluster_object, snapshot_of};
 use crate::{
     machine_config_pool::{
-        budget,
         members::Members,
         progress::{Progress, report},
-        rollout::{Rollout, Scope, decide},
+        rollout::{Rollout, Scope, decide, hold},
     },
-    shared::node::Node,
+    shared::{disruption::budget, node::Node},
     testing::NOW,
 };
 
@@ -314,4 +313,71 @@ fn a_claim_on_a_node_that_is_about_to_go_is_taken_back() {
     assert!(found.targets.is_empty() && found.releases.len() == 1);
     let released = [old("a").with("/spec/taints", taint).annotation("nodewright.dev/config-given", "1").build()];
     assert!(rolled(&released, &claims, 1).claims.0.is_empty());
+}
+
+/// A claim of a rollout of machines, whose Node had this count.
+fn of_machine(node: &str, given: u32) -> Disruptions {
+    let uid = old(node).build().metadata.uid.unwrap_or_default();
+    let claim = Claim { uid, target: Claim::MACHINE.to_owned(), given, since: NOW.parse().unwrap() };
+    Disruptions([(node.to_owned(), claim)].into())
+}
+
+/// It is kept whatever the pool does, until its Node is gone.
+#[test]
+fn a_claim_of_a_machine_stays_until_its_node_is_gone() {
+    let conditions = json!([{"type": "Ready", "status": "True"}, {"type": "Terminating", "status": "True"}]);
+    let going = || old("a").with("/status/conditions", conditions.clone());
+    let cordoned = || going().with("/spec/unschedulable", true).annotation("nodewright.dev/config-given", "1");
+    let opened = || going().annotation("nodewright.dev/config-given", "1");
+    let claims = of_machine("a", 0);
+    for node in [going(), cordoned(), opened()] {
+        let nodes = [node.build(), old("b").build()];
+        let found = rolled(&nodes, &claims, 1);
+        assert!(found.targets.is_empty() && found.releases.is_empty() && found.claims == claims, "{found:?}");
+        assert_eq!(rolled(&nodes, &claims, 2).claims.0.keys().collect::<Vec<_>>(), ["a", "b"], "it takes one place");
+    }
+    let nodes = [old("b").build()];
+    assert_eq!(rolled(&nodes, &claims, 1).claims.0.keys().collect::<Vec<_>>(), ["b"]);
+}
+
+/// The Node is selected, and not updated after all; or it was updated in place.
+#[test]
+fn a_claim_of_a_machine_that_needs_none_is_taken_back_before_it_goes() {
+    let claims = of_machine("a", 0);
+    let selected = old("a").label("node.machine.sapcloud.io/candidate-for-update", "true").build();
+    assert!(rolled(&[selected], &claims, 1).releases.is_empty());
+    let nodes = [old("a").build()];
+    let found = rolled(&nodes, &claims, 1);
+    assert!(found.releases.len() == 1 && found.claims == claims && found.targets.is_empty());
+    let counted = [old("a").annotation("nodewright.dev/config-given", "1").build()];
+    let free = rolled(&counted, &claims, 1);
+    assert!(free.releases.is_empty() && free.claims.0["a"].target == "new", "the pool claims it for itself");
+}
+
+#[test]
+fn a_pool_that_moves_no_nodes_keeps_the_claims_of_configurations_and_ends_those_of_machines() {
+    let mut claims = rolled(&[old("a").build()], &Disruptions::default(), 1).claims;
+    claims.0.extend(of_machine("b", 0).0);
+    claims.0.extend(of_machine("c", 0).0);
+    let nodes = [
+        old("a").annotation("nodewright.dev/config-given", "1").build(),
+        old("b").build(),
+        old("c").annotation("nodewright.dev/config-given", "1").build(),
+    ];
+    let (others, now) = (vec![], NOW.parse().unwrap());
+    let claims = &claims;
+    let found =
+        hold(&Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims, target: "", budget: 1, now });
+    assert_eq!(found.claims.0.keys().collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(found.releases.iter().map(|node| name_of(*node)).collect::<Vec<_>>(), ["b"]);
+    assert!(found.targets.is_empty() && found.waiting.is_empty());
+}
+
+/// Where machines are updated in place, the mark of a rollout does not mean that they go.
+#[test]
+fn a_candidate_for_an_update_in_place_is_given_a_configuration() {
+    let taint = json!([{"key": "deployment.machine.sapcloud.io/prefer-no-schedule", "effect": "PreferNoSchedule"}]);
+    let marked = || old("a").with("/spec/taints", taint.clone());
+    assert!(claimed(&[marked().build()], 1).is_empty());
+    assert_eq!(claimed(&[marked().label("node.machine.sapcloud.io/candidate-for-update", "true").build()], 1), ["a"]);
 }

@@ -1,5 +1,7 @@
 //! When the sets get which size.
 
+use std::sync::Arc;
+
 use jiff::SignedDuration;
 use nodewright_api::Machine;
 use nodewright_runtime::plan::Waiting;
@@ -405,4 +407,23 @@ fn a_former_set_without_a_readable_ledger_does_not_stop_a_rollout_for_ever() {
     cluster.settle();
     assert_eq!((cluster.machines().len(), cluster.replicas()), (4, vec![0, 2]), "they are beside the others");
     assert_eq!(cluster.status()["updatedReplicas"], 2);
+}
+
+/// A pool has claimed its Node to give it a configuration: it is about to start again.
+#[test]
+fn a_machine_whose_node_is_being_configured_is_not_available_to_a_rollout() {
+    let cluster = rolled_by_one();
+    let names: Vec<String> = cluster.machines().keys().cloned().collect();
+    for name in &names {
+        cluster.edit_machine(name, |machine| machine["metadata"]["labels"]["node"] = format!("node-of-{name}").into());
+    }
+    let available = |configured: &[&String]| -> i64 {
+        let mut snapshot = cluster.snapshot();
+        let configured = Arc::new(configured.iter().map(|name| format!("node-of-{name}")).collect());
+        snapshot.sets.iter_mut().for_each(|view| view.configured = Arc::clone(&configured));
+        snapshot.sets.iter().map(|view| view.size().available).sum()
+    };
+    let ready = available(&[]);
+    assert_eq!(available(&[&names[0], &"another".to_owned()]), ready - 1);
+    assert_eq!(available(&names.iter().collect::<Vec<_>>()), 0);
 }

@@ -13,55 +13,59 @@ use nodewright_api::{
 };
 use nodewright_runtime::object::{annotation, is_deleting, label};
 
-use crate::shared::{in_place::is_prefer_no_schedule, node::Node, node_agent::asked};
+use crate::shared::{
+    in_place::{Progress, is_prefer_no_schedule},
+    node::Node,
+    node_agent::asked,
+};
 
 /// The longest reason of a Node in a message, in bytes.
-pub(super) const LONGEST_REASON: usize = 300;
+pub(crate) const LONGEST_REASON: usize = 300;
 
 fn said<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     annotation(node, key).filter(|said| !said.is_empty())
 }
 
-pub(super) fn current(node: &Node) -> Option<&str> {
+pub(crate) fn current(node: &Node) -> Option<&str> {
     said(node, CURRENT_CONFIG)
 }
 
 /// The configuration that a Node is to run; empty if there is none.
-pub(super) fn desired(node: &Node) -> &str {
+pub(crate) fn desired(node: &Node) -> &str {
     said(node, DESIRED_CONFIG).unwrap_or_default()
 }
 
-pub(super) fn state(node: &Node) -> &str {
+pub(crate) fn state(node: &Node) -> &str {
     said(node, STATE).unwrap_or_default()
 }
 
-pub(super) fn reason(node: &Node) -> &str {
+pub(crate) fn reason(node: &Node) -> &str {
     said(node, REASON).unwrap_or("it gives no reason")
 }
 
 /// How often it was given a configuration.
-pub(super) fn given(node: &Node) -> u32 {
+pub(crate) fn given(node: &Node) -> u32 {
     CONFIG_GIVEN.of(node).unwrap_or_default()
 }
 
 /// Whether its agent waits for a drain.
-pub(super) fn is_drained(node: &Node) -> bool {
+pub(crate) fn is_drained(node: &Node) -> bool {
     asked(node).and_then(DrainVerb::of) == Some(DrainVerb::Drain)
 }
 
 /// Whether a program on the Node applies configurations: one has run there.
-pub(super) fn has_agent(node: &Node) -> bool {
+pub(crate) fn has_agent(node: &Node) -> bool {
     current(node).is_some()
 }
 
 /// Whether Pods can run on the Node: a condition that is missing counts as good.
-pub(super) fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     let is = |kind: &str, good: &str| node.condition(kind).is_none_or(|condition| condition.status == good);
     is("Ready", "True") && is("DiskPressure", "False") && is("NetworkUnavailable", "False") && !node.is_cordoned()
 }
 
 /// Whether it runs what it is to run.
-pub(super) fn is_done(node: &Node) -> bool {
+pub(crate) fn is_done(node: &Node) -> bool {
     current(node).is_some()
         && current(node) == said(node, DESIRED_CONFIG)
         && said(node, CURRENT_IMAGE) == said(node, DESIRED_IMAGE)
@@ -69,42 +73,47 @@ pub(super) fn is_done(node: &Node) -> bool {
 }
 
 /// Whether its agent could not apply what the Node is to run.
-pub(super) fn is_failing(node: &Node) -> bool {
+pub(crate) fn is_failing(node: &Node) -> bool {
     current(node) != said(node, DESIRED_CONFIG) && is_degraded(node)
 }
 
 /// Whether its agent reports a failure: of an update, or that the Node is no longer what it was updated to.
-pub(super) fn is_degraded(node: &Node) -> bool {
+pub(crate) fn is_degraded(node: &Node) -> bool {
     [DEGRADED, UNRECONCILABLE].contains(&state(node))
 }
 
 /// Whether it counts as unavailable. One that fails does not by itself: it can be given another configuration.
-pub(super) fn is_unavailable(node: &Node) -> bool {
+pub(crate) fn is_unavailable(node: &Node) -> bool {
     !is_ready(node) || has_agent(node) && !is_done(node) && !is_failing(node)
 }
 
 /// Whether it runs this configuration.
-pub(super) fn is_updated(node: &Node, target: &str) -> bool {
+pub(crate) fn is_updated(node: &Node, target: &str) -> bool {
     is_done(node) && desired(node) == target && said(node, DESIRED_IMAGE).is_none()
 }
 
 /// Whether it has yet to be given this configuration.
-pub(super) fn is_behind(node: &Node, target: &str) -> bool {
+pub(crate) fn is_behind(node: &Node, target: &str) -> bool {
     desired(node) != target || said(node, DESIRED_IMAGE).is_some()
 }
 
 /// Whether its VM is about to go: it is being deleted, or a rollout of machines replaces it.
-pub(super) fn is_leaving(node: &Node) -> bool {
-    is_deleting(node) || node.is_terminating() || node.taints().iter().any(is_prefer_no_schedule)
+pub(crate) fn is_leaving(node: &Node) -> bool {
+    is_deleting(node) || node.is_terminating() || is_being_replaced(node)
 }
 
-pub(super) fn is_update_taint(taint: &Taint) -> bool {
+/// Whether a rollout of machines replaces its VM. It does not where it updates the Node in place.
+pub(crate) fn is_being_replaced(node: &Node) -> bool {
+    node.taints().iter().any(is_prefer_no_schedule) && Progress::of(node) == Progress::None
+}
+
+pub(crate) fn is_update_taint(taint: &Taint) -> bool {
     taint.key == taints::UPDATE_IN_PROGRESS
 }
 
 /// The order in which Nodes are given a configuration: those that fail first, since they may be able to go back; then the larger
 /// priority; then by zone, those without one last; the oldest first.
-pub(super) fn rank(node: &Node) -> impl Ord + use<> {
+pub(crate) fn rank(node: &Node) -> impl Ord + use<> {
     let zone = label(node, "topology.kubernetes.io/zone").map(str::to_owned);
     let created = node.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
     let priority = UPDATE_PRIORITY.of(node).unwrap_or_default();
@@ -112,7 +121,7 @@ pub(super) fn rank(node: &Node) -> impl Ord + use<> {
 }
 
 /// What of a Node a pool looks at.
-pub(super) fn gist(node: &Node) -> impl PartialEq + use<> {
+pub(crate) fn gist(node: &Node) -> impl PartialEq + use<> {
     let keys = [
         CURRENT_CONFIG,
         DESIRED_CONFIG,

@@ -36,6 +36,7 @@ mod schemas;
 mod secrets;
 mod selfhealing;
 mod sets;
+mod shared_budget;
 mod targetless;
 mod throttling;
 mod traces;

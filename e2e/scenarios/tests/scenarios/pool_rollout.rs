@@ -32,9 +32,9 @@ use crate::{
 };
 
 const ROLE: &str = "machineconfiguration.openshift.io/role";
-const WORKER: &str = "node-role.kubernetes.io/worker";
-const ZONE: &str = "topology.kubernetes.io/zone";
-const ZONES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const WORKER: &str = "node-role.kubernetes.io/worker";
+pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
+pub(crate) const ZONES: [&str; 3] = ["a", "b", "c"];
 /// Writes of the manager to move a Node: the taint, the target, the cordon, and the answers to its agent.
 const TO_MOVE: usize = 5;
 /// Writes of the pool for each of its nodes.
@@ -46,16 +46,16 @@ const PER_ZONE: u32 = 10;
 const BUDGET: usize = 3;
 
 /// Nodes in three zones, the agents on them, and the pool `worker`.
-struct Fixture {
-    env: Environment,
-    agents: NodeAgents,
+pub(crate) struct Fixture {
+    pub(crate) env: Environment,
+    pub(crate) agents: NodeAgents,
     managers: Vec<ManagerProcess>,
     nodes: usize,
 }
 
 impl Fixture {
     /// Starts it with this number of managers, and of nodes in each zone. All run the pool's first target.
-    async fn start(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
+    pub(crate) async fn start(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
         if skip_on_external_cluster(name, "the kinds are cluster-scoped") {
             return Ok(None);
         }
@@ -91,7 +91,7 @@ impl Fixture {
     }
 
     /// Has the pool render something else; returns the name of its new target.
-    async fn retarget(&self, text: &str) -> TestResult<String> {
+    pub(crate) async fn retarget(&self, text: &str) -> TestResult<String> {
         let before = target(&self.env).await?;
         self.env.apply(&motd(text)).await?;
         self.env.wait_for("another target", async || Ok(target(&self.env).await? != before)).await?;
@@ -99,7 +99,7 @@ impl Fixture {
     }
 
     /// Waits until all nodes run the target, and the pool says so.
-    async fn wait_for_all(&self) -> TestResult {
+    pub(crate) async fn wait_for_all(&self) -> TestResult {
         let what = format!("{} nodes to be updated", self.nodes);
         self.env
             .wait_for(&what, async || {
@@ -125,7 +125,7 @@ impl Fixture {
     }
 
     /// Checks that nothing of a rollout is left on the nodes.
-    fn check_clean(&self) -> TestResult {
+    pub(crate) fn check_clean(&self) -> TestResult {
         for node in self.env.nodes().current().values() {
             let spec = node.spec.clone().unwrap_or_default();
             let is_tainted = spec.taints.iter().flatten().any(|taint| taint.key == taints::UPDATE_IN_PROGRESS);
@@ -137,7 +137,7 @@ impl Fixture {
         Ok(())
     }
 
-    async fn end(self) -> TestResult {
+    pub(crate) async fn end(self) -> TestResult {
         for mut manager in self.managers {
             manager.check()?;
         }
@@ -154,7 +154,7 @@ fn motd(text: &str) -> Value {
         "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}}})
 }
 
-async fn pool(env: &Environment) -> TestResult<MachineConfigPool> {
+pub(crate) async fn pool(env: &Environment) -> TestResult<MachineConfigPool> {
     Ok(Api::all(env.client()).get("worker").await?)
 }
 

@@ -1,0 +1,130 @@
+use std::cmp::Ordering;
+
+use nodewright_api::stored::Claim;
+use nodewright_testing::{ObjectBuilder, object};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::NOW;
+
+fn cluster_object<K: kube::Resource<DynamicType = ()> + serde::de::DeserializeOwned>(name: &str) -> ObjectBuilder<K> {
+    object(name).with("/metadata/namespace", Value::Null)
+}
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+/// A Node that a rollout replaces, and whose Machine is being deleted.
+fn going(name: &str) -> ObjectBuilder<Node> {
+    let conditions = json!([{"type": "Ready", "status": "True"}, {"type": "Terminating", "status": "True"}]);
+    let taint = json!([{"key": "deployment.machine.sapcloud.io/prefer-no-schedule", "effect": "PreferNoSchedule"}]);
+    working(name).with("/status/conditions", conditions).with("/spec/taints", taint)
+}
+
+fn working(name: &str) -> ObjectBuilder<Node> {
+    let node = cluster_object(name).with("/metadata/uid", name).annotation("a", "b");
+    node.with("/status/conditions", json!([{"type": "Ready", "status": "True"}]))
+}
+
+fn claim(node: &str, target: &str, given: u32) -> (String, Claim) {
+    (node.to_owned(), Claim { uid: node.to_owned(), target: target.to_owned(), given, since: now() })
+}
+
+/// A pool with this budget and these Nodes and claims.
+fn shared(budget: usize, nodes: &[Node], claims: &[(String, Claim)]) -> SharedBudget {
+    let spec = json!({"configuration": {"name": "new"}, "maxUnavailable": budget});
+    let claims = Disruptions(claims.iter().cloned().collect());
+    let pool = cluster_object("worker").with("/metadata/resourceVersion", "5").with("/spec", spec);
+    let pool = pool.annotation(annotations::DISRUPTIONS, &claims.to_string()).build();
+    SharedBudget::with(pool, nodes.iter().cloned())
+}
+
+/// The claims of the pool after the write, as `node=target/given`.
+fn claimed(shared: &SharedBudget, permit: Permit) -> Vec<String> {
+    let Permit::Claim(patch) = permit else { panic!("{permit:?}") };
+    let mut pool = serde_json::to_value(shared.pool()).unwrap();
+    nodewright_testing::json_patch(&mut pool, &patch).unwrap();
+    let pool: MachineConfigPool = serde_json::from_value(pool).unwrap();
+    let claims = DISRUPTIONS.of(&pool).unwrap_or_default().0;
+    claims.into_iter().map(|(node, claim)| format!("{node}={}/{}", claim.target, claim.given)).collect()
+}
+
+#[test]
+fn a_node_is_claimed_while_there_is_room() {
+    let nodes = [going("a").build(), working("b").build(), working("c").build()];
+    let free = shared(1, &nodes, &[]);
+    assert_eq!(claimed(&free, free.deletion(&nodes[0], now())), ["a=machine/0"]);
+    let taken = shared(1, &nodes, &[claim("b", "new", 0)]);
+    let text = "at most 1 nodes of pool worker may be unavailable; it waits for b".to_owned();
+    assert_eq!(taken.deletion(&nodes[0], now()), Permit::Wait(text));
+    let larger = shared(2, &nodes, &[claim("b", "new", 0)]);
+    assert_eq!(claimed(&larger, larger.deletion(&nodes[0], now())), ["a=machine/0", "b=new/0"]);
+    let broken = [nodes[0].clone(), working("b").with("/spec/unschedulable", true).build()];
+    assert!(matches!(shared(1, &broken, &[]).deletion(&broken[0], now()), Permit::Wait(text) if text.ends_with(" b")));
+    let unreadable = SharedBudget { unreadable: 1, ..shared(1, &nodes, &[]) };
+    assert!(matches!(unreadable.deletion(&nodes[0], now()), Permit::Wait(_)));
+}
+
+#[test]
+fn of_nodes_that_wait_the_first_is_claimed() {
+    let nodes = ["a", "b", "c"].map(|name| going(name).build());
+    let shared = shared(2, &nodes, &[]);
+    let is_claimed = |node: &Node| matches!(shared.deletion(node, now()), Permit::Claim(_));
+    assert_eq!(nodes.each_ref().map(is_claimed), [true, true, false]);
+}
+
+#[test]
+fn a_claim_is_used_once_and_by_its_count() {
+    let counted = |count: &str| [going("a").annotation(annotations::CONFIG_GIVEN, count).build()];
+    for (seen, expected) in [("3", Ordering::Equal), ("4", Ordering::Greater), ("2", Ordering::Less)] {
+        let nodes = counted(seen);
+        let shared = shared(1, &nodes, &[claim("a", Claim::MACHINE, 3)]);
+        match (expected, shared.deletion(&nodes[0], now())) {
+            (Ordering::Equal, Permit::Granted(used)) => {
+                let mut node = json!({"metadata": {"resourceVersion": nodes[0].metadata.resource_version,
+                    "annotations": nodes[0].metadata.annotations}});
+                nodewright_testing::json_patch(&mut node, &Patch(used.clone())).unwrap();
+                assert_eq!(node["metadata"]["annotations"][annotations::CONFIG_GIVEN], "4");
+                let refused = nodewright_testing::json_patch(&mut node, &Patch(used));
+                assert!(refused.is_err(), "it was used: {node}");
+            }
+            (Ordering::Greater, permit) => {
+                assert_eq!(claimed(&shared, permit), ["a=machine/4"], "it may be about to go")
+            }
+            (Ordering::Less, Permit::Wait(text)) => assert!(text.contains("newer"), "{text}"),
+            (_, permit) => panic!("{seen}: {permit:?}"),
+        }
+    }
+    let wiped = [going("a").build()];
+    let shared = shared(1, &wiped, &[claim("a", Claim::MACHINE, 3)]);
+    assert_eq!(claimed(&shared, shared.deletion(&wiped[0], now())), ["a=machine/0"], "it is counted again");
+}
+
+/// A Node that is being given a configuration is disrupted already: its Machine may go, and it is not updated in place.
+#[test]
+fn a_claim_for_a_configuration_becomes_one_for_the_machine_that_goes() {
+    let nodes = [going("a").annotation(annotations::CONFIG_GIVEN, "4").build(), working("b").build()];
+    let shared = shared(1, &nodes, &[claim("a", "new", 3)]);
+    assert_eq!(claimed(&shared, shared.deletion(&nodes[0], now())), ["a=machine/4"]);
+    let text = "the node is being given a configuration by pool worker".to_owned();
+    assert_eq!(shared.update(&nodes[0], now()), Permit::Wait(text));
+    assert!(matches!(shared.update(&nodes[1], now()), Permit::Wait(_)), "there is no room");
+}
+
+#[test]
+fn a_node_that_was_deleted_and_made_again_has_no_claim() {
+    let nodes = [going("a").with("/metadata/uid", "other").build()];
+    let shared = shared(1, &nodes, &[claim("a", Claim::MACHINE, 0)]);
+    assert!(matches!(shared.deletion(&nodes[0], now()), Permit::Wait(_)), "until the former one's claim is gone");
+}
+
+#[test]
+fn the_count_of_a_node_without_annotations_follows_another_annotation() {
+    let node: Node = cluster_object("a").with("/metadata/resourceVersion", "5").build();
+    let mut seen = json!({"metadata": node.metadata});
+    let mark = nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some("true"));
+    let operations = [mark.0, count(&node)].concat();
+    nodewright_testing::json_patch(&mut seen, &Patch(operations)).unwrap();
+    assert_eq!(seen["metadata"]["annotations"], json!({annotations::CORDONED: "true", annotations::CONFIG_GIVEN: "1"}));
+}
