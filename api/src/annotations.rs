@@ -141,13 +141,14 @@ pub const DRAIN_POLICY: &str = "nodewright.dev/drain-policy";
 pub const DRAIN_POLICY_FORCE: &str = "Force";
 
 /// Our annotations that people set on MachineDeployments, MachineSets and Machines.
-pub const OWN_SETTINGS: [&str; 3] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT];
+pub const OWN_SETTINGS: [&str; 4] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT, SHARED_BUDGET];
 
 /// Our annotations of MachineDeployments, MachineSets, Machines and MachineClasses.
-pub const OWN: [&str; 13] = [
+pub const OWN: [&str; 14] = [
     DELETION_ORDER,
     HEALTH_TIMEOUTS,
     REMEDIATION_MAX_IN_FLIGHT,
+    SHARED_BUDGET,
     LEDGER,
     CREATION_BACKOFF,
     SIZED_FOR,

@@ -490,8 +490,8 @@ fn a_misspelled_annotation_of_ours_is_warned_about() {
         deployment.warnings().into_iter().filter(|warning| warning.contains("nodewright.dev/")).collect::<Vec<_>>()
     };
     let misspelled = of(json!({"nodewright.dev/remediation-max-inflight": "1", "example.com/any": ""}), &[]);
-    let settings =
-        "nodewright.dev/deletion-order, nodewright.dev/health-timeouts, nodewright.dev/remediation-max-in-flight";
+    let settings = "nodewright.dev/deletion-order, nodewright.dev/health-timeouts, nodewright.dev/remediation-max-in-flight, \
+         nodewright.dev/shared-budget";
     let expected = format!(
         "metadata.annotations[nodewright.dev/remediation-max-inflight]: has no effect: there is no such annotation; there are {settings}"
     );

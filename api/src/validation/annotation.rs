@@ -31,7 +31,15 @@ pub(super) fn deletion_order_error(object: &impl ResourceExt) -> Option<FieldErr
 
 /// Warnings about annotations of any of the kinds, but for those of [`health_timeouts_warning`].
 pub(super) fn warnings(object: &impl ResourceExt) -> Vec<String> {
-    duration_warning(object, &EFFECTIVE_CREATION_TIMEOUT).into_iter().chain(unknown_warnings(object)).collect()
+    let values = duration_warning(object, &EFFECTIVE_CREATION_TIMEOUT).into_iter().chain(shared_budget_warning(object));
+    values.chain(unknown_warnings(object)).collect()
+}
+
+/// Warns about an [`annotations::SHARED_BUDGET`] that is no boolean.
+fn shared_budget_warning(object: &impl ResourceExt) -> Option<String> {
+    let key = annotations::SHARED_BUDGET;
+    let value = object.annotations().get(key).filter(|value| !["true", "false"].contains(&value.as_str()))?;
+    Some(format!("{}: {value:?} has no effect: it must be \"true\" or \"false\"", path(key)))
 }
 
 /// Warns about an annotation that is not a duration, or not a positive one.
@@ -65,7 +73,8 @@ pub(super) fn trigger_deletion_warnings(object: &impl ResourceExt) -> Vec<String
     entries.filter_map(Result::err).take(super::MOST_ERRORS).map(warning).collect()
 }
 
-/// Warns about a forced drain that a MachineConfigPool does not get: the timeout is missing or none, or the policy is another one.
+/// Warns about a forced drain that a MachineConfigPool does not get, because the timeout is missing or none, or the policy is another one;
+/// and about other annotations of pools.
 pub(super) fn drain_warnings(pool: &impl ResourceExt) -> Vec<String> {
     let (policy, timeout) = (annotations::DRAIN_POLICY, annotations::DRAIN_TIMEOUT);
     let (force, all) = (annotations::DRAIN_POLICY_FORCE, pool.annotations());
@@ -81,7 +90,7 @@ pub(super) fn drain_warnings(pool: &impl ResourceExt) -> Vec<String> {
         None if is_forced => Some(format!("{}: {force:?} has no effect without {timeout}", path(policy))),
         _ => None,
     });
-    unknown.into_iter().chain(useless).collect()
+    unknown.into_iter().chain(useless).chain(shared_budget_warning(pool)).collect()
 }
 
 /// Warns about keys with our prefix that mean nothing: they are misspelled.

@@ -80,8 +80,11 @@ async fn is_updated(measured: &Measured, nodes: &Api<Node>, count: u32) -> Resul
         is_marked |= node.labels().contains_key(labels::CANDIDATE_FOR_UPDATE) || awaits_components(node);
         if let Some(patch) = answer(node) {
             let name = node.name_any();
-            let patched = nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
-            patched.map_err(ControlPlaneError::request(format!("patch node {name}")))?;
+            match nodes.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                // It has changed: the next look shows it.
+                Err(kube::Error::Api(status)) if status.is_conflict() => {}
+                patched => drop(patched.map_err(ControlPlaneError::request(format!("patch node {name}")))?),
+            }
         }
     }
     let deployments = machine_deployments(&measured.client(), NAMESPACE).await?;
