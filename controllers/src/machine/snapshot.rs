@@ -100,19 +100,16 @@ impl Snapshot {
         let is_drained = |node: &&Node| is_deleting(machine.as_ref()) || is_kept(node);
         let drained = node.as_deref().filter(is_drained);
         let drain = drained.map_or(View::empty(TARGET), |node| View::take(stores, TARGET, node));
-        let claimed_since = drained.and_then(|node| claimed_since(stores, node));
         let unreadable_node =
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
-        let shares = |node: &&Node| is_replaced(&machine, &owner, node) || is_selected(&machine, node);
-        let shared_budget = drained.filter(|node| needs_claim(node)).filter(shares);
-        let shared_budget = shared_budget.and_then(|node| SharedBudget::of(stores, node));
+        let (shared_budget, claimed_since) =
+            drained.map_or((None, None), |node| budget(stores, &machine, &owner, node));
         let lost_node = !is_deleting(machine.as_ref()) && node.as_deref().is_some_and(is_deleting);
-        let pool = match &owner {
-            _ if !may_be_replaced(&machine) && !lost_node => Pool::default(),
-            Owner::Set(set) => Pool::take(stores, set, &settings),
-            Owner::None | Owner::Gone => Pool::take_without_set(stores, &machine, &settings),
-            Owner::Unreadable(_) => Pool::default(),
+        let pool = if may_be_replaced(&machine) || lost_node {
+            pool(stores, &machine, &owner, &settings)
+        } else {
+            Pool::default()
         };
         let classes = stores.of::<MachineClass>(CONTROL);
         let machine_class = classes.by_name(namespace(machine.as_ref()), machine.class_name());
@@ -179,6 +176,20 @@ impl Snapshot {
         let is_pending = problem.reason == class_secrets::PENDING && !self.scoped_watches.is_empty();
         is_pending.then_some(problem.message.as_str())
     }
+}
+
+fn pool(stores: &Stores, machine: &Machine, owner: &Owner, settings: &Settings) -> Pool {
+    match owner {
+        Owner::Set(set) => Pool::take(stores, set, settings),
+        Owner::None | Owner::Gone => Pool::take_without_set(stores, machine, settings),
+        Owner::Unreadable(_) => Pool::default(),
+    }
+}
+
+/// The budget that the disruption of a Node has to wait for, if it does, and since when the Node is claimed.
+fn budget(stores: &Stores, machine: &Machine, owner: &Owner, node: &Node) -> (Option<SharedBudget>, Option<Timestamp>) {
+    let shares = needs_claim(node) && (is_replaced(machine, owner, node) || is_selected(machine, node));
+    (if shares { SharedBudget::of(stores, node) } else { None }, claimed_since(stores, node))
 }
 
 /// Whether a rollout replaces a Machine that is being deleted, as far as its Node and its set show. Those that the cluster autoscaler

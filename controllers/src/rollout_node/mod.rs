@@ -67,11 +67,7 @@ impl Controller for RolloutNodeController {
     fn watch(&self, on: &mut Watches<'_>) {
         let how = (self.annotates, self.proof);
         let due = move |stores: &Stores, node: Arc<Node>, wake: &mut dyn FnMut(ObjectRef)| {
-            let key = ObjectRef::of(TARGET, node.as_ref());
-            // Kubelets change their Nodes frequently: only those that need a change are planned.
-            if !plan::plan(&Snapshot::of(stores, node, how), Timestamp::MIN).is_idle() {
-                wake(key);
-            }
+            wake_if_due(stores, node, how, wake);
         };
         on.kind::<Node>(TARGET, "").wakes(move |change, stores, wake| {
             if let Some(node) = change.new.as_ref().filter(|_| !Node::is_heartbeat(change)) {
@@ -79,12 +75,7 @@ impl Controller for RolloutNodeController {
             }
         });
         if self.has_pools {
-            on.kind::<Node>(TARGET, "").index(WAITING_NODES);
-            on.kind::<MachineConfigPool>(TARGET, "").wakes(move |change, stores, wake| {
-                for node in waiting_nodes(change, stores) {
-                    due(stores, node, wake);
-                }
-            });
+            watch_pools(on, how);
         }
         let of_machine = move |stores: &Stores, machine: &Machine, wake: &mut dyn FnMut(ObjectRef)| {
             if let Some(node) = node_name(machine).and_then(|node| stores.of::<Node>(TARGET).by_name("", node)) {
@@ -140,6 +131,24 @@ impl Controller for RolloutNodeController {
     fn plan(context: &Context<'_, Never>, snapshot: &Snapshot) -> Plan<Never> {
         plan::plan(snapshot, context.now)
     }
+}
+
+/// Kubelets change their Nodes frequently: only those that need a change are planned.
+fn wake_if_due(stores: &Stores, node: Arc<Node>, how: (bool, NodeProof), wake: &mut dyn FnMut(ObjectRef)) {
+    let key = ObjectRef::of(TARGET, node.as_ref());
+    if !plan::plan(&Snapshot::of(stores, node, how), Timestamp::MIN).is_idle() {
+        wake(key);
+    }
+}
+
+/// A Node may wait for the disruption budget of its pool.
+fn watch_pools(on: &mut Watches<'_>, how: (bool, NodeProof)) {
+    on.kind::<Node>(TARGET, "").index(WAITING_NODES);
+    on.kind::<MachineConfigPool>(TARGET, "").wakes(move |change, stores, wake| {
+        for node in waiting_nodes(change, stores) {
+            wake_if_due(stores, node, how, wake);
+        }
+    });
 }
 
 fn has_moved(change: &Change<Machine>) -> bool {

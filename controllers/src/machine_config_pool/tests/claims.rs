@@ -336,15 +336,15 @@ fn read(claims: &Disruptions) -> Claims {
 
 #[test]
 fn claims_keep_the_budget_and_never_stop_in_any_order() {
-    let (of_pool, with_machines) = (&[0, 1][..], &[0, OF_MACHINES][..]);
+    let (of_pool, with_machines, all) = (&[0, 1][..], &[0, OF_MACHINES][..], &[0, 1, OF_MACHINES][..]);
     for (planners, budget, faults) in [
         (of_pool, 1, [1, 0, 1, 0]),
         (of_pool, 1, [1, 1, 0, 0]),
         (of_pool, 1, [2, 0, 0, 0]),
         (of_pool, 2, [0, 1, 0, 0]),
-        (with_machines, 1, [1, 0, 0, 1]),
-        (with_machines, 1, [0, 1, 0, 1]),
+        (with_machines, 1, [0, 0, 0, 1]),
         (with_machines, 1, [0, 0, 0, 2]),
+        (all, 1, [0, 0, 0, 1]),
     ] {
         let done = Agent { desired: 0, current: 0, state: State::Done, given: 0, machine: Machine::Stays };
         let mut nodes = [done; NODES];
@@ -362,7 +362,7 @@ fn claims_keep_the_budget_and_never_stop_in_any_order() {
                 }
             }
         }
-        assert!(seen.len() > 500, "{}", seen.len());
+        assert!(seen.len() > 300, "{}", seen.len());
         // Requests are forgotten: many worlds settle from the same one.
         let calm =
             seen.into_iter().map(|world| World { requests: Default::default(), ..world }).collect::<BTreeSet<_>>();

@@ -90,7 +90,7 @@ fn a_claim_is_used_once_and_by_its_count() {
                 assert!(refused.is_err(), "it was used: {node}");
             }
             (Ordering::Greater, permit) => {
-                assert_eq!(claimed(&shared, permit), ["a=machine/4"], "it may be about to go")
+                assert_eq!(claimed(&shared, permit), ["a=machine/4"], "it may be about to go");
             }
             (Ordering::Less, Permit::Wait(text)) => assert!(text.contains("newer"), "{text}"),
             (_, permit) => panic!("{seen}: {permit:?}"),
