@@ -34,6 +34,9 @@ pub struct Arguments {
     /// Make real VMs with real kubelets, in this directory of a network for nodes; needs root
     #[arg(long, conflicts_with = "kubeconfig", value_name = "DIRECTORY")]
     pub real_nodes: Option<PathBuf>,
+    /// Have systemd as the first process of real VMs, which see this directory as /opt, and start again when they reboot
+    #[arg(long, requires = "real_nodes", value_name = "DIRECTORY")]
+    pub systemd: Option<PathBuf>,
     /// The file for the cloud's state; without it, the state is lost at exit
     #[arg(long)]
     pub state: Option<PathBuf>,
@@ -146,7 +149,10 @@ impl Arguments {
     async fn options(&self) -> Result<Options, CommandError> {
         let seed = self.seed.unwrap_or_else(|| fastrand::u64(..));
         let kubelets = match (&self.real_nodes, &self.kubeconfig) {
-            (Some(directory), _) => Some(Kubelets::Real(Arc::new(NodeVms::new(directory.clone())))),
+            (Some(directory), _) => {
+                let vms = NodeVms::new(directory.clone(), self.systemd.clone());
+                Some(Kubelets::Real(Arc::new(vms)))
+            }
             (None, Some(path)) => Some(Kubelets::StandIns(Box::new(read_kubeconfig(path).await?), self.kubelets(seed))),
             (None, None) => None,
         };

@@ -10,12 +10,15 @@ use std::{
 use nodewright_e2e_cloud::{RealNodes, VmState, memory::VmRecord};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::watch::{self, error::RecvError};
 
 use crate::node::{Desired, NodeError, Vm, VmSpec};
 
 /// Time between two attempts to change a real VM.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Time between two looks whether a VM has ended, to switch it on again.
+const REBOOT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a real VM is made from, and how it should be. `None`: it is gone.
 type Wanted = Option<(VmSpec, Desired)>;
@@ -25,13 +28,16 @@ type Wanted = Option<(VmSpec, Desired)>;
 pub(crate) struct NodeVms {
     /// The directory of their network.
     directory: Arc<Path>,
+    /// What VMs with systemd have as `/opt`.
+    image: Option<PathBuf>,
     vms: Mutex<BTreeMap<String, watch::Sender<Wanted>>>,
 }
 
 impl NodeVms {
     /// VMs in the directory of a network.
-    pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory: directory.into(), vms: Mutex::default() }
+    /// `image`: systemd is their first process, and this is their `/opt`.
+    pub(crate) fn new(directory: PathBuf, image: Option<PathBuf>) -> Self {
+        Self { directory: directory.into(), image, vms: Mutex::default() }
     }
 }
 
@@ -43,7 +49,7 @@ impl RealNodes for NodeVms {
     }
 
     fn set(&self, id: &str, vm: Option<&VmRecord>) {
-        let wanted = vm.map(|vm| (spec_of(vm), desired_of(vm)));
+        let wanted = vm.map(|vm| (spec_of(vm, self.image.as_deref()), desired_of(vm)));
         let mut vms = self.vms.lock();
         match (vms.get(id), wanted) {
             (Some(known), Some(wanted)) => drop(known.send_replace(Some(wanted))),
@@ -64,11 +70,11 @@ impl RealNodes for NodeVms {
 /// Makes a VM as it should be, until it is gone.
 async fn keep(directory: Arc<Path>, id: String, mut wanted: watch::Receiver<Wanted>) {
     // Of one VM one change after the other: the lock is never contended.
-    let vm = Arc::new(Mutex::new(None));
+    let kept = Arc::new(Mutex::new(None));
     loop {
         let next = wanted.borrow_and_update().clone();
         let is_gone = next.is_none();
-        let (vm, directory, of_vm) = (Arc::clone(&vm), Arc::clone(&directory), id.clone());
+        let (vm, directory, of_vm) = (Arc::clone(&kept), Arc::clone(&directory), id.clone());
         let changed = tokio::task::spawn_blocking(move || {
             let mut vm = vm.lock();
             let vm = match &mut *vm {
@@ -89,13 +95,27 @@ async fn keep(directory: Arc<Path>, id: String, mut wanted: watch::Receiver<Want
         if let Some(failure) = failure {
             tracing::warn!(vm = id, failure, "failed to change a VM; trying again");
             tokio::time::sleep(RETRY_PAUSE).await;
-        } else if wanted.changed().await.is_err() {
+        } else if until_work(&mut wanted, &kept).await.is_err() {
             return;
         }
     }
 }
 
-fn spec_of(vm: &VmRecord) -> VmSpec {
+/// Waits until a VM is to be changed, or one with systemd has ended: it reboots. An error if nobody wants anything any more.
+async fn until_work(wanted: &mut watch::Receiver<Wanted>, vm: &Mutex<Option<Vm>>) -> Result<(), RecvError> {
+    let reboots = wanted.borrow().as_ref().is_some_and(|(spec, _)| spec.image.is_some());
+    while reboots {
+        if let Ok(changed) = tokio::time::timeout(REBOOT_INTERVAL, wanted.changed()).await {
+            return changed;
+        }
+        if vm.lock().as_ref().is_some_and(Vm::has_ended) {
+            return Ok(());
+        }
+    }
+    wanted.changed().await
+}
+
+fn spec_of(vm: &VmRecord, image: Option<&Path>) -> VmSpec {
     let mut labels = vm.order.node.labels.clone();
     if let Ok(size) = vm.order.size() {
         labels.insert("node.kubernetes.io/instance-type".to_owned(), size.name.to_owned());
@@ -107,6 +127,7 @@ fn spec_of(vm: &VmRecord) -> VmSpec {
         user_data: vm.order.user_data.clone().unwrap_or_default(),
         labels,
         taints: vm.order.node.taints.iter().map(|taint| json!(taint)).collect(),
+        image: image.map(Path::to_owned),
     }
 }
 

@@ -41,6 +41,34 @@ pub async fn machine_controller_manager_binaries() -> Result<PathBuf, ControlPla
     run_script("mcm.sh", &[]).await
 }
 
+/// OpenShift's CRDs of the other kinds that machine-config-daemon reads and writes.
+pub async fn openshift_daemon_crds() -> Result<Vec<PathBuf>, ControlPlaneError> {
+    let api = openshift_api().await?;
+    let payload = api.join("payload-manifests/crds");
+    let names = [
+        "0000_10_config-operator_01_featuregates",
+        "0000_80_machine-config_01_internalreleaseimages-SelfManagedHA",
+        "0000_80_machine-config_01_machineconfignodes-Default",
+        "0000_80_machine-config_01_machineconfigurations-Default",
+        "0000_80_machine-config_01_pinnedimagesets",
+    ];
+    let version = "config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusterversions-Default.crd.yaml";
+    let of_payload = names.map(|name| payload.join(format!("{name}.crd.yaml")));
+    Ok(of_payload.into_iter().chain([api.join(version)]).collect())
+}
+
+/// The directory with machine-config-operator's daemon. Builds it first if it is missing, which takes minutes. `None` if its
+/// sources are out of reach; the output of the script says so on standard error.
+pub async fn machine_config_daemon() -> Result<Option<PathBuf>, ControlPlaneError> {
+    match run_script("mcd.sh", &[]).await {
+        Err(ControlPlaneError::NoSource { .. }) => Ok(None),
+        directory => directory.map(Some),
+    }
+}
+
+/// The exit status of a script whose sources are out of reach.
+const NO_SOURCE: i32 = 77;
+
 /// Runs a script that prints a directory.
 async fn run_script(name: &str, arguments: &[&str]) -> Result<PathBuf, ControlPlaneError> {
     let script = repository().join("hack").join(name);
@@ -53,6 +81,9 @@ async fn run_script(name: &str, arguments: &[&str]) -> Result<PathBuf, ControlPl
         .spawn()
         .map_err(|error| failed(format!("{} does not start: {error}; is the checkout complete?", script.display())))?;
     let output = child.wait_with_output().await.map_err(|error| failed(error.to_string()))?;
+    if output.status.code() == Some(NO_SOURCE) {
+        return Err(ControlPlaneError::NoSource { script });
+    }
     if !output.status.success() {
         return Err(failed(format!("{} ended with {}; see its output above", script.display(), output.status)));
     }

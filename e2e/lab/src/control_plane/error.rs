@@ -13,6 +13,12 @@ pub enum ControlPlaneError {
         /// The reason, and a remedy.
         reason: String,
     },
+    /// The sources of a program are out of reach.
+    #[error("{script} has no sources to build; see its output above")]
+    NoSource {
+        /// The script that builds it.
+        script: PathBuf,
+    },
     /// A process or a file.
     #[error(transparent)]
     Process(#[from] ProcessError),

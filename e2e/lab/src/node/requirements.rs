@@ -20,8 +20,26 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("mount", "mount"),
 ];
 
+/// What VMs with systemd need besides.
+const WITH_SYSTEMD: [(&str, &str); 5] = [
+    ("systemctl", "systemd"),
+    ("systemd-run", "systemd"),
+    ("dbus-daemon", "dbus"),
+    ("logger", "bsdutils"),
+    ("mknod", "coreutils"),
+];
+
 /// What is missing, and what to do about it, in one line; `None` if real nodes can run.
 pub fn missing() -> Option<String> {
+    missing_of(&PROGRAMS)
+}
+
+/// The same for nodes whose first process is systemd.
+pub fn missing_with_systemd() -> Option<String> {
+    missing_of(&[PROGRAMS.as_slice(), &WITH_SYSTEMD].concat())
+}
+
+fn missing_of(programs: &[(&str, &'static str)]) -> Option<String> {
     if !cfg!(target_os = "linux") {
         return Some("they need Linux".to_owned());
     }
@@ -29,7 +47,7 @@ pub fn missing() -> Option<String> {
         return Some("they need root: run this as root".to_owned());
     }
     let mut packages: Vec<&str> =
-        PROGRAMS.iter().filter(|(program, _)| !is_in_path(program)).map(|(_, package)| *package).collect();
+        programs.iter().filter(|(program, _)| !is_in_path(program)).map(|(_, package)| *package).collect();
     if !["ptp", "host-local", "loopback"].iter().all(|plugin| Path::new(CNI_PLUGINS).join(plugin).is_file()) {
         packages.push("containernetworking-plugins");
     }

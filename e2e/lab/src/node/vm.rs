@@ -45,6 +45,8 @@ pub struct VmSpec {
     pub labels: BTreeMap<String, String>,
     /// Taints of its Node at its registration, as in a Node.
     pub taints: Vec<Value>,
+    /// Its first process is the host's systemd, and this directory is its `/opt`. `None`: the first process is ours.
+    pub image: Option<PathBuf>,
 }
 
 /// How a VM should be.
@@ -201,6 +203,11 @@ impl Vm {
     fn ip(&self, commands: &str) -> Result<(), NodeError> {
         let network = self.network.to_string();
         run_with("nsenter", ["--target", &network, "--net", "ip", "-batch", "-"], &format!("{commands}\n")).map(drop)
+    }
+
+    /// Whether it has ended by itself although its power is on, as one does that reboots.
+    pub fn has_ended(&self) -> bool {
+        self.applied.is_some() && self.first_process().is_none()
     }
 
     /// The directory of its disk and its `console.log`.

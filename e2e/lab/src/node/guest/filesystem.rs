@@ -14,6 +14,9 @@ const KERNEL_PARAMETERS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
+/// Where cgroups are mounted.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// Mounts everything. `directory` is the VM's.
 pub(super) fn set_up(directory: &Path) -> Result<(), NodeError> {
     let disk = directory.join("disk");
@@ -29,25 +32,37 @@ pub(super) fn set_up(directory: &Path) -> Result<(), NodeError> {
     mount(["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run"])?;
     mount(["-t", "proc", "proc", "/proc"])?;
     mount(["-t", "sysfs", "sysfs", "/sys"])?;
-    mount_cgroups()?;
+    if mount_cgroups()? == Cgroups::Single {
+        leave_root(Path::new(CGROUPS))?;
+    }
     hide_kernel_parameters()?;
     mount(["-o", "remount,bind,ro", "/"])?;
     // The kubelet passes mounts on to its containers.
     mount(["--make-rshared", "/"])
 }
 
-fn mount(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<(), NodeError> {
+pub(super) fn mount(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Result<(), NodeError> {
     run("mount", arguments).map(drop)
 }
 
-fn mount_cgroups() -> Result<(), NodeError> {
-    let root = Path::new("/sys/fs/cgroup");
+/// What the kernel has of cgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cgroups {
+    /// The single hierarchy of version 2.
+    Single,
+    /// Hierarchies of version 1.
+    Several,
+}
+
+/// Mounts the hierarchies of the VM's cgroup namespace.
+pub(super) fn mount_cgroups() -> Result<Cgroups, NodeError> {
+    let root = Path::new(CGROUPS);
     // The new sysfs has an empty directory there.
     if is_single_hierarchy()? {
-        mount(["-t", "cgroup2", "cgroup2", "/sys/fs/cgroup"])?;
-        return leave_root(root);
+        mount(["-t", "cgroup2", "cgroup2", CGROUPS])?;
+        return Ok(Cgroups::Single);
     }
-    mount(["-t", "tmpfs", "-o", "mode=755", "tmpfs", "/sys/fs/cgroup"])?;
+    mount(["-t", "tmpfs", "-o", "mode=755", "tmpfs", CGROUPS])?;
     for controllers in v1_hierarchies()? {
         let options =
             if controllers.starts_with("name=") { format!("none,{controllers}") } else { controllers.clone() };
@@ -67,7 +82,7 @@ fn mount_cgroups() -> Result<(), NodeError> {
             std::os::unix::fs::symlink(name, &link).map_err(NodeError::file("link", link))?;
         }
     }
-    Ok(())
+    Ok(Cgroups::Several)
 }
 
 /// The hierarchies of cgroup v1 by their controllers, from lines such as `4:cpu,cpuacct:/`.
@@ -92,7 +107,7 @@ fn leave_root(root: &Path) -> Result<(), NodeError> {
     cgroup::enable_controllers(root).map_err(NodeError::file("enable the controllers of", root))
 }
 
-fn hide_kernel_parameters() -> Result<(), NodeError> {
+pub(super) fn hide_kernel_parameters() -> Result<(), NodeError> {
     let directory = Path::new("/run/kernel-parameters");
     fs::create_dir_all(directory).map_err(NodeError::file("create", directory))?;
     for (name, value) in KERNEL_PARAMETERS {

@@ -4,6 +4,8 @@ pub(crate) mod cloud_config;
 mod filesystem;
 mod services;
 mod supervise;
+mod systemd;
+mod systemd_root;
 
 use std::{fs, path::Path, time::Duration};
 
@@ -11,7 +13,7 @@ use cloud_config::CloudConfig;
 use nodewright_e2e_cloud::address::{GATEWAY, NODE_PREFIX, node_address};
 use supervise::Supervised;
 
-use crate::node::{NodeError, VmSpec, command::run_with, network, wait::wait_for};
+use crate::node::{NodeError, VmSpec, command::run_with, network, vm::kubelet_flag, wait::wait_for};
 
 /// How long the cable may take to be plugged in.
 const CABLE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -25,12 +27,17 @@ pub fn run(nodes: &Path, id: &str) -> Result<(), NodeError> {
     // Of this UTS namespace only.
     let host_name = "/proc/sys/kernel/hostname";
     fs::write(host_name, &spec.name).map_err(NodeError::file("write", host_name))?;
+    if let Some(image) = &spec.image {
+        return systemd::boot(nodes, &directory, image, &spec);
+    }
     filesystem::set_up(&directory)?;
     set_up_network(&spec)?;
     first_boot(&spec)?;
     let mut containerd = Supervised::start(services::containerd()?)?;
-    services::import_images(nodes, &mut containerd)?;
-    let services = [services::kubelet(nodes, &directory, &spec)?, services::kube_proxy(nodes, &spec)?];
+    services::import_images(&network::images(nodes), &mut containerd)?;
+    let (binaries, flag) = (network::binaries(nodes), kubelet_flag(&directory));
+    let kubelet = services::kubelet(&binaries, "/etc/kubernetes/kubelet.yaml", Some(flag), &spec)?;
+    let services = [kubelet, services::kube_proxy(&binaries, &spec)?];
     supervise::run(std::iter::once(containerd).chain(services.map(Supervised::new)).collect())
 }
 

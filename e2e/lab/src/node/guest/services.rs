@@ -15,17 +15,15 @@ use crate::node::{
     NodeError, VmSpec,
     command::run,
     image::PAUSE,
-    network::{binaries, images},
     requirements::CNI_PLUGINS,
-    vm::kubelet_flag,
     wait::wait_for,
 };
 
-const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
+pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// How long containerd may take until it accepts connections.
 const CONTAINERD_TIMEOUT: Duration = Duration::from_mins(1);
 /// The kubeconfig that the kubelet writes once it has its certificate.
-const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+pub(super) const KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 
 /// containerd. Version 2 of its configuration is understood by all versions since 1.3.
 pub(super) fn containerd() -> Result<Service, NodeError> {
@@ -56,7 +54,7 @@ disabled_plugins = ["io.containerd.nri.v1.nri", "io.containerd.internal.v1.opt"]
 }
 
 /// Imports the images that each VM begins with, once in the life of the disk.
-pub(super) fn import_images(nodes: &Path, containerd: &mut Supervised) -> Result<(), NodeError> {
+pub(super) fn import_images(images: &Path, containerd: &mut Supervised) -> Result<(), NodeError> {
     let answers = || {
         reap(std::slice::from_mut(containerd));
         let answers = UnixStream::connect(CONTAINERD_SOCKET).is_ok();
@@ -67,19 +65,25 @@ pub(super) fn import_images(nodes: &Path, containerd: &mut Supervised) -> Result
     }
     let done = Path::new("/var/lib/containerd/imported");
     if !done.exists() {
-        run("ctr", ["--namespace", "k8s.io", "images", "import", &images(nodes).display().to_string()])?;
+        run("ctr", ["--namespace", "k8s.io", "images", "import", &images.display().to_string()])?;
         fs::write(done, "").map_err(NodeError::file("write", done))?;
     }
     Ok(())
 }
 
-/// The kubelet. Its configuration is the user data's, with a drop-in for what belongs to this VM.
-pub(super) fn kubelet(nodes: &Path, directory: &Path, spec: &VmSpec) -> Result<Service, NodeError> {
+/// The kubelet. Its configuration is a file of the user data, with a drop-in for what belongs to this VM. `flag` keeps it from
+/// starting.
+pub(super) fn kubelet(
+    binaries: &Path,
+    config: &str,
+    flag: Option<PathBuf>,
+    spec: &VmSpec,
+) -> Result<Service, NodeError> {
     write("/etc/cni/net.d/10-pods.conflist", &pod_network(spec).to_string())?;
     write("/etc/kubernetes/kubelet.conf.d/10-vm.conf", &kubelet_drop_in(spec).to_string())?;
     let labels: Vec<_> = spec.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let arguments = vec![
-        "--config=/etc/kubernetes/kubelet.yaml".to_owned(),
+        format!("--config={config}"),
         "--config-dir=/etc/kubernetes/kubelet.conf.d".to_owned(),
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubeconfig".to_owned(),
         format!("--kubeconfig={KUBECONFIG}"),
@@ -88,8 +92,8 @@ pub(super) fn kubelet(nodes: &Path, directory: &Path, spec: &VmSpec) -> Result<S
         format!("--node-ip={}", node_address(spec.number)),
         format!("--node-labels={}", labels.join(",")),
     ];
-    let program = binaries(nodes).join("kubelet");
-    Ok(Service { name: "kubelet", program, arguments, after: None, unless: Some(kubelet_flag(directory)) })
+    let program = binaries.join("kubelet");
+    Ok(Service { name: "kubelet", program, arguments, after: None, unless: flag })
 }
 
 fn kubelet_drop_in(spec: &VmSpec) -> Value {
@@ -124,7 +128,7 @@ fn pod_network(spec: &VmSpec) -> Value {
 }
 
 /// kube-proxy, with the kubelet's credentials.
-pub(super) fn kube_proxy(nodes: &Path, spec: &VmSpec) -> Result<Service, NodeError> {
+pub(super) fn kube_proxy(binaries: &Path, spec: &VmSpec) -> Result<Service, NodeError> {
     let config = json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
@@ -139,11 +143,11 @@ pub(super) fn kube_proxy(nodes: &Path, spec: &VmSpec) -> Result<Service, NodeErr
     });
     let path = write("/etc/kubernetes/kube-proxy.json", &config.to_string())?;
     let arguments = vec![format!("--config={}", path.display())];
-    let (program, after) = (binaries(nodes).join("kube-proxy"), Some(PathBuf::from(KUBECONFIG)));
+    let (program, after) = (binaries.join("kube-proxy"), Some(PathBuf::from(KUBECONFIG)));
     Ok(Service { name: "kube-proxy", program, arguments, after, unless: None })
 }
 
-fn write(path: &str, content: &str) -> Result<PathBuf, NodeError> {
+pub(super) fn write(path: &str, content: &str) -> Result<PathBuf, NodeError> {
     let path = PathBuf::from(path);
     let parent = path.parent().unwrap_or(&path);
     fs::create_dir_all(parent).and_then(|()| fs::write(&path, content)).map_err(NodeError::file("write", &path))?;

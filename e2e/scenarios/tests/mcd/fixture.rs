@@ -1,0 +1,211 @@
+//! A cluster with the pool `worker`, whose nodes run the daemon.
+
+use std::{path::PathBuf, process::Command};
+
+use kube::{Api, ResourceExt};
+use nodewright_api::{
+    ConditionStatus, annotations,
+    conditions::machine_config_pool as conditions,
+    machine_config::{MachineConfigPool, MachineConfigPoolStatus},
+};
+use nodewright_e2e_lab::{
+    control_plane::{ControlPlaneOptions, machine_config_daemon},
+    devcluster::ManagerProcess,
+    node::requirements,
+};
+use nodewright_e2e_scenarios::{
+    Cluster, Environment, Failure, TestResult, ensure, node_agent::is_disrupted, skip_on_external_cluster,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    image::{File, user_data},
+    openshift,
+};
+
+const ROLE: &str = "machineconfiguration.openshift.io/role";
+const WORKER: &str = "node-role.kubernetes.io/worker";
+const API: &str = "machineconfiguration.openshift.io/v1";
+const KUBELET_FILE: &str = "/etc/kubernetes/kubelet.conf";
+/// The kubelets renew their Leases every two seconds: the control plane of scenarios misses a node after ten.
+const LEASES: &str = "nodeLeaseDurationSeconds: 8";
+/// How many pods a kubelet takes at first.
+pub(crate) const MAX_PODS: u32 = 30;
+
+/// Nodes with the daemon, and a manager.
+pub(crate) struct Fixture {
+    pub(crate) env: Environment,
+    pub(crate) manager: ManagerProcess,
+    nodes: usize,
+}
+
+/// Prints that a scenario is skipped, and why.
+fn skip(name: &str, reason: &str) {
+    use std::io::Write;
+    // Not `eprintln!`, whose output the test runner hides.
+    let _ = writeln!(std::io::stderr(), "skipped {name}: {reason}");
+}
+
+/// The directory with the daemon, where scenarios can run.
+async fn daemon(name: &str) -> TestResult<Option<PathBuf>> {
+    if skip_on_external_cluster(name, "the nodes have no daemon of ours") {
+        return Ok(None);
+    }
+    if let Some(missing) = requirements::missing_with_systemd() {
+        skip(name, &missing);
+        return Ok(None);
+    }
+    let daemon = machine_config_daemon().await?;
+    if daemon.is_none() {
+        skip(name, "the sources of machine-config-operator are out of reach; NODEWRIGHT_MCO_SOURCE names a clone");
+    }
+    Ok(daemon)
+}
+
+impl Fixture {
+    /// Starts it with this number of nodes, one of which may be unavailable. All run the pool's first target.
+    pub(crate) async fn start(name: &str, nodes: usize) -> TestResult<Option<Self>> {
+        let Some(daemon) = daemon(name).await? else { return Ok(None) };
+        let options = ControlPlaneOptions { node_network: true, ..Cluster::options() };
+        let cluster = Cluster::start(options, true).await?;
+        let image = format!("--systemd={}", daemon.display());
+        let builder = Environment::builder(name).with_real_nodes().without_manager().cloud_flags([&image]);
+        let env = builder.on(&cluster).start().await?;
+        let plane = env.cluster().control_plane().ok_or_else(|| Failure::new("there is no control plane"))?;
+        openshift::install(&env, plane, &daemon).await?;
+        let base = plane.user_data(&[LEASES]);
+        let kubelet = kubelet_config(&base)?;
+        let files = [motd("first"), File { path: KUBELET_FILE, content: kubelet }];
+        env.apply(&pool_object()).await?;
+        env.apply(&config("00-worker", &files, &[])).await?;
+        let manager = manager(&env, "manager").await?;
+        env.wait_for("the first target", async || Ok(!target(&env).await?.is_empty())).await?;
+        let data = user_data(&base, &target(&env).await?, &files, &openshift::token(&env).await?);
+        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "user-data"}, "stringData": {"userData": data}});
+        env.apply(&secret).await?;
+        env.apply_class("small").await?;
+        let template = json!({"metadata": {"labels": {WORKER: ""}}});
+        env.apply(&env.pool("a", u32::try_from(nodes)?).machine("nodeTemplate", template)).await?;
+        env.wait_for_running(nodes).await?;
+        let fixture = Self { env, manager, nodes };
+        fixture.wait_for_all().await?;
+        Ok(Some(fixture))
+    }
+
+    /// Applies a change, and waits until the pool has another target; returns its name.
+    pub(crate) async fn retarget(&self, change: &Value) -> TestResult<String> {
+        let before = target(&self.env).await?;
+        self.env.apply(change).await?;
+        self.env.wait_for("another target", async || Ok(target(&self.env).await? != before)).await?;
+        target(&self.env).await
+    }
+
+    /// Waits until all nodes run the target, and the pool says so.
+    pub(crate) async fn wait_for_all(&self) -> TestResult {
+        let what = format!("{} nodes to be updated", self.nodes);
+        self.env
+            .wait_for(&what, async || {
+                let pool = pool(&self.env).await?;
+                let status = pool.status.clone().unwrap_or_default();
+                let is_done = usize::try_from(status.ready_machine_count)? == self.nodes
+                    && status.machine_count == status.ready_machine_count
+                    && is(&status, conditions::UPDATED)
+                    && !is(&status, conditions::UPDATING)
+                    && status.configuration.name == pool.spec.configuration.name;
+                Ok(is_done && !pool.annotations().contains_key(annotations::DISRUPTIONS))
+            })
+            .await
+    }
+
+    /// Checks that at no moment since the mark more than one node was disrupted.
+    pub(crate) fn check_budget(&self, mark: usize) -> TestResult {
+        self.env.nodes().states(mark, |at, nodes| {
+            let disrupted: Vec<_> =
+                nodes.values().filter(|node| is_disrupted(node)).map(|node| node.name_any()).collect();
+            ensure(disrupted.len() <= 1, || format!("at {at}: {disrupted:?}"))
+        })
+    }
+
+    /// The names of the nodes.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.env.nodes().current().into_keys().collect()
+    }
+
+    /// The first process of the VM of a node.
+    async fn first_process(&self, node: &str) -> TestResult<String> {
+        let vms = self.env.vms().await?;
+        let vm = vms.iter().find(|vm| vm.name == node).ok_or_else(|| Failure::new(format!("{node} has no VM")))?;
+        let network = self.env.target().control_plane().and_then(|plane| plane.node_network());
+        let file = network.unwrap_or_default().join("vms").join(&vm.id).join("pid");
+        let text = std::fs::read_to_string(file)?;
+        Ok(text.split(' ').next().unwrap_or_default().to_owned())
+    }
+
+    /// Runs a script in the VM of a node, and returns what it prints.
+    pub(crate) async fn shell(&self, node: &str, script: &str) -> TestResult<String> {
+        let process = self.first_process(node).await?;
+        let mut command = Command::new("nsenter");
+        let flags = ["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd=/", "--", "sh", "-ec", script];
+        let output = command.args(["--target", &process]).args(flags).output()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        ensure(output.status.success(), || {
+            format!("{script} on {node}: {text}{}", String::from_utf8_lossy(&output.stderr))
+        })?;
+        Ok(text)
+    }
+
+    pub(crate) async fn end(mut self) -> TestResult {
+        self.manager.check()?;
+        self.env.kubectl("delete machinedeployments --all").await?;
+        self.env.wait_for_nothing().await?;
+        drop(self.manager);
+        self.env.end_unevaluated().await
+    }
+}
+
+pub(crate) async fn manager(env: &Environment, name: &str) -> TestResult<ManagerProcess> {
+    Ok(ManagerProcess::start(env.manager_options(name, false, &[])).await?)
+}
+
+/// The kubelet's configuration, which is a file of the user data.
+fn kubelet_config(user_data: &str) -> TestResult<String> {
+    let data: Value = serde_saphyr::from_str(user_data).map_err(|error| Failure::new(error.to_string()))?;
+    let files = data["write_files"].as_array().cloned().unwrap_or_default();
+    let file = files.iter().find(|file| file["path"] == "/etc/kubernetes/kubelet.yaml");
+    let content = file.and_then(|file| file["content"].as_str()).ok_or_else(|| Failure::new("there is no kubelet.yaml"))?;
+    Ok(format!("{}\nmaxPods: {MAX_PODS}\n", content.trim_end()))
+}
+
+fn pool_object() -> Value {
+    let labels = json!({"pools.operator.machineconfiguration.openshift.io/worker": ""});
+    let spec = json!({"nodeSelector": {"matchLabels": {WORKER: ""}}, "machineConfigSelector": {"matchLabels": {ROLE: "worker"}}});
+    json!({"apiVersion": API, "kind": "MachineConfigPool", "metadata": {"name": "worker", "labels": labels}, "spec": spec})
+}
+
+pub(crate) fn motd(text: &str) -> File {
+    File { path: "/etc/motd", content: format!("{text}\n") }
+}
+
+/// A MachineConfig of the pool.
+pub(crate) fn config(name: &str, files: &[File], units: &[Value]) -> Value {
+    let files: Vec<_> = files.iter().map(File::of_config).collect();
+    json!({"apiVersion": API, "kind": "MachineConfig", "metadata": {"name": name, "labels": {ROLE: "worker"}},
+        "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}, "systemd": {"units": units}}}})
+}
+
+pub(crate) async fn pool(env: &Environment) -> TestResult<MachineConfigPool> {
+    Ok(Api::all(env.client()).get("worker").await?)
+}
+
+pub(crate) async fn target(env: &Environment) -> TestResult<String> {
+    Ok(pool(env).await?.spec.configuration.name.unwrap_or_default())
+}
+
+pub(crate) fn is(status: &MachineConfigPoolStatus, kind: &str) -> bool {
+    status.conditions.iter().any(|it| it.condition_type == kind && it.status == ConditionStatus::True)
+}
+
+pub(crate) async fn message(env: &Environment, kind: &str) -> TestResult<String> {
+    let status = pool(env).await?.status.unwrap_or_default();
+    Ok(status.conditions.into_iter().find(|it| it.condition_type == kind).map(|it| it.message).unwrap_or_default())
+}
