@@ -3,6 +3,7 @@
 # directory that holds it:
 #   machine-config-daemon   as it is in its repository
 #   manifests               the rights that machine-config-operator gives to it
+#   render                  machine-config-operator's code that renders pools, as a program; it is left out if the sources lack it
 #
 # Its sources are those of NODEWRIGHT_MCO_SOURCE=DIR, the absolute path of a clone of machine-config-operator, or of an
 # unpacked archive, with the folder vendor; nothing is written there. Without it, the pinned commit is fetched with git from
@@ -29,6 +30,7 @@ source=${NODEWRIGHT_MCO_SOURCE:-}
 # What keeps libraries of C out of the program.
 tags="containers_image_openpgp exclude_graphdriver_btrfs exclude_graphdriver_devicemapper"
 rights=manifests/machineconfigdaemon
+renderer=pkg/controller/render
 
 # Ends the script unless $source has what is built.
 check_source() {
@@ -52,6 +54,7 @@ files() { (cd "$source" && find . -name .git -prune -o -type f -print0 | LC_ALL=
 # What the content of the directory depends on: sources, platform and recipe.
 pins() {
 	printf '%s %s %s\n' "$recipe" "$(uname -sm)" "$commit"
+	cat "$tools/machine-config-operator/render.go"
 	[ -z "$source" ] || { files && files | (cd "$source" && xargs -0 cat); }
 }
 
@@ -60,6 +63,12 @@ fetch_source() {
 	say "fetching $commit from $repository"
 	git init --quiet "$1" && GIT_TERMINAL_PROMPT=0 git -C "$1" fetch --quiet --depth 1 "$repository" "$commit" >&2 &&
 		git -C "$1" checkout --quiet FETCH_HEAD && source=$1
+}
+
+# Builds the program $1 of $2 with the modules in $source. Go settings of the user must not change the result.
+source_go() {
+	(cd "$source" && GOFLAGS='' GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" build -mod=vendor -trimpath -ldflags '-s -w' \
+		-tags "$tags" -o "$1" "$2" >&2)
 }
 
 # Builds everything into directory $1.
@@ -71,8 +80,8 @@ build() {
 			exit 77
 		}
 	fi
-	(cd "$source" && GOFLAGS= GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" build -mod=vendor -trimpath -ldflags '-s -w' \
-		-tags "$tags" -o "$into/machine-config-daemon" ./cmd/machine-config-daemon >&2) &&
+	source_go "$into/machine-config-daemon" ./cmd/machine-config-daemon &&
+		{ [ ! -d "$source/$renderer" ] || source_go "$into/render" "$tools/machine-config-operator/render.go"; } &&
 		cp -r "$source/$rights" "$into/manifests" && rm -rf "$into/.source"
 }
 

@@ -9,12 +9,14 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, DONE, LAST_APPLIED_DRAIN, STATE};
+use nodewright_api::machine_config::{
+    CURRENT_CONFIG, DESIRED_CONFIG, DESIRED_DRAIN, DONE, LAST_APPLIED_DRAIN, REASON, STATE,
+};
 use nodewright_e2e_cloud::CloudClient;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use self::daemon::{APPLIES_FOR, Act, Seen, next};
+use self::daemon::{APPLIES_FOR, Act, POST_CONFIG_ACTION, Seen, next};
 pub use self::daemon::{FAILURE, Fault};
 use crate::{
     Environment, History, TestResult,
@@ -60,6 +62,43 @@ impl NodeAgents {
     }
 }
 
+/// What the daemon writes for an update, as [`difference`] tells it.
+pub const UPDATE: [&str; 6] = [
+    "state=Working",
+    "desiredDrain=drain-NEW",
+    "post-config-action=Rebooting",
+    "post-config-action=",
+    "desiredDrain=uncordon-NEW",
+    "currentConfig=NEW state=Done",
+];
+/// What it writes when its configuration is taken back once it has asked for the drain: it gets there first.
+pub const TAKEN_BACK: [&str; 9] = [
+    "state=Working",
+    "desiredDrain=drain-NEW",
+    "post-config-action=Rebooting",
+    "post-config-action=",
+    "desiredDrain=drain-OLD",
+    "post-config-action=Rebooting",
+    "post-config-action=",
+    "desiredDrain=uncordon-OLD",
+    "state=Done",
+];
+/// The annotations that a daemon writes of its Node, in the order of their names.
+const WRITTEN: [&str; 5] = [CURRENT_CONFIG, DESIRED_DRAIN, POST_CONFIG_ACTION, REASON, STATE];
+
+/// What of a daemon's annotations differs between two versions of a Node, if anything: `key=value`, without the domain.
+/// Configurations are called by these names.
+pub fn difference(before: &Node, after: &Node, configs: &[(&str, &str)]) -> Option<String> {
+    let changed = WRITTEN.into_iter().filter(|key| said(before, key) != said(after, key));
+    let texts: Vec<_> = changed.map(|key| write_text(key, said(after, key), configs)).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
+fn write_text(key: &str, value: &str, configs: &[(&str, &str)]) -> String {
+    let value = configs.iter().fold(value.to_owned(), |value, (config, name)| value.replace(config, name));
+    format!("{}={value}", key.rsplit('/').next().unwrap_or_default())
+}
+
 /// An annotation of a Node; empty without one.
 pub fn said<'a>(node: &'a Node, key: &str) -> &'a str {
     node.annotations().get(key).map_or("", String::as_str)
@@ -85,6 +124,7 @@ impl Shared {
             state: own(STATE),
             asks: own(DESIRED_DRAIN),
             done: own(LAST_APPLIED_DRAIN),
+            action: own(POST_CONFIG_ACTION),
         };
         let disk = state.disks.get(&name).unwrap_or(&self.first);
         next(&seen, disk, state.faults.of(&name))

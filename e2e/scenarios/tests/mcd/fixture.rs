@@ -1,7 +1,8 @@
 //! A cluster with the pool `worker`, whose nodes run the daemon.
 
-use std::{path::PathBuf, process::Command};
+use std::{collections::BTreeSet, path::PathBuf, process::Command};
 
+use k8s_openapi::api::core::v1::Node;
 use kube::{Api, ResourceExt};
 use nodewright_api::{
     ConditionStatus, annotations,
@@ -14,7 +15,9 @@ use nodewright_e2e_lab::{
     node::requirements,
 };
 use nodewright_e2e_scenarios::{
-    Cluster, Environment, Failure, TestResult, ensure, node_agent::is_disrupted, skip_on_external_cluster,
+    Change, Cluster, Environment, Failure, TestResult, ensure,
+    node_agent::{self, is_disrupted},
+    skip_on_external_cluster,
 };
 use serde_json::{Value, json};
 
@@ -30,7 +33,9 @@ const KUBELET_FILE: &str = "/etc/kubernetes/kubelet.conf";
 /// The kubelets renew their Leases every two seconds: the control plane of scenarios misses a node after ten.
 const LEASES: &str = "nodeLeaseDurationSeconds: 8";
 /// How many pods a kubelet takes at first.
-pub(crate) const MAX_PODS: u32 = 30;
+const MAX_PODS: u32 = 30;
+/// The first content of `/etc/motd`.
+pub(crate) const FIRST: &str = "first";
 
 /// Nodes with the daemon, and a manager.
 pub(crate) struct Fixture {
@@ -40,7 +45,7 @@ pub(crate) struct Fixture {
 }
 
 /// Prints that a scenario is skipped, and why.
-fn skip(name: &str, reason: &str) {
+pub(crate) fn skip(name: &str, reason: &str) {
     use std::io::Write;
     // Not `eprintln!`, whose output the test runner hides.
     let _ = writeln!(std::io::stderr(), "skipped {name}: {reason}");
@@ -62,9 +67,18 @@ async fn daemon(name: &str) -> TestResult<Option<PathBuf>> {
     Ok(daemon)
 }
 
-impl Fixture {
-    /// Starts it with this number of nodes, one of which may be unavailable. All run the pool's first target.
-    pub(crate) async fn start(name: &str, nodes: usize) -> TestResult<Option<Self>> {
+/// A control plane with the pool `worker` and its first MachineConfig, before there are a manager and nodes.
+pub(crate) struct Ground {
+    pub(crate) env: Environment,
+    /// The directory with the daemon.
+    pub(crate) daemon: PathBuf,
+    user_data: String,
+    files: Vec<File>,
+}
+
+impl Ground {
+    /// Prepares it, where scenarios can run.
+    pub(crate) async fn prepare(name: &str) -> TestResult<Option<Self>> {
         let Some(daemon) = daemon(name).await? else { return Ok(None) };
         let options = ControlPlaneOptions { node_network: true, ..Cluster::options() };
         let cluster = Cluster::start(options, true).await?;
@@ -73,23 +87,54 @@ impl Fixture {
         let env = builder.on(&cluster).start().await?;
         let plane = env.cluster().control_plane().ok_or_else(|| Failure::new("there is no control plane"))?;
         openshift::install(&env, plane, &daemon).await?;
-        let base = plane.user_data(&[LEASES]);
-        let kubelet = kubelet_config(&base)?;
-        let files = [motd("first"), File { path: KUBELET_FILE, content: kubelet }];
+        let user_data = plane.user_data(&[LEASES]);
+        let files = vec![motd(FIRST), File { path: KUBELET_FILE, content: kubelet_config(&user_data)? }];
         env.apply(&pool_object()).await?;
         env.apply(&config("00-worker", &files, &[])).await?;
-        let manager = manager(&env, "manager").await?;
-        env.wait_for("the first target", async || Ok(!target(&env).await?.is_empty())).await?;
-        let data = user_data(&base, &target(&env).await?, &files, &openshift::token(&env).await?);
-        let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "user-data"}, "stringData": {"userData": data}});
+        Ok(Some(Self { env, daemon, user_data, files }))
+    }
+
+    /// Makes nodes that run this configuration at first, and waits until they have joined.
+    pub(crate) async fn populate(self, manager: ManagerProcess, rendered: &str, nodes: usize) -> TestResult<Fixture> {
+        let env = self.env;
+        let data = user_data(&self.user_data, rendered, &self.files, &openshift::token(&env).await?);
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "user-data"}, "stringData": {"userData": data},
+        });
         env.apply(&secret).await?;
         env.apply_class("small").await?;
         let template = json!({"metadata": {"labels": {WORKER: ""}}});
         env.apply(&env.pool("a", u32::try_from(nodes)?).machine("nodeTemplate", template)).await?;
         env.wait_for_running(nodes).await?;
-        let fixture = Self { env, manager, nodes };
+        Ok(Fixture { env, manager, nodes })
+    }
+}
+
+impl Fixture {
+    /// Starts it with this number of nodes, one of which may be unavailable. All run the pool's first target.
+    pub(crate) async fn start(name: &str, nodes: usize) -> TestResult<Option<Self>> {
+        let Some(ground) = Ground::prepare(name).await? else { return Ok(None) };
+        let manager = manager(&ground.env, "manager").await?;
+        let env = &ground.env;
+        env.wait_for("the first target", async || Ok(!target(env).await?.is_empty())).await?;
+        let rendered = target(env).await?;
+        let fixture = ground.populate(manager, &rendered, nodes).await?;
         fixture.wait_for_all().await?;
+        fixture.wait_for_daemons().await?;
         Ok(Some(fixture))
+    }
+
+    /// Waits until the daemons have validated what is on the disks, and watch it. The nodes count as updated before.
+    async fn wait_for_daemons(&self) -> TestResult {
+        for node in self.names() {
+            self.env
+                .wait_for("a daemon to watch its files", async || {
+                    let log = self.shell(&node, "cat /var/log/machine-config-daemon.log || true").await?;
+                    Ok(log.contains("Config Drift Monitor started"))
+                })
+                .await?;
+        }
+        Ok(())
     }
 
     /// Applies a change, and waits until the pool has another target; returns its name.
@@ -129,6 +174,33 @@ impl Fixture {
     /// The names of the nodes.
     pub(crate) fn names(&self) -> Vec<String> {
         self.env.nodes().current().into_keys().collect()
+    }
+
+    /// How often a node has booted since the mark.
+    pub(crate) fn boots(&self, node: &str, mark: usize) -> TestResult<usize> {
+        let changes = self.env.nodes().changes()?;
+        let is_its = |change: &&Change<Node>| change.object.name_any() == node;
+        let of = |changes: &[Change<Node>]| -> BTreeSet<String> {
+            changes.iter().filter(is_its).map(|change| boot_id(&change.object)).collect()
+        };
+        let (before, after) = changes.split_at(mark.min(changes.len()));
+        let before = of(before);
+        Ok(of(after).difference(&before).filter(|id| !id.is_empty()).count())
+    }
+
+    /// What the daemon on a node has written of its annotations since the mark, in order. Configurations are called by these
+    /// names.
+    pub(crate) fn said(&self, node: &str, mark: usize, configs: &[(&str, &str)]) -> TestResult<Vec<String>> {
+        let (mut said, mut before) = (vec![], None);
+        for (at, change) in self.env.nodes().changes()?.iter().enumerate() {
+            if change.object.name_any() != node {
+                continue;
+            }
+            if let Some(before) = before.replace(change.object.clone()).filter(|_| at >= mark) {
+                said.extend(node_agent::difference(&before, &change.object, configs));
+            }
+        }
+        Ok(said)
     }
 
     /// The first process of the VM of a node.
@@ -174,6 +246,12 @@ fn kubelet_config(user_data: &str) -> TestResult<String> {
     let file = files.iter().find(|file| file["path"] == "/etc/kubernetes/kubelet.yaml");
     let content = file.and_then(|file| file["content"].as_str()).ok_or_else(|| Failure::new("there is no kubelet.yaml"))?;
     Ok(format!("{}\nmaxPods: {MAX_PODS}\n", content.trim_end()))
+}
+
+/// What a node says about its boot.
+pub(crate) fn boot_id(node: &Node) -> String {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.map(|info| info.boot_id.clone()).unwrap_or_default()
 }
 
 fn pool_object() -> Value {

@@ -18,7 +18,7 @@ use nodewright_e2e_scenarios::{Environment, Failure, TestResult};
 use serde_json::{Value, json};
 
 /// The namespace of machine-config-operator.
-const NAMESPACE: &str = "openshift-machine-config-operator";
+pub(crate) const NAMESPACE: &str = "openshift-machine-config-operator";
 const ACCOUNT: &str = "machine-config-daemon";
 /// The version that a daemon says it has which was built from sources alone.
 const VERSION: &str = "0.0.1-snapshot";
