@@ -228,7 +228,7 @@ scenario-test: control-plane ## Run the end-to-end scenarios again, with machine
 	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace $(timed) --test scenarios -- $(patsubst %,--skip=%::,$(left_out))
 
 .PHONY: test-real
-test-real: scenario-test test-slow test-real-nodes test-mcm e2e-kind ## Check on real parts what the stand-ins of test only claim (72 minutes)
+test-real: scenario-test test-slow test-real-nodes test-mcm test-mcd e2e-kind ## Check on real parts what the stand-ins of test only claim (85 minutes)
 
 .PHONY: test-slow
 test-slow: control-plane ## Run the tests that mostly wait for minutes, as CONTRIBUTING lists them (15 minutes)
@@ -269,6 +269,13 @@ test-gardener: ## Test machine-controller-manager's providers as drivers, also w
 	@hack/gardener.sh $(gardener) test
 	NODEWRIGHT_DRIVER_FILES=$(gardener)/nodewright-driver-files NODEWRIGHT_DRIVER_AZURE_FAKES=$(gardener)/nodewright-driver-azure-fakes \
 		cargo test --locked --package nodewright-driver-remote --test gardener --test azure -- --ignored
+
+.PHONY: test-mcd
+test-mcd: control-plane ## Run the scenarios with machine-config-operator's daemon in VMs with systemd; needs root, packages and its sources (13 minutes)
+#  NODEWRIGHT_MCO_SOURCE=DIR is the absolute path of a clone of machine-config-operator; else its pinned commit is fetched.
+#  Where something is missing, each scenario prints `skipped` and the reason.
+	cargo build --locked --workspace --all-targets
+	NODEWRIGHT_E2E_TIMEOUT=600 cargo test --locked --workspace --test mcd -- --ignored --test-threads=1
 
 .PHONY: lint
 lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)

@@ -52,7 +52,8 @@ pub async fn openshift_daemon_crds() -> Result<Vec<PathBuf>, ControlPlaneError> 
         "0000_80_machine-config_01_machineconfigurations-Default",
         "0000_80_machine-config_01_pinnedimagesets",
     ];
-    let version = "config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusterversions-Default.crd.yaml";
+    let version =
+        "config/v1/zz_generated.crd-manifests/0000_00_cluster-version-operator_01_clusterversions-Default.crd.yaml";
     let of_payload = names.map(|name| payload.join(format!("{name}.crd.yaml")));
     Ok(of_payload.into_iter().chain([api.join(version)]).collect())
 }

@@ -38,9 +38,8 @@ async fn a_manager_and_daemons_that_are_killed_at_ten_moments_lose_nothing() -> 
         if victim == "manager" {
             fixture.manager.kill_9();
             fixture.manager = manager(&fixture.env, &format!("manager-{}", kills.len())).await?;
-        } else if let Err(failure) = fixture.shell(&node, "systemctl kill --signal=KILL machine-config-daemon").await {
-            // The node may be about to end.
-            println!("at {stage} of {node}: {failure:?}");
+        } else {
+            fixture.kill_daemon(&node).await?;
         }
         kills.push(format!("{victim} at {stage}"));
     }
@@ -48,7 +47,9 @@ async fn a_manager_and_daemons_that_are_killed_at_ten_moments_lose_nothing() -> 
     fixture.wait_for_all().await?;
     fixture.check_budget(mark)?;
     for (name, node) in fixture.env.nodes().current() {
-        ensure(said(&node, CURRENT_CONFIG) == new && said(&node, STATE) == DONE, || format!("{:?}", node.annotations()))?;
+        ensure(said(&node, CURRENT_CONFIG) == new && said(&node, STATE) == DONE, || {
+            format!("{:?}", node.annotations())
+        })?;
         assert_eq!(fixture.shell(&name, "cat /etc/motd").await?, "second\n");
         assert_eq!(fixture.boots(&name, mark)?, 1, "{name}");
     }

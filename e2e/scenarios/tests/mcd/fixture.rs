@@ -217,13 +217,20 @@ impl Fixture {
     pub(crate) async fn shell(&self, node: &str, script: &str) -> TestResult<String> {
         let process = self.first_process(node).await?;
         let mut command = Command::new("nsenter");
-        let flags = ["--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd=/", "--", "sh", "-ec", script];
+        let flags = ["--mount", "--uts", "--ipc", "--net", "--pid", "--", "sh", "-ec", script];
         let output = command.args(["--target", &process]).args(flags).output()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         ensure(output.status.success(), || {
             format!("{script} on {node}: {text}{}", String::from_utf8_lossy(&output.stderr))
         })?;
         Ok(text)
+    }
+
+    /// Kills the daemon on a node (SIGKILL). If the node is about to reboot, this waits for the next one.
+    pub(crate) async fn kill_daemon(&self, node: &str) -> TestResult {
+        let script =
+            "pid=$(systemctl show --property=MainPID --value machine-config-daemon); test $pid -gt 0; kill -9 $pid";
+        self.env.wait_for("a daemon to kill", async || Ok(self.shell(node, script).await.is_ok())).await
     }
 
     pub(crate) async fn end(mut self) -> TestResult {
@@ -244,7 +251,8 @@ fn kubelet_config(user_data: &str) -> TestResult<String> {
     let data: Value = serde_saphyr::from_str(user_data).map_err(|error| Failure::new(error.to_string()))?;
     let files = data["write_files"].as_array().cloned().unwrap_or_default();
     let file = files.iter().find(|file| file["path"] == "/etc/kubernetes/kubelet.yaml");
-    let content = file.and_then(|file| file["content"].as_str()).ok_or_else(|| Failure::new("there is no kubelet.yaml"))?;
+    let content =
+        file.and_then(|file| file["content"].as_str()).ok_or_else(|| Failure::new("there is no kubelet.yaml"))?;
     Ok(format!("{}\nmaxPods: {MAX_PODS}\n", content.trim_end()))
 }
 

@@ -33,7 +33,8 @@ pub(crate) async fn install(env: &Environment, plane: &ControlPlane, daemon: &Pa
     }
     env.apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})).await?;
     plane.apply_file(daemon.join("manifests/clusterrole.yaml")).await?;
-    env.apply_to(NAMESPACE, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}})).await?;
+    env.apply_to(NAMESPACE, &json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}))
+        .await?;
     env.apply(&json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": ACCOUNT},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ACCOUNT},
@@ -48,7 +49,8 @@ pub(crate) async fn install(env: &Environment, plane: &ControlPlane, daemon: &Pa
 async fn feature_gates(env: &Environment) -> TestResult {
     let gates = |enabled: Value| json!({"featureGates": [{"version": VERSION, "enabled": enabled, "disabled": []}]});
     let config = "config.openshift.io/v1";
-    env.apply(&json!({"apiVersion": config, "kind": "FeatureGate", "metadata": {"name": "cluster"}, "spec": {}})).await?;
+    env.apply(&json!({"apiVersion": config, "kind": "FeatureGate", "metadata": {"name": "cluster"}, "spec": {}}))
+        .await?;
     set_status(env, config, "FeatureGate", "cluster", gates(json!([]))).await?;
     let id = "00000000-0000-4000-8000-000000000000";
     env.apply(&json!({

@@ -4,19 +4,22 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
+use nodewright_api::{
+    conditions::machine_config_pool as conditions,
+    machine_config::{DESIRED_CONFIG, DESIRED_DRAIN},
+};
 use nodewright_e2e_lab::node::BUSYBOX;
 use nodewright_e2e_scenarios::{
     History, TestResult, ensure,
     history::State,
     node_agent::{TAKEN_BACK, UPDATE, said},
 };
-use nodewright_api::machine_config::{DESIRED_CONFIG, DESIRED_DRAIN};
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{FIRST, Fixture, config, motd, target},
-    openshift::QUIET_FILE,
+    fixture::{FIRST, Fixture, config, message, motd, target},
     image::File,
+    openshift::QUIET_FILE,
 };
 
 const NODES: usize = 3;
@@ -29,7 +32,7 @@ async fn a_file_a_unit_and_the_limit_of_pods_get_to_one_node_after_the_other() -
     let Some(fixture) = Fixture::start("roll", NODES).await? else { return Ok(()) };
     let env = &fixture.env;
     let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
-    env.apply(&web(NODES)).await?;
+    env.apply(&web(NODES, 1)).await?;
     env.wait_for("all pods to run", async || Ok(ready(&pods.current()) == NODES)).await?;
     let (mark, pod_mark) = (env.nodes().mark(), pods.mark());
 
@@ -114,22 +117,54 @@ async fn a_target_that_is_taken_back_midway_leaves_the_nodes_where_they_were() -
     fixture.end().await
 }
 
-/// Pods that spread over the nodes, of which one may be missing.
-fn web(replicas: usize) -> Value {
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "part of make test-mcd"]
+async fn a_held_drain_for_what_was_taken_back_ends_with_another_daemon() -> TestResult {
+    let Some(fixture) = Fixture::start("held", 1).await? else { return Ok(()) };
+    let env = &fixture.env;
+    let node = fixture.names().remove(0);
+    let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
+    env.apply(&web(1, 0)).await?;
+    env.wait_for("the pod to run", async || Ok(ready(&pods.current()) == 1)).await?;
+    let (old, mark, pod_mark) = (target(env).await?, env.nodes().mark(), pods.mark());
+    let new = fixture.retarget(&config("50-motd", &[motd("second")], &[])).await?;
+    let is_held =
+        async || Ok(message(env, conditions::UPDATING).await?.contains(&format!("{node} is being drained of ")));
+    env.wait_for("the pool to say which pod it waits for", is_held).await?;
+    assert_eq!(fixture.retarget(&config("50-motd", &[motd(FIRST)], &[])).await?, old);
+    env.wait_for("the node to be given the former target, and the drain to go on", async || {
+        let is_back = env.nodes().current().get(&node).is_some_and(|node| said(node, DESIRED_CONFIG) == old);
+        Ok(is_back && is_held().await?)
+    })
+    .await?;
+    fixture.kill_daemon(&node).await?;
+    fixture.wait_for_all().await?;
+    let wanted = ["state=Working", "desiredDrain=drain-NEW", "desiredDrain=uncordon-OLD", "state=Done"];
+    assert_eq!(fixture.said(&node, mark, &[(&old, "OLD"), (&new, "NEW")])?, wanted);
+    assert_eq!(fixture.boots(&node, mark)?, 0);
+    pods.states(pod_mark, |at, pods| ensure(ready(pods) == 1, || format!("at {at} the pod was not ready")))?;
+    env.kubectl("delete deployments,poddisruptionbudgets,pods --all --grace-period=1").await?;
+    fixture.end().await
+}
+
+/// Pods that spread over the nodes, of which so many may be missing.
+fn web(replicas: usize, missing: u32) -> Value {
     let labels = json!({"app": "web"});
-    let container = json!({"name": "web", "image": BUSYBOX, "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"]});
+    let container =
+        json!({"name": "web", "image": BUSYBOX, "command": ["sh", "-c", "trap exit TERM; while :; do sleep 1; done"]});
     let spread = json!({
         "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": labels},
     });
-    let pod = json!({"containers": [container], "topologySpreadConstraints": [spread], "terminationGracePeriodSeconds": 2});
+    let pod =
+        json!({"containers": [container], "topologySpreadConstraints": [spread], "terminationGracePeriodSeconds": 2});
     json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
             "replicas": replicas, "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         }},
         {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"}, "spec": {
-            "maxUnavailable": 1, "selector": {"matchLabels": labels},
+            "maxUnavailable": missing, "selector": {"matchLabels": labels},
         }},
     ]})
 }

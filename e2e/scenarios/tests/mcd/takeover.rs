@@ -74,7 +74,8 @@ async fn hold_lease(env: &Environment, holder: &str) -> TestResult {
     let now = jiff::Timestamp::now();
     let spec = json!({"holderIdentity": holder, "leaseDurationSeconds": 3600, "renewTime": format!("{now:.6}"),
         "acquireTime": format!("{now:.6}")});
-    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}, "spec": spec});
+    let lease =
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": LEASE}, "spec": spec});
     let api: Api<Lease> = Api::namespaced(env.client(), NAMESPACE);
     api.patch(LEASE, &PatchParams::apply("machine-config-operator").force(), &Patch::Apply(lease)).await?;
     Ok(())
@@ -111,7 +112,8 @@ fn typed(object: impl serde::Serialize, kind: &str) -> TestResult<Value> {
 }
 
 fn run(program: &Path, input: &str) -> TestResult<Vec<u8>> {
-    let mut child = Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut child =
+        Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     child.stdin.take().ok_or_else(|| Failure::new("there is no input"))?.write_all(input.as_bytes())?;
     let output = child.wait_with_output()?;
     ensure(output.status.success(), || String::from_utf8_lossy(&output.stderr).into_owned())?;

@@ -11,13 +11,7 @@ use nodewright_e2e_cloud::address::{PODS, node_address, pod_subnet};
 use serde_json::{Value, json};
 
 use super::supervise::{Service, Supervised, reap};
-use crate::node::{
-    NodeError, VmSpec,
-    command::run,
-    image::PAUSE,
-    requirements::CNI_PLUGINS,
-    wait::wait_for,
-};
+use crate::node::{NodeError, VmSpec, command::run, image::PAUSE, requirements::CNI_PLUGINS, wait::wait_for};
 
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 /// How long containerd may take until it accepts connections.

@@ -18,7 +18,10 @@ const KUBELET_CONFIG: &str = "/etc/kubernetes/kubelet.conf";
 const WANTED: [(&str, &[&str]); 5] = [
     ("sysinit", &["systemd-journald.service", "systemd-tmpfiles-setup.service"]),
     ("multi-user", &["dbus.service"]),
-    ("sockets", &["dbus.socket", "systemd-initctl.socket", "systemd-journald-dev-log.socket", "systemd-journald.socket"]),
+    (
+        "sockets",
+        &["dbus.socket", "systemd-initctl.socket", "systemd-journald-dev-log.socket", "systemd-journald.socket"],
+    ),
     ("timers", &[]),
     ("local-fs", &[]),
 ];
@@ -80,7 +83,10 @@ fn containerd_lines() -> String {
 fn install(service: &Service, more: &str) -> io::Result<()> {
     let Service { name, program, arguments, after, .. } = service;
     let waits = after.as_ref().map(|file| {
-        format!("ExecStartPre=/bin/sh -c 'until test -e {}; do sleep 1; done'\nTimeoutStartSec=infinity\n", file.display())
+        format!(
+            "ExecStartPre=/bin/sh -c 'until test -e {}; do sleep 1; done'\nTimeoutStartSec=infinity\n",
+            file.display()
+        )
     });
     let order = if *name == "containerd" { "" } else { "Wants=containerd.service\nAfter=containerd.service\n" };
     let unit = format!(

@@ -63,7 +63,12 @@ fn assemble(nodes: &Path, directory: &Path, image: &Path) -> Result<PathBuf, Nod
     let layers = format!("lowerdir=/,upperdir={},workdir={}", upper.display(), work.display());
     mount(["-t", "overlay", "-o", &layers, "overlay"].map(OsStr::new).into_iter().chain([root.as_os_str()]))?;
     for directory in ["run", "tmp", "dev"] {
-        mount(["-t", "tmpfs", "-o", "mode=755", "tmpfs"].map(OsStr::new).into_iter().chain([root.join(directory).as_os_str()]))?;
+        mount(
+            ["-t", "tmpfs", "-o", "mode=755", "tmpfs"]
+                .map(OsStr::new)
+                .into_iter()
+                .chain([root.join(directory).as_os_str()]),
+        )?;
     }
     let bind = |from: &Path, to: &str| {
         let to = root.join(to);
