@@ -304,6 +304,26 @@ fn a_node_is_drained_and_uncordoned_as_its_agent_asks() {
 }
 
 #[test]
+fn an_agent_that_drops_a_drain_gets_its_uncordon_though_it_was_the_last_thing_done() {
+    let drained = || asking("drain-r2").annotated(LAST_APPLIED, "uncordon-r1").with_pods(&["a"]).refusing("a");
+    let mut dropped = drained();
+    dropped.settle();
+    assert!(dropped.is_closed());
+    dropped.ask("uncordon-r1");
+    assert_eq!(dropped.settle(), ["unschedulable false, config-drain -"]);
+    assert_eq!(dropped.settle(), Vec::<String>::new());
+
+    let mut closed = drained().closed();
+    closed.settle();
+    closed.ask("uncordon-r1");
+    assert_eq!(closed.settle(), ["config-drain -"]);
+    assert!(closed.is_closed(), "a user had cordoned it");
+
+    let given = asking("uncordon-r1").annotated(LAST_APPLIED, "uncordon-r1").annotated(RECORD, "open");
+    assert!(given.plan().is_idle(), "no drain has begun");
+}
+
+#[test]
 fn a_node_whose_agent_asks_for_nothing_costs_nothing() {
     let done = || asking("drain-r1").annotated(LAST_APPLIED, "drain-r1").with_pods(&["a"]);
     let mut without = done();

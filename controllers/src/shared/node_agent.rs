@@ -10,9 +10,19 @@ use nodewright_runtime::object::annotation;
 use super::node::Node;
 
 /// What the agent asks for, unless that is done.
+///
+/// An agent that restarts while it waits for a drain may find that the Node is where it is to be, and ask for the uncordon that was
+/// the last thing done: its text says nothing new, but since then a drain has begun.
 pub(crate) fn asked(node: &Node) -> Option<&str> {
     let asked = annotation(node, DESIRED_DRAIN).filter(|asked| !asked.is_empty())?;
-    (annotation(node, LAST_APPLIED_DRAIN) != Some(asked)).then_some(asked)
+    let is_told = annotation(node, LAST_APPLIED_DRAIN) == Some(asked);
+    let is_dropped = || DrainVerb::of(asked) == Some(DrainVerb::Uncordon) && has_begun_drain(node);
+    (!is_told || is_dropped()).then_some(asked)
+}
+
+/// Whether a drain has begun since the last uncordon.
+fn has_begun_drain(node: &Node) -> bool {
+    matches!(CONFIG_DRAIN.of(node), Some(ConfigDrain::Cordoned(_) | ConfigDrain::Closed(_)))
 }
 
 /// Since when the agent of a drained Node has been applying another configuration, if it has.

@@ -103,8 +103,10 @@ async fn keep(directory: Arc<Path>, id: String, mut wanted: watch::Receiver<Want
 
 /// Waits until a VM is to be changed, or one with systemd has ended: it reboots. An error if nobody wants anything any more.
 async fn until_work(wanted: &mut watch::Receiver<Wanted>, vm: &Mutex<Option<Vm>>) -> Result<(), RecvError> {
-    let reboots = wanted.borrow().as_ref().is_some_and(|(spec, _)| spec.image.is_some());
-    while reboots {
+    if wanted.borrow().as_ref().is_none_or(|(spec, _)| spec.image.is_none()) {
+        return wanted.changed().await;
+    }
+    loop {
         if let Ok(changed) = tokio::time::timeout(REBOOT_INTERVAL, wanted.changed()).await {
             return changed;
         }
@@ -112,7 +114,6 @@ async fn until_work(wanted: &mut watch::Receiver<Wanted>, vm: &Mutex<Option<Vm>>
             return Ok(());
         }
     }
-    wanted.changed().await
 }
 
 fn spec_of(vm: &VmRecord, image: Option<&Path>) -> VmSpec {

@@ -10,6 +10,10 @@
 //!   kube-apiserver ──▶ egress.sock ─────────│─────────▶ bridge ─────────────│─▶ kubelet: logs, exec; pods: webhooks
 //! ```
 //!
+//! The first process of a VM is ours, or the host's systemd ([`VmSpec::image`]) for agents that write units and reboot: such a VM
+//! has a writable layer over all of the host's files, and a boot id of its own. When it reboots, its first process ends; somebody
+//! has to notice that ([`Vm::has_ended`]), and apply it again.
+//!
 //! A [`Network`] is a network namespace with a bridge. It has no way to the host's network but two Unix sockets: one leads
 //! the nodes to the API server, the other one leads the API server to nodes and pods.
 //!
@@ -30,6 +34,7 @@
 //!
 //! * The kernel is the host's: VMs see all its processors and memory, and the kubelet of each reports them.
 //! * The kernel may load modules for iptables and overlayfs, which stay loaded.
+//! * systemd starts a kubelet that is stopped from the outside again: [`Desired::kubelet_stopped`] is for VMs without it.
 //! * With cgroup v2, controllers are enabled for the children of the root cgroup, and stay enabled.
 
 mod cgroup;

@@ -107,7 +107,7 @@ fn arrived(seen: &Seen, desired: &str, fault: &Fault) -> Act {
     match fault {
         Fault::Drift => seen.write(&[(STATE, DEGRADED), (REASON, FAILURE)]),
         _ if !seen.action.is_empty() => seen.write(&[(POST_CONFIG_ACTION, "")]),
-        _ if seen.done != uncordon => seen.write(&[(DESIRED_DRAIN, &uncordon)]),
+        _ if seen.asks != uncordon || seen.done != uncordon => seen.write(&[(DESIRED_DRAIN, &uncordon)]),
         _ => seen.write(&[(CURRENT_CONFIG, desired), (STATE, DONE), (REASON, "")]),
     }
 }

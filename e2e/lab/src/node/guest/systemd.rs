@@ -39,7 +39,7 @@ pub(super) fn boot(nodes: &Path, directory: &Path, image: &Path, spec: &VmSpec) 
     let containerd = services::containerd()?;
     let kubelet = services::kubelet(binaries, KUBELET_CONFIG, None, spec)?;
     let kube_proxy = services::kube_proxy(binaries, spec)?;
-    for (service, more) in [(containerd, containerd_lines()), (kubelet, "".to_owned()), (kube_proxy, "".to_owned())] {
+    for (service, more) in [(containerd, containerd_lines()), (kubelet, String::new()), (kube_proxy, String::new())] {
         install(&service, &more).map_err(NodeError::file("write the unit of", service.name))?;
     }
     let mut systemd = Command::new(SYSTEMD);
@@ -79,30 +79,33 @@ fn containerd_lines() -> String {
     )
 }
 
-/// Writes the unit of a service, and has it started at boot. Its log is a file on the VM's disk.
+/// Writes the unit of a service, and has it started at boot.
 fn install(service: &Service, more: &str) -> io::Result<()> {
-    let Service { name, program, arguments, after, .. } = service;
-    let waits = after.as_ref().map(|file| {
+    let (file, wanted) = (format!("{}.service", service.name), Path::new(UNITS).join("multi-user.target.wants"));
+    fs::write(Path::new(UNITS).join(&file), unit(service, &program_path(&service.program)?, more))?;
+    match std::os::unix::fs::symlink(format!("../{file}"), wanted.join(&file)) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The unit of a service. Its log is a file on the VM's disk.
+fn unit(service: &Service, program: &str, more: &str) -> String {
+    let Service { name, arguments, after, .. } = service;
+    let wait = after.as_ref().map(|file| {
         format!(
             "ExecStartPre=/bin/sh -c 'until test -e {}; do sleep 1; done'\nTimeoutStartSec=infinity\n",
             file.display()
         )
     });
     let order = if *name == "containerd" { "" } else { "Wants=containerd.service\nAfter=containerd.service\n" };
-    let unit = format!(
-        "[Unit]\nDescription={name}\n{order}StartLimitIntervalSec=0\n[Service]\n{more}{}ExecStart={} {}\n\
+    format!(
+        "[Unit]\nDescription={name}\n{order}StartLimitIntervalSec=0\n[Service]\n{more}{}ExecStart={program} {}\n\
          Restart=always\nRestartSec=1\nStandardOutput=append:/var/log/{name}.log\nStandardError=inherit\n\
          Environment=TMPDIR=/run\n[Install]\nWantedBy=multi-user.target\n",
-        waits.unwrap_or_default(),
-        program_path(program)?,
+        wait.unwrap_or_default(),
         arguments.join(" "),
-    );
-    let (file, wants) = (format!("{name}.service"), Path::new(UNITS).join("multi-user.target.wants"));
-    fs::write(Path::new(UNITS).join(&file), unit)?;
-    match std::os::unix::fs::symlink(format!("../{file}"), wants.join(&file)) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => Ok(()),
-    }
+    )
 }
 
 /// systemd wants absolute paths.
@@ -113,4 +116,41 @@ fn program_path(program: &Path) -> io::Result<String> {
     let name = program.to_string_lossy();
     let found = crate::node::requirements::find(&name);
     found.map(|path| path.display().to_string()).ok_or_else(|| io::Error::other(format!("{name} is missing")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_unit_waits_for_what_its_service_needs_and_starts_it_again() {
+        let arguments = vec!["--a=b".to_owned(), "--c".to_owned()];
+        let after = Some("/var/lib/kubelet/kubeconfig".into());
+        let service = Service { name: "kube-proxy", program: "kube-proxy".into(), arguments, after, unless: None };
+        let unit = unit(&service, "/bin/kube-proxy", "");
+        for line in [
+            "After=containerd.service",
+            "ExecStartPre=/bin/sh -c 'until test -e /var/lib/kubelet/kubeconfig; do sleep 1; done'",
+            "ExecStart=/bin/kube-proxy --a=b --c",
+            "Restart=always",
+        ] {
+            assert!(unit.lines().any(|found| found == line), "{line} in {unit}");
+        }
+    }
+
+    #[test]
+    fn containerd_waits_for_nothing() {
+        let service =
+            Service { name: "containerd", program: "containerd".into(), arguments: vec![], after: None, unless: None };
+        let unit = unit(&service, "/bin/containerd", &containerd_lines());
+        assert!(!unit.contains("After=") && !unit.contains("ExecStartPre="), "{unit}");
+        assert!(unit.contains("[Service]\nType=notify\n"), "{unit}");
+    }
+
+    #[test]
+    fn a_program_is_found_by_its_name() {
+        assert!(program_path(Path::new("sh")).unwrap().starts_with('/'));
+        assert_eq!(program_path(Path::new("/opt/x")).unwrap(), "/opt/x");
+        assert!(program_path(Path::new("no-such-program")).is_err());
+    }
 }
