@@ -10,7 +10,7 @@ use nodewright_api::{
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
 };
 use nodewright_e2e_lab::{
-    control_plane::{ControlPlaneOptions, machine_config_daemon},
+    control_plane::{ControlPlane, ControlPlaneOptions, machine_config_daemon},
     devcluster::ManagerProcess,
     node::requirements,
 };
@@ -113,12 +113,12 @@ impl Ground {
 impl Fixture {
     /// Starts it with this number of nodes, one of which may be unavailable. All run the pool's first target.
     pub(crate) async fn start(name: &str, nodes: usize) -> TestResult<Option<Self>> {
-        let Some(ground) = Ground::prepare(name).await? else { return Ok(None) };
+        let Some(ground) = Box::pin(Ground::prepare(name)).await? else { return Ok(None) };
         let manager = manager(&ground.env, "manager").await?;
         let env = &ground.env;
         env.wait_for("the first target", async || Ok(!target(env).await?.is_empty())).await?;
         let rendered = target(env).await?;
-        let fixture = ground.populate(manager, &rendered, nodes).await?;
+        let fixture = Box::pin(ground.populate(manager, &rendered, nodes)).await?;
         fixture.wait_for_all().await?;
         fixture.wait_for_daemons().await?;
         Ok(Some(fixture))
@@ -207,7 +207,7 @@ impl Fixture {
     async fn first_process(&self, node: &str) -> TestResult<String> {
         let vms = self.env.vms().await?;
         let vm = vms.iter().find(|vm| vm.name == node).ok_or_else(|| Failure::new(format!("{node} has no VM")))?;
-        let network = self.env.target().control_plane().and_then(|plane| plane.node_network());
+        let network = self.env.target().control_plane().and_then(ControlPlane::node_network);
         let file = network.unwrap_or_default().join("vms").join(&vm.id).join("pid");
         let text = std::fs::read_to_string(file)?;
         Ok(text.split(' ').next().unwrap_or_default().to_owned())

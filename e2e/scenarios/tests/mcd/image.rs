@@ -1,5 +1,7 @@
 //! What a node brings along: the daemon as a service, and what Ignition has written at its first boot.
 
+use std::fmt::Write;
+
 use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DONE, STATE};
 use serde_json::{Value, json};
 
@@ -13,8 +15,12 @@ pub(crate) struct File {
 impl File {
     /// As a MachineConfig has it.
     pub(crate) fn of_config(&self) -> Value {
-        let encoded: String = self.content.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        json!({"path": self.path, "mode": 0o644, "overwrite": true, "contents": {"source": format!("data:,{encoded}")}})
+        let source = self.content.bytes().fold("data:,".to_owned(), |mut text, byte| {
+            // Writing to a string does not fail.
+            let _ = write!(text, "%{byte:02X}");
+            text
+        });
+        json!({"path": self.path, "mode": 0o644, "overwrite": true, "contents": {"source": source}})
     }
 }
 

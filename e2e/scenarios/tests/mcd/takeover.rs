@@ -37,14 +37,14 @@ async fn taking_over_a_pool_that_machine_config_operator_has_described_moves_no_
         return ground.env.end_unevaluated().await;
     }
     hold_lease(&ground.env, "machine-config-controller-0").await?;
-    let rendered = describe(&ground.env, &renderer).await?;
+    let described = describe(&ground.env, &renderer).await?;
     let manager = manager(&ground.env, "manager").await?;
-    let fixture = ground.populate(manager, &rendered, NODES).await?;
+    let fixture = ground.populate(manager, &described, NODES).await?;
     let env = &fixture.env;
     env.wait_for("all nodes to be done under machine-config-operator", async || {
         acknowledge(env).await?;
         let nodes = env.nodes().current();
-        let is_done = |node: &Node| said(node, LAST_APPLIED_DRAIN) == format!("uncordon-{rendered}");
+        let is_done = |node: &Node| said(node, LAST_APPLIED_DRAIN) == format!("uncordon-{described}");
         Ok(nodes.len() == NODES && nodes.values().all(|node| is_done(node)))
     })
     .await?;
@@ -54,14 +54,14 @@ async fn taking_over_a_pool_that_machine_config_operator_has_described_moves_no_
     let mark = env.nodes().mark();
     hold_lease(env, "").await?;
     fixture.wait_for_all().await?;
-    assert_eq!(target(env).await?, rendered);
+    assert_eq!(target(env).await?, described);
     // From here on it is an ordinary pool. That this is the first change of the nodes shows that the take-over was none.
     let second = fixture.retarget(&config("50-motd", &[motd("second")], &[])).await?;
     fixture.wait_for_all().await?;
     fixture.check_budget(mark)?;
     for change in env.nodes().changes()?.iter().skip(mark) {
         let desired = said(&change.object, DESIRED_CONFIG);
-        ensure(desired == rendered || desired == second, || format!("{}: {desired}", change.object.name_any()))?;
+        ensure(desired == described || desired == second, || format!("{}: {desired}", change.object.name_any()))?;
     }
     for node in fixture.names() {
         assert_eq!(fixture.boots(&node, mark)?, 1, "{node}");
@@ -84,11 +84,11 @@ async fn hold_lease(env: &Environment, holder: &str) -> TestResult {
 /// Renders the pool with machine-config-operator's own code, and stores what it makes as its controllers do. Returns the name.
 async fn describe(env: &Environment, renderer: &Path) -> TestResult<String> {
     let configs: Api<MachineConfig> = Api::all(env.client());
-    let described: Api<ControllerConfig> = Api::all(env.client());
+    let cluster: Api<ControllerConfig> = Api::all(env.client());
     let input = json!({
         "pool": typed(pool(env).await?, "MachineConfigPool")?,
         "configs": configs.list(&ListParams::default()).await?.items,
-        "controllerConfig": described.get("machine-config-controller").await?,
+        "controllerConfig": cluster.get("machine-config-controller").await?,
     });
     let output: Value = serde_json::from_slice(&run(renderer, &input.to_string())?)?;
     let mut config = typed(output["config"].clone(), "MachineConfig")?;
