@@ -33,7 +33,6 @@ async fn a_manager_and_daemons_that_are_killed_at_ten_moments_lose_nothing() -> 
             .await?;
         let Some((node, stage)) = moment else { continue };
         seen.insert((node.clone(), stage));
-        // Each stage comes once for each node, and there are an odd number of them.
         let victim = ["manager", "daemon"][kills.len() % 2];
         if victim == "manager" {
             fixture.manager.kill_9();
