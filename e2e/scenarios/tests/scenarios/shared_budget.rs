@@ -134,17 +134,17 @@ async fn an_update_in_place_amid_a_rollout_of_a_pool_keeps_the_budget() -> TestR
     fixture.retarget("second").await?;
     let bounds = json!({"maxSurge": 0, "maxUnavailable": SURGE, "orchestrationType": "Auto"});
     roll(env, &json!({"type": "InPlaceUpdate", "inPlaceUpdate": bounds})).await?;
-    let updated = "get machinedeployments -o jsonpath={.items[*].status.updatedReplicas}";
+    let progress = "get machinedeployments -o jsonpath={.items[*].status.updatedReplicas}";
     let all = [PER_ZONE.to_string(), PER_ZONE.to_string(), PER_ZONE.to_string()].join(" ");
-    env.wait_for("the machines to be updated", async || Ok(env.kubectl(updated).await? == all)).await?;
+    env.wait_for("the machines to be updated", async || Ok(env.kubectl(progress).await? == all)).await?;
     fixture.wait_for_all().await?;
     check_budget(env)?;
     let now: BTreeSet<String> = env.machines().current().into_keys().collect();
     assert_eq!(now, first, "all machines stay");
     assert_eq!(failed(env)?, Vec::<String>::new());
-    let mut updates = updater.updates()?;
-    updates.sort();
-    assert_eq!(updates.len(), first.len(), "{updates:?}");
+    let mut asked = updater.updates()?;
+    asked.sort();
+    assert_eq!(asked.len(), first.len(), "{asked:?}");
     assert_eq!(claims(env).await?, "");
     fixture.end().await
 }
