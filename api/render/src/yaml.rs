@@ -1,10 +1,35 @@
 //! YAML that users have written, into templates and files of nodes.
 
 use serde_json::Value;
+use std::fmt;
 
-/// Reads YAML 1.1, as Kubernetes does: 0644 is octal. The error has the position, and nothing of the text: it may be secret.
-/// A text that takes very much more room than it has, by aliases of aliases, is refused as well.
-pub(crate) fn read(text: &str) -> Result<Value, String> {
+/// Why a text is not read. It shows the position, and nothing of the text: that may be secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Error {
+    /// The key that an object has twice, if that is why. It may be secret, too.
+    pub(crate) duplicate: Option<String>,
+    is_duplicate: bool,
+    /// Line and column.
+    at: Option<(u64, u64)>,
+}
+
+impl Error {
+    /// Where it is in the text; nothing if that is unknown.
+    pub(crate) fn place(&self) -> String {
+        self.at.map(|(line, column)| format!(", at line {line}, column {column} of it")).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_duplicate { "no YAML: a key is there twice" } else { "no YAML" };
+        write!(f, "{what}{}", self.place())
+    }
+}
+
+/// Reads YAML 1.1, as Kubernetes does: 0644 is octal. A text that takes very much more room than it has, by aliases of aliases, is
+/// refused as well.
+pub(crate) fn read(text: &str) -> Result<Value, Error> {
     let mut value = parse(text)?;
     let is_open = !text.ends_with('\n') && text.lines().last().is_some_and(|line| !line.trim().is_empty());
     if is_open && text.contains(['|', '>']) {
@@ -13,11 +38,14 @@ pub(crate) fn read(text: &str) -> Result<Value, String> {
     Ok(value)
 }
 
-fn parse(text: &str) -> Result<Value, String> {
+fn parse(text: &str) -> Result<Value, Error> {
     let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
-    serde_saphyr::from_str_with_options(text, options).map_err(|error| match error.location() {
-        Some(at) => format!("no YAML, at line {}, column {} of it", at.line(), at.column()),
-        None => "no YAML".to_owned(),
+    serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let at = error.location().map(|at| (at.line(), at.column()));
+        match error {
+            serde_saphyr::Error::DuplicateMappingKey { key, .. } => Error { duplicate: key, is_duplicate: true, at },
+            _ => Error { duplicate: None, is_duplicate: false, at },
+        }
     })
 }
 
@@ -52,8 +80,19 @@ mod tests {
 
     #[test]
     fn an_error_says_where_and_shows_nothing() {
-        let error = read("a: 1\nb: 'hunter2\nc: 3").unwrap_err();
+        let error = read("a: 1\nb: 'hunter2\nc: 3").unwrap_err().to_string();
         assert!(error.starts_with("no YAML, at line ") && !error.contains("hunter2"), "{error}");
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_is_named_as_such() {
+        for text in ["hush: 1\nb: 2\nhush: 3", "a: {hush: 1,\n hush: 2}", "- a\n- hush: 1\n  hush: 1"] {
+            let error = read(text).unwrap_err();
+            assert_eq!(error.duplicate.as_deref(), Some("hush"), "{text:?}");
+            let shown = error.to_string();
+            assert!(shown.starts_with("no YAML: a key is there twice, at line "), "{shown}");
+            assert!(!shown.contains("hush"), "{shown}");
+        }
     }
 
     /// Machine-config-operator's reader adds none either, and a daemon compares the files.

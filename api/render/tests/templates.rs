@@ -5,7 +5,7 @@
 use nodewright_api::RawJson;
 use nodewright_api::machine_config::ControllerConfigSpec;
 use nodewright_render::ignition::parse;
-use nodewright_render::templates::{Generated, LARGEST_FILE, LARGEST_FOLDER, MOST_FILES, Templates, generate};
+use nodewright_render::templates::{Generated, Inputs, LARGEST_FILE, LARGEST_FOLDER, MOST_FILES, Templates, generate};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -30,11 +30,11 @@ fn spec(infra: &Value) -> ControllerConfigSpec {
 }
 
 fn made(files: &[(&str, &str)], infra: &Value) -> Vec<Generated> {
-    generate(&folder(files.iter().copied()), &spec(infra)).unwrap()
+    generate(&folder(files.iter().copied()), &Inputs::from(&spec(infra))).unwrap()
 }
 
 fn errors(files: &[(&str, &str)]) -> Vec<String> {
-    let errors = generate(&folder(files.iter().copied()), &spec(&json!({}))).unwrap_err();
+    let errors = generate(&folder(files.iter().copied()), &Inputs::from(&spec(&json!({})))).unwrap_err();
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -94,7 +94,7 @@ fn template_skip() {
     for row in rows("template-skip", 4) {
         let template = format!("path: /a\ncontents:\n  inline: '{{{{skip {}}}}}'\n", row["key"]);
         let files = [("worker/a/_base/files/a.yaml", template.as_str())];
-        let generated = generate(&folder(files), &spec(&json!({})));
+        let generated = generate(&folder(files), &Inputs::from(&spec(&json!({}))));
         match row["expect"].as_str().unwrap() {
             "error" => assert!(generated.unwrap_err()[0].detail.starts_with("skip: "), "{}", row["name"]),
             text => assert_eq!(files_of(&generated.unwrap()[0])[0].1, text, "{}", row["name"]),
@@ -186,7 +186,7 @@ fn no_value_of_a_controller_config_is_shown() {
         ("extensions/a.yaml", format!("{{a: {printed}}}")),
     ] {
         let folder = folder([(format!("worker/a/_base/{path}").as_str(), text.as_str())]);
-        let found = generate(&folder, &spec).unwrap_err();
+        let found = generate(&folder, &Inputs::from(&spec)).unwrap_err();
         assert_eq!(found.len(), 1, "{text}: {found:?}");
         let shown = found[0].to_string();
         assert!(shown.starts_with(&format!("worker/a/_base/{path}: ")) && !shown.contains("hush"), "{text}: {shown}");

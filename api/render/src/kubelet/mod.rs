@@ -14,6 +14,7 @@ mod sizing;
 mod tls;
 
 pub use rules::is_control_plane;
+pub(crate) use tls::of_profile as tls_profile;
 
 use crate::ignition::{Config, VERSION};
 use crate::inputs::to_value;

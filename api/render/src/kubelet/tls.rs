@@ -53,6 +53,15 @@ pub(super) fn fields(profile: Option<&RawJson>, root: &FieldPath) -> Result<Map<
     Ok(settings(version, &suites))
 }
 
+/// The lowest version and the suites of a profile; without one, those of the intermediate profile.
+pub(crate) fn of_profile(profile: Option<&RawJson>) -> Result<(String, Vec<String>), Box<FieldError>> {
+    let none = RawJson::from(&json!({}));
+    let fields = fields(Some(profile.unwrap_or(&none)), &FieldPath::new("spec"))?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let suites = fields.get("tlsCipherSuites").and_then(Value::as_array).into_iter().flatten().map(text).collect();
+    Ok((fields.get("tlsMinVersion").map(text).unwrap_or_default(), suites))
+}
+
 fn custom(custom: &Value, path: &FieldPath) -> Result<Map<String, Value>, Box<FieldError>> {
     let version = custom["minTLSVersion"].as_str().filter(|version| !version.is_empty()).unwrap_or("VersionTLS12");
     if !VERSIONS.contains(&version) {

@@ -1,72 +1,48 @@
-//! What templates know of a cluster: the ControllerConfig.
+//! What templates know of a cluster: the spec of its ControllerConfig, and what is read beside it.
 
-use nodewright_api::RawJson;
+use super::platform::object;
+use super::{Inputs, TemplateError};
+use crate::kubelet;
+use gotmpl::{TemplateError as Failure, Value};
 use nodewright_api::machine_config::ControllerConfigSpec;
-use serde_json::{Value, json};
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
-/// The platforms whose nodes stand in a data centre, which have the variant `on-prem`.
-const ON_PREMISES: [&str; 5] = ["BareMetal", "Nutanix", "OpenStack", "Ovirt", "VSphere"];
-/// The other platforms that are known. One that is not counts as none.
-const OTHERS: [&str; 9] =
-    ["AWS", "AlibabaCloud", "Azure", "External", "GCP", "IBMCloud", "KubeVirt", "Libvirt", "PowerVS"];
-const NONE: &str = "None";
+/// Paths of nodes that templates and programs on nodes have in common, by the names that machine-config-operator has for them.
+const CONSTANTS: [(&str, &str); 1] = [("APIServerURLFile", "/etc/kubernetes/apiserver-url.env")];
 
-/// What decides which variants of templates apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Platform {
-    /// `infra.status.platformStatus.type`, such as `AWS`; `None` if it is unknown.
-    pub(super) kind: String,
-    /// `infra.status.controlPlaneTopology`. May be empty.
-    pub(super) topology: String,
-    /// Whether the cluster of a cloud has its own DNS server, with the addresses of its load balancers.
-    pub(super) has_own_dns: bool,
+/// The fields of templates, by their names in JSON and in Go.
+pub(super) fn fields(inputs: &Inputs<'_>) -> Result<Value, TemplateError> {
+    let mut fields = super::typed::spec(spec(inputs.spec));
+    let constants = CONSTANTS.map(|(name, value)| (Arc::from(name), text(value)));
+    fields.insert("Constants".into(), Value::Map(Arc::new(BTreeMap::from(constants))));
+    // Beside the reference, `pullSecret`.
+    let pull_secret = match inputs.pull_secret {
+        Some(secret) => text(&compact(secret)?),
+        None => unreadable("PullSecret: the content of the Secret that spec.pullSecret names is not known"),
+    };
+    fields.insert("PullSecret".into(), pull_secret);
+    let (version, suites) = kubelet::tls_profile(inputs.tls_security_profile)
+        .map_err(|error| TemplateError::of_file("", format!("APIServer: {error}")))?;
+    fields.insert("TLSMinVersion".into(), text(&version));
+    fields.insert("TLSCipherSuites".into(), Value::List(suites.iter().map(|suite| text(suite)).collect()));
+    Ok(Value::Map(Arc::new(fields)))
 }
 
-impl Platform {
-    /// # Errors
-    /// The platform has the name of the variant that all platforms have.
-    pub(super) fn of(spec: &ControllerConfigSpec) -> Result<Self, String> {
-        let infra = object(spec.infra.as_ref());
-        let status = &infra["status"];
-        let platform = &status["platformStatus"];
-        let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-        let kind = text(&platform["type"])
-            .or_else(|| text(&status["platform"]))
-            .or_else(|| text(&spec.platform.as_str().into()));
-        let kind = kind.unwrap_or_default();
-        if kind == "_base" {
-            return Err("ControllerConfig: spec.infra: the platform cannot be _base".to_owned());
-        }
-        let known = ON_PREMISES.iter().chain(&OTHERS).find(|known| kind.eq_ignore_ascii_case(known));
-        let kind = known.map_or(NONE, |known| *known).to_owned();
-        let cloud = &platform[kind.to_lowercase()]["cloudLoadBalancerConfig"];
-        let addresses = cloud["clusterHosted"]["apiIntLoadBalancerIPs"].as_array();
-        let has_own_dns = cloud["dnsType"] == "ClusterHosted" && addresses.is_some_and(|all| !all.is_empty());
-        Ok(Self { kind, topology: text(&status["controlPlaneTopology"]).unwrap_or_default(), has_own_dns })
-    }
-
-    /// The folders of variants that apply, in their order.
-    pub(super) fn variants(&self) -> Vec<String> {
-        let given = [
-            ("_base", true),
-            ("on-prem", ON_PREMISES.contains(&self.kind.as_str())),
-            ("cloud-platform-alt-dns", self.has_own_dns),
-            (&self.kind.to_lowercase(), true),
-            ("sno", self.topology == "SingleReplica"),
-            ("two-node-with-fencing", self.topology == "DualReplica"),
-        ];
-        given.into_iter().filter(|(_, applies)| *applies).map(|(variant, _)| variant.to_owned()).collect()
-    }
+/// A field that fails where a template reads it, and only there.
+pub(super) fn unreadable(why: impl Into<String>) -> Value {
+    let why = why.into();
+    Value::Function(Arc::new(move |_| Err(Failure::Exec(why.clone()))))
 }
 
-/// An opaque part of a ControllerConfig; null if it is absent.
-fn object(part: Option<&RawJson>) -> Value {
-    part.and_then(|part| part.parse().ok()).unwrap_or_default()
+fn text(text: &str) -> Value {
+    Value::String(text.into())
 }
 
-/// The fields of templates, by their names in JSON. As in Go, a text that is absent is empty, and an object is null.
-pub(super) fn fields(spec: &ControllerConfigSpec) -> Value {
-    json!({
+/// A spec in JSON. As in Go, a text that is absent is empty, and an object is null.
+fn spec(spec: &ControllerConfigSpec) -> Map<String, Json> {
+    let fields = json!({
         "additionalTrustBundle": spec.additional_trust_bundle,
         "baseOSContainerImage": spec.base_os_container_image,
         "baseOSExtensionsContainerImage": spec.base_os_extensions_container_image,
@@ -89,45 +65,60 @@ pub(super) fn fields(spec: &ControllerConfigSpec) -> Value {
         "pullSecret": spec.pull_secret,
         "releaseImage": spec.release_image,
         "rootCAData": spec.root_ca_data,
-    })
+    });
+    match fields {
+        Json::Object(fields) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// JSON without blanks between its parts, and else as it is.
+fn compact(json: &str) -> Result<String, TemplateError> {
+    if serde_json::from_str::<serde::de::IgnoredAny>(json).is_err() {
+        return Err(TemplateError::of_file("", "the Secret that spec.pullSecret names: .dockerconfigjson is no JSON"));
+    }
+    let (mut is_text, mut is_escaped) = (false, false);
+    let kept = json.chars().filter(|c| {
+        if is_text {
+            is_text = *c != '"' || is_escaped;
+            is_escaped = *c == '\\' && !is_escaped;
+            return true;
+        }
+        is_text = *c == '"';
+        !c.is_ascii_whitespace()
+    });
+    Ok(kept.collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec(infra: &Value) -> ControllerConfigSpec {
-        ControllerConfigSpec { infra: Some(RawJson::from(infra)), ..ControllerConfigSpec::default() }
-    }
-
     #[test]
     fn templates_have_each_field_that_a_controller_config_has() {
         let definition = nodewright_api::crd::machine_config().remove(0);
         let schema = definition.spec.versions[0].schema.clone().unwrap().open_api_v3_schema.unwrap();
         let declared = schema.properties.unwrap()["spec"].properties.clone().unwrap();
-        let fields = fields(&ControllerConfigSpec::default());
+        let fields = spec(&ControllerConfigSpec::default());
         assert_eq!(
-            fields.as_object().unwrap().keys().collect::<Vec<_>>(),
+            fields.keys().collect::<Vec<_>>(),
             declared.keys().collect::<Vec<_>>(),
             "spec of {}",
             definition.spec.names.kind
         );
     }
 
-    /// Machine-config-operator's test `TestInvalidPlatform`.
     #[test]
-    fn an_unknown_platform_counts_as_none_and_base_is_refused() {
-        for (infra, kind) in [
-            (json!({"status": {"platformStatus": {"type": "baremetal"}}}), "BareMetal"),
-            (json!({"status": {"platform": "GCP"}}), "GCP"),
-            (json!({"status": {"platformStatus": {"type": "bad-platform"}}}), "None"),
-            (json!({"status": {"platformStatus": {"type": 3}}}), "None"),
-            (json!({}), "None"),
+    fn a_pull_secret_loses_its_blanks_alone() {
+        for (json, compacted) in [
+            (" {\n\t\"auths\" : {\"b\": 1.0, \"a\": [1, 2]}\r\n}\n", r#"{"auths":{"b":1.0,"a":[1,2]}}"#),
+            (r#"{"a": "x \" y \\", "b": " \u00e9 "}"#, r#"{"a":"x \" y \\","b":" \u00e9 "}"#),
         ] {
-            assert_eq!(Platform::of(&spec(&infra)).unwrap().kind, kind, "{infra}");
+            assert_eq!(compact(json).unwrap(), compacted);
         }
-        assert!(Platform::of(&spec(&json!({"status": {"platformStatus": {"type": "_base"}}}))).is_err());
-        let older = ControllerConfigSpec { platform: "aws".to_owned(), ..ControllerConfigSpec::default() };
-        assert_eq!(Platform::of(&older).unwrap().variants(), ["_base", "aws"]);
+        for wrong in ["", "{", "hush"] {
+            let error = compact(wrong).unwrap_err().to_string();
+            assert!(error.contains("is no JSON") && !error.contains("hush"), "{error}");
+        }
     }
 }

@@ -4,12 +4,11 @@
 //! [`functions::FIELD`], which knows names in any case and takes no missing one, and ends each printing action with
 //! [`functions::PRINTED`], which takes no null.
 
-use super::data::Platform;
 use super::functions::{self, FIELD, PRINTED};
+use super::platform::Platform;
 use super::{LARGEST_OUTPUT, TemplateError};
 use gotmpl::parse::{CommandNode, Expr, ListNode, Node, Parser, PipeNode, Pos, SmolStr};
 use gotmpl::{FuncMap, Template, TemplateError as Failure, Value};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
@@ -26,8 +25,8 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(fields: serde_json::Value, platform: &Platform) -> Self {
-        Self { data: value(fields), functions: functions::all(platform) }
+    pub(super) fn new(data: Value, platform: &Arc<Platform>) -> Self {
+        Self { data, functions: functions::all(platform) }
     }
 
     /// What the template of a file renders to.
@@ -72,24 +71,6 @@ impl fmt::Write for Output {
         }
         self.0.push_str(text);
         Ok(())
-    }
-}
-
-fn value(json: serde_json::Value) -> Value {
-    match json {
-        serde_json::Value::Null => Value::Nil,
-        serde_json::Value::Bool(it) => Value::Bool(it),
-        serde_json::Value::Number(it) => match (it.as_i64(), it.as_u64()) {
-            (Some(it), _) => Value::Int(it),
-            (_, Some(it)) => Value::Uint(it),
-            _ => it.as_f64().map_or(Value::Nil, Value::Float),
-        },
-        serde_json::Value::String(it) => Value::String(it.into()),
-        serde_json::Value::Array(it) => Value::List(it.into_iter().map(value).collect()),
-        serde_json::Value::Object(it) => {
-            let entries: BTreeMap<Arc<str>, Value> = it.into_iter().map(|(key, it)| (key.into(), value(it))).collect();
-            Value::Map(Arc::new(entries))
-        }
     }
 }
 
@@ -206,13 +187,13 @@ mod tests {
     use serde_json::json;
 
     fn engine() -> Engine {
-        let platform = Platform { kind: "AWS".to_owned(), topology: String::new(), has_own_dns: false };
+        let platform = Arc::new(Platform { kind: "AWS".to_owned(), ..Platform::default() });
         let infra =
             json!({"status": {"apiServerInternalURI": "https://api-int.example.com:6443", "zones": ["a", "b"]}});
         let images = json!({"crio-Image": "q.io/crio", "two": "q.io/two"});
         let fields = json!({"clusterDNSIP": "10.0.0.10", "infra": infra, "images": images, "proxy": null, "secret": "hush",
             "both": {"A": 1, "a": 2}, "mixed": {"Ab": 1, "aB": 2}});
-        Engine::new(fields, &platform)
+        Engine::new(super::super::typed::value(fields), &platform)
     }
 
     fn run(text: &str) -> Result<String, String> {

@@ -1,10 +1,7 @@
 //! Parts of a config as machine-config-operator's templates write them (Fedora's `CoreOS` configs, 0.1): files and units in YAML.
 
 use super::TemplateError;
-use crate::{
-    ignition::{key_field, of_text},
-    yaml,
-};
+use crate::{ignition::of_text, yaml};
 use nodewright_api::field::FieldError;
 use serde_json::{Map, Value, json};
 
@@ -19,7 +16,7 @@ const CONTENTS: [&str; 4] = ["source", "inline", "compression", "verification"];
 
 /// A file of an Ignition config, of what a template renders to. It replaces what is there, unless it demands otherwise.
 pub(super) fn file(text: &str, template: &str) -> Read {
-    let mut file = object(text)?;
+    let mut file = object(text, template)?;
     check_names(&file, &[&FILE[..], &["contents"]].concat(), "", template)?;
     if let Some(contents) = file.remove("contents") {
         file.insert("contents".to_owned(), resource(contents, "contents", template)?);
@@ -38,14 +35,14 @@ pub(super) fn file(text: &str, template: &str) -> Read {
 
 /// A unit of systemd, of what a template renders to.
 pub(super) fn unit(text: &str, template: &str) -> Read {
-    let unit = object(text)?;
+    let unit = object(text, template)?;
     check_names(&unit, &UNIT, "", template)?;
     Ok(Value::Object(unit))
 }
 
 /// The name of an extension of the operating system, or a list of names.
-pub(super) fn extension(text: &str) -> Read {
-    match yaml(text)? {
+pub(super) fn extension(text: &str, template: &str) -> Read {
+    match yaml(text, template)? {
         name @ Value::String(_) => Ok(json!([name])),
         Value::Array(names) if names.iter().all(Value::is_string) => Ok(Value::Array(names)),
         _ => Err("renders to what is neither the name of an extension nor a list of names".to_owned()),
@@ -69,15 +66,20 @@ fn resource(contents: Value, at: &str, template: &str) -> Read {
     Ok(Value::Object(contents))
 }
 
-fn object(text: &str) -> Result<Map<String, Value>, String> {
-    match yaml(text)? {
+fn object(text: &str, template: &str) -> Result<Map<String, Value>, String> {
+    match yaml(text, template)? {
         Value::Object(fields) => Ok(fields),
         _ => Err("renders to what is no object".to_owned()),
     }
 }
 
-fn yaml(text: &str) -> Read {
-    yaml::read(text).map_err(|error| format!("renders to what is {error}"))
+fn yaml(text: &str, template: &str) -> Read {
+    yaml::read(text).map_err(|error| match &error.duplicate {
+        Some(key) if template.contains(key.as_str()) => {
+            format!("renders to YAML that has the key {key} twice in an object{}", error.place())
+        }
+        _ => format!("renders to what is {error}"),
+    })
 }
 
 /// A name that is not in the text of the template is a value of the ControllerConfig, and is not shown.
@@ -99,22 +101,10 @@ pub(super) fn located(error: FieldError, sources: &[(&str, &[(&str, Value)])], n
             let text = error.to_string();
             let rule = text.strip_prefix(path).unwrap_or(&text);
             let below = below.trim_start_matches('.');
-            let twice = if below.is_empty() { twice(list, fragments, file) } else { None };
-            return match twice {
-                Some((field, other)) => TemplateError::of_file(file, format!("{field}{rule}: that of {other}")),
-                None => TemplateError::of_file(file, format!("{below}{rule}").trim_start_matches(": ")),
-            };
+            return TemplateError::of_file(file, format!("{below}{rule}").trim_start_matches(": "));
         }
     }
     TemplateError::of_file("", format!("MachineConfig {name}: {error}"))
-}
-
-/// The key that a fragment has in common with another one, and the template of that.
-fn twice<'a>(list: &str, fragments: &'a [(&'a str, Value)], file: &str) -> Option<(&'static str, &'a str)> {
-    let field = key_field(list.rsplit('.').next()?.trim_end_matches('['))?;
-    let (_, own) = fragments.iter().find(|(of, _)| *of == file)?;
-    let (other, _) = fragments.iter().find(|(of, value)| *of != file && value[field] == own[field])?;
-    Some((field, other))
 }
 
 #[cfg(test)]
@@ -144,7 +134,8 @@ mod tests {
         for (text, error) in [
             ("path: [hush", "renders to what is no YAML, at line"),
             ("hush", "renders to what is no object"),
-            ("path: /a\npath: hush", "renders to what is no YAML"),
+            ("path: /a\npath: hush", "renders to YAML that has the key path twice in an object, at line 2, column"),
+            ("path: /a\ncontents: {inline: hush, inline: hush}", "renders to YAML that has the key inline twice"),
             ("filesystem: root", "filesystem: is no field; there are path, mode"),
             ("contents: {local: hush}", "contents.local: is no field; there are source, inline"),
             ("contents: hush", "contents: must be an object"),
@@ -161,6 +152,7 @@ mod tests {
                 "contents: {{.proxy}}",
                 "contents.a name that the template renders to: is no field",
             ),
+            ("{hush: 1, hush: 2}", "{{.proxy}}", "renders to what is no YAML: a key is there twice, at line 1, column"),
             ("append: [{hush: 1}]", "append: [{{.proxy}}]", "append.a name that the template renders to: is no field"),
         ] {
             let found = super::file(text, template).unwrap_err();
@@ -172,6 +164,7 @@ mod tests {
         let bomb = format!("path: /a\nv0: &v0 [hush]\n{}", (0..8).map(level).collect::<String>());
         assert!(file(&bomb).unwrap_err().starts_with("renders to what is no YAML"));
         assert!(unit("enable: true", "enable: true").unwrap_err().starts_with("enable: is no field"));
+        let extension = |text| super::extension(text, text);
         assert_eq!(extension("usbguard\n"), Ok(json!(["usbguard"])));
         assert_eq!(extension("[a, b]"), Ok(json!(["a", "b"])));
         assert!(extension("a: b").is_err());

@@ -1,7 +1,7 @@
 //! The functions of templates.
 
 use super::LARGEST_OUTPUT;
-use super::data::Platform;
+use super::platform::Platform;
 use gotmpl::{FuncMap, Result, Template, TemplateError, Value, ValueFunc};
 use http::Uri;
 use std::sync::Arc;
@@ -14,19 +14,63 @@ pub(super) const PRINTED: &str = "is printed";
 /// Functions of Go that make texts of texts.
 const GROWING: [&str; 6] = ["print", "printf", "println", "html", "js", "urlquery"];
 
-pub(super) fn all(platform: &Platform) -> FuncMap {
-    let kind: Arc<str> = platform.kind.as_str().into();
-    let own: [(&str, ValueFunc); 7] = [
+pub(super) fn all(platform: &Arc<Platform>) -> FuncMap {
+    let own: [(&str, ValueFunc); 8] = [
         (FIELD, Arc::new(field)),
         (PRINTED, Arc::new(printed)),
         ("skip", Arc::new(skip)),
         ("join", Arc::new(join)),
+        ("indent", Arc::new(indent)),
+        ("toString", to_string()),
         ("urlHost", Arc::new(url_host)),
         ("urlPort", Arc::new(url_port)),
-        ("platformType", Arc::new(move |_| Ok(Value::String(kind.clone())))),
     ];
     let own = own.into_iter().map(|(name, function)| (name.to_owned(), function));
-    own.chain(GROWING.map(|name| (name.to_owned(), bounded(name)))).collect()
+    let of_platform =
+        PLATFORM.into_iter().map(|(name, result)| (name.to_owned(), of_platform(name, platform.clone(), result)));
+    own.chain(of_platform).chain(GROWING.map(|name| (name.to_owned(), bounded(name)))).collect()
+}
+
+/// What a function says of a platform.
+type Said = fn(&Platform) -> std::result::Result<Value, String>;
+
+/// The functions about the platform. Machine-config-operator's take the data of the template as an argument; here it may be left
+/// out.
+const PLATFORM: [(&str, Said); 13] = [
+    ("platformType", |platform| Ok(text(&platform.kind))),
+    ("cloudProvider", |platform| Ok(text(platform.cloud_provider()))),
+    ("credentialProviderConfigFlag", |platform| Ok(text(&platform.credential_provider_flags()))),
+    ("onPremPlatformShortName", |platform| Ok(text(&platform.on_premises_name()))),
+    ("onPremPlatformAPIServerInternalIP", |platform| first(platform.on_premises_ips("apiServerInternalIPs")?)),
+    ("onPremPlatformAPIServerInternalIPs", |platform| Ok(list(&platform.on_premises_ips("apiServerInternalIPs")?))),
+    ("onPremPlatformIngressIP", |platform| first(platform.on_premises_ips("ingressIPs")?)),
+    ("onPremPlatformIngressIPs", |platform| Ok(list(&platform.on_premises_ips("ingressIPs")?))),
+    ("isOpenShiftManagedDefaultLB", |platform| Ok(Value::Bool(platform.has_managed_load_balancer()))),
+    ("dnsRecordsType", |platform| Ok(text(platform.dns_records_type()))),
+    ("cloudPlatformAPIIntLoadBalancerIPs", |platform| Ok(list(&platform.cloud_ips("apiIntLoadBalancerIPs")?))),
+    ("cloudPlatformAPILoadBalancerIPs", |platform| Ok(list(&platform.cloud_ips("apiLoadBalancerIPs")?))),
+    ("cloudPlatformIngressLoadBalancerIPs", |platform| Ok(list(&platform.cloud_ips("ingressLoadBalancerIPs")?))),
+];
+
+fn of_platform(name: &'static str, platform: Arc<Platform>, said: Said) -> ValueFunc {
+    Arc::new(move |args| {
+        if args.len() > 1 {
+            return fail(format!("{name}: takes no argument but the data of the template"));
+        }
+        said(&platform).or_else(|detail| fail(format!("{name}: {detail}")))
+    })
+}
+
+fn text(text: &str) -> Value {
+    Value::String(text.into())
+}
+
+fn list(texts: &[String]) -> Value {
+    Value::List(texts.iter().map(|it| text(it)).collect())
+}
+
+fn first(texts: Vec<String>) -> std::result::Result<Value, String> {
+    texts.first().map(|it| text(it)).ok_or("there are no addresses".to_owned())
 }
 
 fn fail<T>(detail: impl Into<String>) -> Result<T> {
@@ -49,6 +93,9 @@ fn field(args: &[Value]) -> Result<Value> {
             (None, Some(_), Some(_)) => return fail(format!("{name} stands for several fields: write it as it is")),
             (None, None, _) => return fail(format!("there is no field {name}")),
         };
+        if let Value::Function(why) = value {
+            return why(&[]);
+        }
     }
     Ok(value.clone())
 }
@@ -78,6 +125,31 @@ fn join(args: &[Value]) -> Result<Value> {
         return fail(too_long("join"));
     }
     Ok(Value::String(texts.join(separator).into()))
+}
+
+/// A text with blanks at the beginning of each line.
+fn indent(args: &[Value]) -> Result<Value> {
+    let [Value::Int(count), Value::String(text)] = args else {
+        return fail("indent: takes the number of blanks and a text");
+    };
+    let Some(count) = usize::try_from(*count).ok() else { return fail("indent: the number of blanks is negative") };
+    let lines = text.matches('\n').count() + 1;
+    if count.saturating_mul(lines).saturating_add(text.len()) > LARGEST_OUTPUT {
+        return fail(too_long("indent"));
+    }
+    let blanks = " ".repeat(count);
+    Ok(Value::String(format!("{blanks}{}", text.replace('\n', &format!("\n{blanks}"))).into()))
+}
+
+/// What `print` makes of a value. Null is no text.
+fn to_string() -> ValueFunc {
+    let print = bounded("print");
+    Arc::new(move |args| match args {
+        [Value::Nil] => fail("toString: null is no text: ask with `if` whether there is a value"),
+        [text @ Value::String(_)] => Ok(text.clone()),
+        [_] => print(args),
+        _ => fail("toString: takes one value"),
+    })
 }
 
 fn wrong_join<T>() -> Result<T> {
@@ -160,10 +232,74 @@ fn size(values: &[Value]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nodewright_api::RawJson;
+    use nodewright_api::machine_config::ControllerConfigSpec;
+    use serde_json::json;
 
     fn call(function: fn(&[Value]) -> Result<Value>, args: &[&str]) -> Option<String> {
         let args: Vec<_> = args.iter().map(|text| Value::String((*text).into())).collect();
         function(&args).ok().and_then(|value| value.as_str().map(str::to_owned))
+    }
+
+    fn run(template: &str) -> std::result::Result<String, String> {
+        let status = json!({"type": "VSphere",
+            "vsphere": {"apiServerInternalIPs": ["10.0.0.5", "fd00::5"], "dnsRecordsType": "External"}});
+        let infra = Some(RawJson::from(&json!({"status": {"platformStatus": status}})));
+        let platform = Platform::of(&ControllerConfigSpec { infra, ..ControllerConfigSpec::default() }).unwrap();
+        let template = Template::new("").funcs(all(&Arc::new(platform))).parse(template).unwrap();
+        template.execute_to_string(&Value::Nil).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn texts_are_indented_and_made_of_values() {
+        for (template, expected) in [
+            ("{{indent 4 \"a\"}}", Ok("    a")),
+            ("{{indent 2 \"a\\nb\\n\"}}", Ok("  a\n  b\n  ")),
+            ("{{\"\" | indent 1}}", Ok(" ")),
+            ("{{indent 0 \"a\\nb\"}}", Ok("a\nb")),
+            ("{{indent -1 \"a\"}}", Err("indent: the number of blanks is negative")),
+            ("{{indent \"a\" 1}}", Err("indent: takes the number of blanks and a text")),
+            ("{{indent 1000000000 \"a\"}}", Err("indent: more than 524288 bytes")),
+            ("{{indent 9223372036854775807 \"\\n\"}}", Err("indent: more than 524288 bytes")),
+            ("{{\"a\" | toString | indent 1}}", Ok(" a")),
+            ("{{toString 7}}{{toString true}}", Ok("7true")),
+            ("{{toString (onPremPlatformAPIServerInternalIPs .)}}", Ok("[10.0.0.5 fd00::5]")),
+            ("{{toString .}}", Err("toString: null is no text")),
+            ("{{toString 1 2}}", Err("toString: takes one value")),
+        ] {
+            match expected {
+                Ok(text) => assert_eq!(run(template).as_deref(), Ok(text), "{template}"),
+                Err(text) => assert!(run(template).unwrap_err().contains(text), "{template}: {:?}", run(template)),
+            }
+        }
+    }
+
+    #[test]
+    fn functions_say_what_the_platform_is() {
+        for (template, expected) in [
+            ("{{platformType .}}{{platformType}}", Ok("VSphereVSphere")),
+            ("{{if eq (cloudProvider .) \"external\"}}a{{end}}", Ok("a")),
+            ("{{credentialProviderConfigFlag .}}", Ok("")),
+            ("{{onPremPlatformShortName .}}", Ok("vsphere")),
+            (
+                "{{range $i, $ip := onPremPlatformAPIServerInternalIPs .}}{{$i}}={{$ip}};{{end}}",
+                Ok("0=10.0.0.5;1=fd00::5;"),
+            ),
+            ("{{onPremPlatformAPIServerInternalIP .}}", Ok("10.0.0.5")),
+            ("{{len (onPremPlatformIngressIPs .)}}", Ok("0")),
+            ("{{onPremPlatformIngressIP .}}", Err("onPremPlatformIngressIP: there are no addresses")),
+            ("{{isOpenShiftManagedDefaultLB .}}", Ok("true")),
+            ("{{if ne (dnsRecordsType .) \"External\"}}a{{else}}b{{end}}", Ok("b")),
+            ("{{cloudPlatformAPIIntLoadBalancerIPs .}}", Err("platform VSphere has no cloudLoadBalancerConfig")),
+            ("{{cloudPlatformAPILoadBalancerIPs .}}", Err("platform VSphere has no cloudLoadBalancerConfig")),
+            ("{{cloudPlatformIngressLoadBalancerIPs .}}", Err("platform VSphere has no cloudLoadBalancerConfig")),
+            ("{{cloudProvider . .}}", Err("cloudProvider: takes no argument but")),
+        ] {
+            match expected {
+                Ok(text) => assert_eq!(run(template).as_deref(), Ok(text), "{template}"),
+                Err(text) => assert!(run(template).unwrap_err().contains(text), "{template}: {:?}", run(template)),
+            }
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! the first MachineConfig of each role.
 
 use super::TemplateError;
-use super::data::Platform;
+use super::platform::Platform;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -10,6 +10,14 @@ use std::path::Path;
 const COMMON: &str = "common";
 /// The role that only one topology has, and that topology.
 const ARBITER: (&str, &str) = ("arbiter", "HighlyAvailableArbiter");
+
+/// What the name of a template ends in, unless it is that of a unit or an extension.
+const YAML: &str = "yaml";
+/// The types of units.
+const UNITS: [&str; 11] =
+    ["automount", "device", "mount", "path", "scope", "service", "slice", "socket", "swap", "target", "timer"];
+/// Files that stand beside templates. So do those that end in `.md`.
+const FOREIGN: [&str; 4] = ["LICENSE", "OWNERS", "OWNERS_ALIASES", "README"];
 
 /// What a template makes a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +36,27 @@ impl Section {
             _ => None,
         }
     }
+
+    /// Refuses what an editor may have left, such as `a.yaml~`, which would be one template more.
+    fn check_name(self, file: &str) -> Result<(), String> {
+        let end = Path::new(file).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        match self {
+            _ if end == YAML => Ok(()),
+            Self::Files => Err("the name of a template of a file ends in .yaml".to_owned()),
+            Self::Units if UNITS.contains(&end) => Ok(()),
+            Self::Units => Err(format!("the name of a template of a unit ends in .yaml, .{}", UNITS.join(", ."))),
+            Self::Extensions if file.chars().all(is_in_extension) => Ok(()),
+            Self::Extensions => {
+                Err("is not the name of an extension: lower-case letters, digits, `-`, `_`, `.` and `+`; nor \
+                                     does it end in .yaml"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+fn is_in_extension(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || "-_.+".contains(c)
 }
 
 /// A template that applies to the platform.
@@ -39,6 +68,15 @@ pub(super) struct Template<'a> {
     /// The name of the file, by which a later variant replaces it.
     pub(super) file: &'a str,
     pub(super) text: &'a str,
+}
+
+impl<'a> Template<'a> {
+    /// The extension that the file is named after; what it renders to then only says whether it is wanted.
+    pub(super) fn named_extension(&self) -> Option<&'a str> {
+        let is_named =
+            self.section == Section::Extensions && Path::new(self.file).extension().is_none_or(|it| it != YAML);
+        is_named.then_some(self.file)
+    }
 }
 
 /// The templates of a MachineConfig, in the order in which they apply.
@@ -59,7 +97,7 @@ pub(super) fn read<'a>(
 ) -> Result<Vec<MachineConfigTemplates<'a>>, Vec<TemplateError>> {
     let (mut found, mut errors) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
     // A file at the top is about the folder, such as a README.
-    for (path, text) in files.iter().filter(|(path, _)| path.contains('/')) {
+    for (path, text) in files.iter().filter(|(path, _)| path.contains('/') && !is_foreign(path)) {
         match locate(path) {
             Ok((owner, variant, section, file)) => {
                 found.entry(owner).or_default().push((variant, Template { path, section, file, text }));
@@ -122,10 +160,14 @@ fn locate(path: &str) -> Result<(Owner<'_>, &str, Section, &str), String> {
         return Err(format!("{wrong:?} is no name: lower-case letters, digits, `-` and `.`, 63 at most"));
     }
     let section = Section::parse(section).ok_or(format!("{section:?} is neither files nor units nor extensions"))?;
-    if Path::new(file).extension().is_none_or(|extension| extension != "yaml") {
-        return Err("the name of a template ends in .yaml".to_owned());
-    }
+    section.check_name(file)?;
     Ok((owner, variant, section, file))
+}
+
+/// Whether a file is about the folder that it is in, and no template.
+pub(super) fn is_foreign(path: &str) -> bool {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    FOREIGN.contains(&file) || Path::new(file).extension().is_some_and(|extension| extension == "md")
 }
 
 /// Whether it may be the name of an object, and the value of a label.
@@ -141,7 +183,7 @@ mod tests {
 
     fn read_all(paths: &[&str], topology: &str) -> Result<Vec<(String, Vec<String>)>, Vec<String>> {
         let files = paths.iter().map(|path| ((*path).to_owned(), "text".to_owned())).collect();
-        let platform = Platform { kind: "AWS".to_owned(), topology: topology.to_owned(), has_own_dns: false };
+        let platform = Platform { kind: "AWS".to_owned(), topology: topology.to_owned(), ..Platform::default() };
         let text = |errors: Vec<TemplateError>| errors.iter().map(ToString::to_string).collect::<Vec<_>>();
         let paths = |it: &MachineConfigTemplates<'_>| it.templates.iter().map(|it| it.path.to_owned()).collect();
         let read = read(&files, &platform).map_err(text)?;
@@ -160,6 +202,10 @@ mod tests {
                 "worker/00-worker/sno/files/a.yaml",
                 "worker/00-worker/aws/files/b.yaml",
                 "worker/00-worker/_base/files/b.yaml",
+                "worker/00-worker/OWNERS",
+                "worker/00-worker/aws/README.md",
+                "worker/00-worker/_base/units/OWNERS",
+                "common/OWNERS",
                 "master/00-master/_base/extensions/e.yaml",
                 "arbiter/00-arbiter/_base/files/a.yaml",
             ],
@@ -188,7 +234,12 @@ mod tests {
             ("worker/00-worker/_base/a.yaml", "is not where a template is read"),
             ("common/x/_base/files/a.yaml", "is not where a template is read"),
             ("worker/00-worker/_base/files/b/a.yaml", "is not where a template is read"),
-            ("worker/00-worker/_base/files/a.yaml~", "the name of a template ends in .yaml"),
+            ("worker/00-worker/_base/files/a.yaml~", "the name of a template of a file ends in .yaml"),
+            ("worker/00-worker/_base/files/a.service", "the name of a template of a file ends in .yaml"),
+            ("worker/00-worker/_base/units/a", "the name of a template of a unit ends in .yaml, .automount, "),
+            ("worker/00-worker/_base/units/a.service~", "the name of a template of a unit ends in .yaml, .automount, "),
+            ("worker/00-worker/_base/extensions/usbguard~", "is not the name of an extension"),
+            ("worker/00-worker/_base/Makefile", "is not where a template is read"),
             ("worker/00_worker/_base/files/a.yaml", "\"00_worker\" is no name"),
             ("Worker/00-worker/_base/files/a.yaml", "\"Worker\" is no name"),
             ("-/00-worker/_base/files/a.yaml", "\"-\" is no name"),
@@ -203,7 +254,13 @@ mod tests {
 
     #[test]
     fn a_folder_without_a_template_is_an_error() {
-        for paths in [&[][..], &["README.md"], &["common/_base/files/a.yaml"], &["arbiter/a/_base/files/a.yaml"]] {
+        for paths in [
+            &[][..],
+            &["README.md"],
+            &["worker/a/OWNERS"],
+            &["common/_base/files/a.yaml"],
+            &["arbiter/a/_base/files/a.yaml"],
+        ] {
             let errors = read_all(paths, "HighlyAvailable").unwrap_err();
             assert!(errors.len() == 1 && errors[0].starts_with("there is no template"), "{errors:?}");
         }

@@ -1,8 +1,9 @@
 //! Templates: what a folder of files makes of a ControllerConfig, as machine-config-operator's template controller does.
 //!
 //! ```text
-//! folder ── layout ──▶ MachineConfigs, each with its templates ── engine ──▶ fragments ── fragment ──▶ Ignition config
-//! ControllerConfig ── data ──▶ fields of the templates ────────────┘
+//! folder ── layout ──▶ MachineConfigs, each with its templates ── engine ──▶ fragments ── fragment, unite ──▶ Ignition config
+//! ControllerConfig ── data, typed ──▶ fields of the templates ─────┤
+//!                  ── platform ─────▶ functions of the templates ──┘
 //! ```
 //!
 //! # Guarantees
@@ -15,6 +16,9 @@ mod engine;
 mod fragment;
 mod functions;
 mod layout;
+mod platform;
+mod typed;
+mod unite;
 
 use crate::ignition::VERSION;
 use crate::inputs::to_value;
@@ -23,9 +27,11 @@ use crate::rules;
 use layout::{MachineConfigTemplates, Section, Template};
 use nodewright_api::RawJson;
 use nodewright_api::machine_config::{ControllerConfigSpec, MachineConfigSpec};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use unite::{Fragments, List};
 
 /// How many files a folder may have.
 pub const MOST_FILES: usize = 2_000;
@@ -60,6 +66,28 @@ impl Templates {
         let Ok(text) = String::from_utf8(content) else { return fail("is no text in UTF-8".to_owned()) };
         self.files.insert(path.to_owned(), text);
         Ok(())
+    }
+
+    /// The files among the templates that are none, such as `worker/00-worker/OWNERS`. They are skipped.
+    pub fn skipped(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str).filter(|path| path.contains('/') && layout::is_foreign(path))
+    }
+}
+
+/// What templates are rendered with.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// The spec of the ControllerConfig.
+    pub spec: &'a ControllerConfigSpec,
+    /// `.dockerconfigjson` of the Secret that `spec.pullSecret` names. A template that prints it fails without it.
+    pub pull_secret: Option<&'a str>,
+    /// `spec.tlsSecurityProfile` of the APIServer of OpenShift. Without one it is the intermediate profile.
+    pub tls_security_profile: Option<&'a RawJson>,
+}
+
+impl<'a> From<&'a ControllerConfigSpec> for Inputs<'a> {
+    fn from(spec: &'a ControllerConfigSpec) -> Self {
+        Self { spec, pull_secret: None, tls_security_profile: None }
     }
 }
 
@@ -101,24 +129,25 @@ pub struct Generated {
     pub role: String,
     /// Its spec.
     pub spec: MachineConfigSpec,
-    /// A digest of all that it is made of, in any release: its templates in their order, and the ControllerConfig.
+    /// A digest of all that it is made of, in any release: its templates in their order, and the [`Inputs`].
     pub digest: String,
 }
 
-/// Makes the MachineConfigs of a ControllerConfig, in the order of role and name.
+/// Makes the MachineConfigs of a cluster, in the order of role and name.
 ///
 /// # Errors
 /// All that is wrong in any file. A folder without a template is an error: it never means that nothing is wanted.
-pub fn generate(templates: &Templates, spec: &ControllerConfigSpec) -> Result<Vec<Generated>, Vec<TemplateError>> {
-    let platform = data::Platform::of(spec).map_err(|error| vec![TemplateError::of_file("", error)])?;
+pub fn generate(templates: &Templates, inputs: &Inputs<'_>) -> Result<Vec<Generated>, Vec<TemplateError>> {
+    let platform = platform::Platform::of(inputs.spec).map_err(|error| vec![TemplateError::of_file("", error)])?;
     let laid_out = layout::read(&templates.files, &platform)?;
-    let engine = engine::Engine::new(data::fields(spec), &platform);
-    let spec = to_value(spec);
+    let fields = data::fields(inputs).map_err(|error| vec![error])?;
+    let engine = engine::Engine::new(fields, &Arc::new(platform));
+    let inputs = digested(inputs);
     let (mut generated, mut errors) = (Vec::new(), Vec::new());
     for each in &laid_out {
         match generate_one(each, &engine) {
             Ok(made) => {
-                let digest = digest(each, &spec);
+                let digest = digest(each, &inputs);
                 generated.push(Generated { name: each.name.clone(), role: each.role.clone(), spec: made, digest });
             }
             Err(found) => errors.extend(found),
@@ -135,40 +164,49 @@ fn generate_one(
     engine: &engine::Engine,
 ) -> Result<MachineConfigSpec, Vec<TemplateError>> {
     let mut errors = Vec::new();
-    let mut fragments = |section: Section, read: &dyn Fn(&str, &str) -> Result<Value, String>| {
+    let mut fragments = |section: Section, read: &dyn Fn(&Template<'_>, &str) -> Result<Value, String>| {
         let rendered = effective(&each.templates, section, engine, &mut errors);
-        let mut values = Vec::new();
+        let mut values = Fragments::new();
         for (template, text) in rendered {
-            match read(&text, template.text) {
+            match read(&template, &text) {
                 Ok(value) => values.push((template.path, value)),
                 Err(detail) => errors.push(TemplateError::of_file(template.path, detail)),
             }
         }
         values
     };
-    let files = fragments(Section::Files, &fragment::file);
-    let units = fragments(Section::Units, &fragment::unit);
-    let extensions = fragments(Section::Extensions, &|text, _| fragment::extension(text));
+    let files = fragments(Section::Files, &|template, text| fragment::file(text, template.text));
+    let units = fragments(Section::Units, &|template, text| fragment::unit(text, template.text));
+    let extensions = fragments(Section::Extensions, &|template, text| match template.named_extension() {
+        Some(name) => Ok(json!([name])),
+        None => fragment::extension(text, template.text),
+    });
     if !errors.is_empty() {
         return Err(errors);
     }
-    let values = |fragments: &[(&str, Value)]| fragments.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>();
-    let mut config = json!({"ignition": {"version": VERSION}});
-    if !files.is_empty() {
-        config["storage"] = json!({"files": values(&files)});
-    }
-    if !units.is_empty() {
-        config["systemd"] = json!({"units": values(&units)});
-    }
+    let (files, units) = (List::Files.unite(files, &each.name)?, List::Units.unite(units, &each.name)?);
     let names = extensions.iter().filter_map(|(_, names)| names.as_array()).flatten();
     let extensions = names.filter_map(Value::as_str).map(str::to_owned).collect();
-    let spec = MachineConfigSpec { config: Some(RawJson::from(&config)), extensions, ..MachineConfigSpec::default() };
+    let config = Some(RawJson::from(&config(&files, &units)));
+    let spec = MachineConfigSpec { config, extensions, ..MachineConfigSpec::default() };
     // The flag of the extensions that are allowed is the pool's matter.
     rules::read(&spec, None).map_err(|errors| {
-        let sources = [("spec.config.storage.files[", files.as_slice()), ("spec.config.systemd.units[", &units)];
+        let sources = [(List::Files.prefix(), files.as_slice()), (List::Units.prefix(), &units)];
         errors.into_iter().map(|error| fragment::located(error, &sources, &each.name)).collect::<Vec<_>>()
     })?;
     Ok(spec)
+}
+
+fn config(files: &[(&str, Value)], units: &[(&str, Value)]) -> Value {
+    let values = |fragments: &[(&str, Value)]| fragments.iter().map(|(_, value)| value.clone()).collect::<Vec<_>>();
+    let mut config = json!({"ignition": {"version": VERSION}});
+    if !files.is_empty() {
+        config["storage"] = json!({"files": values(files)});
+    }
+    if !units.is_empty() {
+        config["systemd"] = json!({"units": values(units)});
+    }
+    config
 }
 
 /// What the templates of a section render to, by the names of their files: a later one replaces an earlier one of its name, an
@@ -194,8 +232,19 @@ fn effective<'a>(
     rendered.into_values().collect()
 }
 
-fn digest(each: &MachineConfigTemplates, spec: &Value) -> String {
+/// What of the inputs determines a digest. What is not given is not in it: objects in clusters carry digests.
+fn digested(inputs: &Inputs<'_>) -> Map<String, Value> {
+    let mut all = Map::from_iter([("controllerConfig".to_owned(), to_value(inputs.spec))]);
+    all.extend(inputs.pull_secret.map(|secret| ("pullSecret".to_owned(), secret.into())));
+    all.extend(inputs.tls_security_profile.map(|profile| ("tlsSecurityProfile".to_owned(), to_value(profile))));
+    all
+}
+
+fn digest(each: &MachineConfigTemplates<'_>, inputs: &Map<String, Value>) -> String {
     let templates: Vec<_> = each.templates.iter().map(|template| json!([template.path, template.text])).collect();
-    let all = json!({"name": each.name, "role": each.role, "controllerConfig": spec, "templates": templates});
-    hexadecimal(&all, 32)
+    let mut all = inputs.clone();
+    all.insert("name".to_owned(), each.name.as_str().into());
+    all.insert("role".to_owned(), each.role.as_str().into());
+    all.insert("templates".to_owned(), templates.into());
+    hexadecimal(&Value::Object(all), 32)
 }
