@@ -3,7 +3,7 @@
 use std::{fmt, path::Path, sync::Arc, thread, time::Duration};
 
 use nodewright_api::machine_config::ControllerConfig;
-use nodewright_render::templates::{Generated, TemplateError, Templates, generate};
+use nodewright_render::templates::{Generated, Inputs, TemplateError, Templates, generate};
 use nodewright_runtime::{
     clip::{LONGEST, clip_list},
     effect::Effect,
@@ -37,7 +37,15 @@ pub(super) fn revision(object: &ControllerConfig) -> Revision {
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub(super) revision: Revision,
-    pub(super) result: Result<Arc<[Generated]>, String>,
+    pub(super) result: Result<Made, String>,
+}
+
+/// What the templates make.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    pub(super) configs: Arc<[Generated]>,
+    /// What is doubtful about the templates. Empty if nothing is.
+    pub(super) warnings: String,
 }
 
 impl fmt::Debug for Generate {
@@ -128,10 +136,12 @@ impl Generator {
         {
             return outcome.clone();
         }
-        let result = generate(&templates, &call.object.spec);
-        let result = result
-            .map(Arc::from)
-            .map_err(|errors| clip_list(SHOWN, LONGEST / SHOWN, errors.iter().map(|error| call.describe(error)), "; "));
+        let clip = |errors: &[TemplateError]| {
+            clip_list(SHOWN, LONGEST / SHOWN, errors.iter().map(|error| call.describe(error)), "; ")
+        };
+        let result = generate(&templates, &Inputs::from(&call.object.spec))
+            .map(|output| Made { configs: output.made.into(), warnings: clip(&output.warnings) })
+            .map_err(|errors| clip(&errors));
         let outcome = Outcome { revision, result };
         *self.last.lock() = Some((templates, outcome.clone()));
         outcome

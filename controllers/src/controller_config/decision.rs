@@ -1,14 +1,11 @@
 //! What becomes of a `ControllerConfig`: whether it may go, and what its templates make of it.
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{field, finalizers::CONTROLLER_CONFIG as FINALIZER, validation::Validate};
-use nodewright_render::templates::Generated as Made;
 use nodewright_runtime::object::is_deleting;
 
 use super::{
-    call::{Generate, revision},
+    call::{Generate, Made, revision},
     memory::Context,
     snapshot::Snapshot,
 };
@@ -25,7 +22,7 @@ pub(super) enum Decision<'a> {
     Fail(String),
     NoTemplates,
     /// What the templates make of the object as it is, or why they make nothing; `None` until that is known.
-    Generate(Look, Option<&'a Result<Arc<[Made]>, String>>),
+    Generate(Look, Option<&'a Result<Made, String>>),
 }
 
 /// When the folder is read again.

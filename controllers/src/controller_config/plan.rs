@@ -7,7 +7,7 @@ use nodewright_api::{
     machine_config::{CONTROLLER_CONFIG, MachineConfig},
 };
 use nodewright_render::LARGEST;
-use nodewright_render::templates::Generated as Made;
+use nodewright_render::templates::Generated as MadeConfig;
 use nodewright_runtime::{
     finalizers as finalizer,
     object::{Target, is_deleting, name},
@@ -15,7 +15,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    call::Generate,
+    call::{Generate, Made},
     decision::{Decision, Look, decide},
     memory::{Context, Plan},
     snapshot::Snapshot,
@@ -64,15 +64,15 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     plan
 }
 
-fn generate(context: &Context<'_>, snapshot: &Snapshot, made: &[Made], plan: &mut Plan) {
+fn generate(context: &Context<'_>, snapshot: &Snapshot, made: &Made, plan: &mut Plan) {
     let (mut writes, mut errors) = (vec![], vec![]);
-    for each in made {
+    for each in made.configs.iter() {
         match write(snapshot, each) {
             Ok(planned) => writes.extend(planned),
             Err(text) => errors.push(text),
         }
     }
-    let stale = if errors.is_empty() { stale(snapshot, made) } else { vec![] };
+    let stale = if errors.is_empty() { stale(snapshot, &made.configs) } else { vec![] };
     let early = state_before(context, snapshot, &errors, writes.len() + stale.len());
     let early = early.map(|state| status::of(context, snapshot, &state).plan().stages).unwrap_or_default();
     let is_reported = !early.is_empty();
@@ -83,7 +83,7 @@ fn generate(context: &Context<'_>, snapshot: &Snapshot, made: &[Made], plan: &mu
     plan.stage(stale);
     // After what it speaks of, and not in one plan with another one.
     if !is_reported && errors.is_empty() {
-        plan.stages.extend(status::of(context, snapshot, &State::Done(String::new())).plan().stages);
+        plan.stages.extend(status::of(context, snapshot, &State::Done(made.warnings.clone())).plan().stages);
     }
 }
 
@@ -104,8 +104,8 @@ fn state_before(context: &Context<'_>, snapshot: &Snapshot, errors: &[String], w
 }
 
 /// The step that makes a MachineConfig what it has to be, if it is not; else why that cannot be.
-fn write(snapshot: &Snapshot, made: &Made) -> Result<Option<Planned<Generate>>, String> {
-    let Made { name, role, spec, digest } = made;
+fn write(snapshot: &Snapshot, made: &MadeConfig) -> Result<Option<Planned<Generate>>, String> {
+    let MadeConfig { name, role, spec, digest } = made;
     if let Some(text) = snapshot.unreadable.get(name) {
         return Err(text.clone());
     }
@@ -136,7 +136,7 @@ fn write(snapshot: &Snapshot, made: &Made) -> Result<Option<Planned<Generate>>, 
 }
 
 /// Deletes what templates no longer make.
-fn stale(snapshot: &Snapshot, made: &[Made]) -> Vec<Planned<Generate>> {
+fn stale(snapshot: &Snapshot, made: &[MadeConfig]) -> Vec<Planned<Generate>> {
     let names: BTreeSet<_> = made.iter().map(|made| made.name.as_str()).collect();
     let stale = snapshot.owned.iter().filter(|config| !names.contains(name(config.as_ref())));
     let delete = |config: &Arc<CachedConfig>| Step::Delete(Target::of(TARGET, config.as_ref()).if_unchanged());

@@ -7,6 +7,17 @@ use serde_json::{Map, Value, json};
 
 type Read = Result<Value, String>;
 
+/// What a template renders to, which is read.
+#[derive(Clone, Copy)]
+pub(super) struct Rendered<'a> {
+    pub(super) text: &'a str,
+    /// The text of the template. A name in an error is shown if it is there: else it is a value of the ControllerConfig.
+    pub(super) template: &'a str,
+}
+
+/// A fragment, and what is doubtful about it.
+pub(super) type Fragment = Result<(Value, Option<String>), String>;
+
 /// Fields of a file that Ignition has under the same names.
 const FILE: [&str; 6] = ["path", "mode", "overwrite", "user", "group", "append"];
 /// Fields of a unit.
@@ -15,8 +26,9 @@ const UNIT: [&str; 5] = ["name", "enabled", "mask", "contents", "dropins"];
 const CONTENTS: [&str; 4] = ["source", "inline", "compression", "verification"];
 
 /// A file of an Ignition config, of what a template renders to. It replaces what is there, unless it demands otherwise.
-pub(super) fn file(text: &str, template: &str) -> Read {
-    let mut file = object(text, template)?;
+pub(super) fn file(rendered: Rendered<'_>) -> Fragment {
+    let (mut file, doubt) = object(rendered)?;
+    let template = rendered.template;
     check_names(&file, &[&FILE[..], &["contents"]].concat(), "", template)?;
     if let Some(contents) = file.remove("contents") {
         file.insert("contents".to_owned(), resource(contents, "contents", template)?);
@@ -30,21 +42,21 @@ pub(super) fn file(text: &str, template: &str) -> Read {
     if has_source && !file.contains_key("overwrite") {
         file.insert("overwrite".to_owned(), true.into());
     }
-    Ok(Value::Object(file))
+    Ok((Value::Object(file), doubt))
 }
 
 /// A unit of systemd, of what a template renders to.
-pub(super) fn unit(text: &str, template: &str) -> Read {
-    let unit = object(text, template)?;
-    check_names(&unit, &UNIT, "", template)?;
-    Ok(Value::Object(unit))
+pub(super) fn unit(rendered: Rendered<'_>) -> Fragment {
+    let (unit, doubt) = object(rendered)?;
+    check_names(&unit, &UNIT, "", rendered.template)?;
+    Ok((Value::Object(unit), doubt))
 }
 
 /// The name of an extension of the operating system, or a list of names.
-pub(super) fn extension(text: &str, template: &str) -> Read {
-    match yaml(text, template)? {
-        name @ Value::String(_) => Ok(json!([name])),
-        Value::Array(names) if names.iter().all(Value::is_string) => Ok(Value::Array(names)),
+pub(super) fn extension(rendered: Rendered<'_>) -> Fragment {
+    match yaml(rendered)? {
+        (name @ Value::String(_), doubt) => Ok((json!([name]), doubt)),
+        (Value::Array(names), doubt) if names.iter().all(Value::is_string) => Ok((Value::Array(names), doubt)),
         _ => Err("renders to what is neither the name of an extension nor a list of names".to_owned()),
     }
 }
@@ -66,20 +78,32 @@ fn resource(contents: Value, at: &str, template: &str) -> Read {
     Ok(Value::Object(contents))
 }
 
-fn object(text: &str, template: &str) -> Result<Map<String, Value>, String> {
-    match yaml(text, template)? {
-        Value::Object(fields) => Ok(fields),
+fn object(rendered: Rendered<'_>) -> Result<(Map<String, Value>, Option<String>), String> {
+    match yaml(rendered)? {
+        (Value::Object(fields), doubt) => Ok((fields, doubt)),
         _ => Err("renders to what is no object".to_owned()),
     }
 }
 
-fn yaml(text: &str, template: &str) -> Read {
-    yaml::read(text).map_err(|error| match &error.duplicate {
-        Some(key) if template.contains(key.as_str()) => {
-            format!("renders to YAML that has the key {key} twice in an object{}", error.place())
+/// Machine-config-operator takes the last value of a key that is there twice. Here the values must be the same.
+fn yaml(rendered: Rendered<'_>) -> Fragment {
+    let name = |error: &yaml::Error| {
+        let key = error.key.as_deref().filter(|key| rendered.template.contains(key));
+        key.map(|key| format!("renders to an object that has the key {key} twice"))
+    };
+    match yaml::read_repetitive(rendered.text) {
+        Ok((value, error)) => {
+            let doubt = error.map(|error| {
+                let name = name(&error).unwrap_or_else(|| "renders to an object that has a key twice".to_owned());
+                format!("{name}, with the same value{}", error.place())
+            });
+            Ok((value, doubt))
         }
-        _ => format!("renders to what is {error}"),
-    })
+        Err(error) => Err(match name(&error) {
+            Some(name) => format!("{name}, with different values{}", error.place()),
+            None => format!("renders to what is {error}"),
+        }),
+    }
 }
 
 /// A name that is not in the text of the template is a value of the ControllerConfig, and is not shown.
@@ -113,7 +137,11 @@ mod tests {
 
     /// Of a template without an action.
     fn file(text: &str) -> Read {
-        super::file(text, text)
+        read(super::file, text, text)
+    }
+
+    fn read(read: fn(Rendered<'_>) -> Fragment, text: &str, template: &str) -> Read {
+        read(Rendered { text, template }).map(|(value, _)| value)
     }
 
     #[test]
@@ -134,8 +162,11 @@ mod tests {
         for (text, error) in [
             ("path: [hush", "renders to what is no YAML, at line"),
             ("hush", "renders to what is no object"),
-            ("path: /a\npath: hush", "renders to YAML that has the key path twice in an object, at line 2, column"),
-            ("path: /a\ncontents: {inline: hush, inline: hush}", "renders to YAML that has the key inline twice"),
+            (
+                "path: /a\npath: hush",
+                "renders to an object that has the key path twice, with different values, at line 2, ",
+            ),
+            ("path: /a\ncontents: {inline: hush, inline: x}", "renders to an object that has the key inline twice"),
             ("filesystem: root", "filesystem: is no field; there are path, mode"),
             ("contents: {local: hush}", "contents.local: is no field; there are source, inline"),
             ("contents: hush", "contents: must be an object"),
@@ -155,18 +186,34 @@ mod tests {
             ("{hush: 1, hush: 2}", "{{.proxy}}", "renders to what is no YAML: a key is there twice, at line 1, column"),
             ("append: [{hush: 1}]", "append: [{{.proxy}}]", "append.a name that the template renders to: is no field"),
         ] {
-            let found = super::file(text, template).unwrap_err();
+            let found = read(super::file, text, template).unwrap_err();
             assert!(found.starts_with(error) && !found.contains("hush"), "{text}: {found}");
         }
-        assert!(!unit("hush: 1", "{{.pullSecret}}: 1").unwrap_err().contains("hush"));
+        assert!(!read(unit, "hush: 1", "{{.pullSecret}}: 1").unwrap_err().contains("hush"));
         // Aliases of aliases would fill the memory.
         let level = |n: u32| format!("v{}: &v{} [{}]\n", n + 1, n + 1, vec![format!("*v{n}"); 20].join(", "));
         let bomb = format!("path: /a\nv0: &v0 [hush]\n{}", (0..8).map(level).collect::<String>());
         assert!(file(&bomb).unwrap_err().starts_with("renders to what is no YAML"));
-        assert!(unit("enable: true", "enable: true").unwrap_err().starts_with("enable: is no field"));
-        let extension = |text| super::extension(text, text);
+        assert!(read(unit, "enable: true", "enable: true").unwrap_err().starts_with("enable: is no field"));
+        let extension = |text| read(super::extension, text, text);
         assert_eq!(extension("usbguard\n"), Ok(json!(["usbguard"])));
         assert_eq!(extension("[a, b]"), Ok(json!(["a", "b"])));
         assert!(extension("a: b").is_err());
+    }
+
+    #[test]
+    fn a_key_twice_with_the_same_value_is_a_doubt() {
+        for (text, template, doubt) in [
+            (
+                "path: /a\nmode: 0644\nmode: 0644",
+                "mode: 0644",
+                "has the key mode twice, with the same value, at line 3, ",
+            ),
+            ("path: hush\npath: hush", "{{.proxy}}", "has a key twice, with the same value, at line 2, column"),
+        ] {
+            let (file, found) = super::file(Rendered { text, template }).unwrap();
+            let found = found.unwrap();
+            assert!(file["path"].is_string() && found.contains(doubt) && !found.contains("hush"), "{found}");
+        }
     }
 }

@@ -19,6 +19,9 @@ const UNITS: [&str; 11] =
 /// Files that stand beside templates. So do those that end in `.md`.
 const FOREIGN: [&str; 4] = ["LICENSE", "OWNERS", "OWNERS_ALIASES", "README"];
 
+/// How many of them a warning shows.
+const SHOWN: usize = 5;
+
 /// What a template makes a part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Section {
@@ -164,8 +167,21 @@ fn locate(path: &str) -> Result<(Owner<'_>, &str, Section, &str), String> {
     Ok((owner, variant, section, file))
 }
 
+/// A warning about the files that are no templates, if there are any.
+pub(super) fn skipped(files: &BTreeMap<String, String>) -> Option<TemplateError> {
+    let skipped: Vec<_> =
+        files.keys().filter(|path| path.contains('/') && is_foreign(path)).map(String::as_str).collect();
+    let shown = skipped[..skipped.len().min(SHOWN)].join(", ");
+    let more = match skipped.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!skipped.is_empty())
+        .then(|| TemplateError::of_file("", format!("skipped, because they are no templates: {shown}{more}")))
+}
+
 /// Whether a file is about the folder that it is in, and no template.
-pub(super) fn is_foreign(path: &str) -> bool {
+fn is_foreign(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
     FOREIGN.contains(&file) || Path::new(file).extension().is_some_and(|extension| extension == "md")
 }
@@ -250,6 +266,17 @@ mod tests {
         }
         let errors = read_all(&["a/x/_base/files/a.yaml", "b/x/_base/files/a.yaml"], "").unwrap_err();
         assert_eq!(errors, ["b/x: role a has a MachineConfig of this name, too"]);
+    }
+
+    #[test]
+    fn what_is_skipped_is_named() {
+        let files = |paths: &[&str]| paths.iter().map(|path| ((*path).to_owned(), String::new())).collect();
+        assert_eq!(skipped(&files(&["README.md", "OWNERS", "worker/a/_base/files/a.yaml"])), None);
+        let paths = ["a/OWNERS", "b/LICENSE", "c/README", "d/x.md", "e/OWNERS_ALIASES", "f/OWNERS", "g/OWNERS"];
+        let begin = "skipped, because they are no templates: a/OWNERS, b/LICENSE";
+        let warning = |paths| skipped(&files(paths)).unwrap().to_string();
+        assert_eq!(warning(&paths[..2]), begin);
+        assert_eq!(warning(&paths), format!("{begin}, c/README, d/x.md, e/OWNERS_ALIASES and 2 more"));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::ignition::VERSION;
 use crate::inputs::to_value;
 use crate::name::hexadecimal;
 use crate::rules;
+use fragment::{Fragment, Rendered};
 use layout::{MachineConfigTemplates, Section, Template};
 use nodewright_api::RawJson;
 use nodewright_api::machine_config::{ControllerConfigSpec, MachineConfigSpec};
@@ -66,11 +67,6 @@ impl Templates {
         let Ok(text) = String::from_utf8(content) else { return fail("is no text in UTF-8".to_owned()) };
         self.files.insert(path.to_owned(), text);
         Ok(())
-    }
-
-    /// The files among the templates that are none, such as `worker/00-worker/OWNERS`. They are skipped.
-    pub fn skipped(&self) -> impl Iterator<Item = &str> {
-        self.files.keys().map(String::as_str).filter(|path| path.contains('/') && layout::is_foreign(path))
     }
 }
 
@@ -133,53 +129,69 @@ pub struct Generated {
     pub digest: String,
 }
 
-/// Makes the MachineConfigs of a cluster, in the order of role and name.
+/// What templates make.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Output {
+    /// The MachineConfigs, in the order of role and name.
+    pub made: Vec<Generated>,
+    /// What has no effect, or is written twice, though its author may think otherwise.
+    pub warnings: Vec<TemplateError>,
+}
+
+/// Makes the MachineConfigs of a cluster.
 ///
 /// # Errors
 /// All that is wrong in any file. A folder without a template is an error: it never means that nothing is wanted.
-pub fn generate(templates: &Templates, inputs: &Inputs<'_>) -> Result<Vec<Generated>, Vec<TemplateError>> {
+pub fn generate(templates: &Templates, inputs: &Inputs<'_>) -> Result<Output, Vec<TemplateError>> {
     let platform = platform::Platform::of(inputs.spec).map_err(|error| vec![TemplateError::of_file("", error)])?;
     let laid_out = layout::read(&templates.files, &platform)?;
     let fields = data::fields(inputs).map_err(|error| vec![error])?;
     let engine = engine::Engine::new(fields, &Arc::new(platform));
     let inputs = digested(inputs);
-    let (mut generated, mut errors) = (Vec::new(), Vec::new());
+    let (mut made, mut errors) = (Vec::new(), Vec::new());
+    let mut warnings: Vec<_> = layout::skipped(&templates.files).into_iter().collect();
     for each in &laid_out {
-        match generate_one(each, &engine) {
-            Ok(made) => {
+        match generate_one(each, &engine, &mut warnings) {
+            Ok(spec) => {
                 let digest = digest(each, &inputs);
-                generated.push(Generated { name: each.name.clone(), role: each.role.clone(), spec: made, digest });
+                made.push(Generated { name: each.name.clone(), role: each.role.clone(), spec, digest });
             }
             Err(found) => errors.extend(found),
         }
     }
     // What several roles have of `common` is wrong in each.
-    errors.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
-    errors.dedup();
-    if errors.is_empty() { Ok(generated) } else { Err(errors) }
+    for list in [&mut errors, &mut warnings] {
+        list.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+        list.dedup();
+    }
+    if errors.is_empty() { Ok(Output { made, warnings }) } else { Err(errors) }
 }
 
 fn generate_one(
     each: &MachineConfigTemplates,
     engine: &engine::Engine,
+    warnings: &mut Vec<TemplateError>,
 ) -> Result<MachineConfigSpec, Vec<TemplateError>> {
     let mut errors = Vec::new();
-    let mut fragments = |section: Section, read: &dyn Fn(&Template<'_>, &str) -> Result<Value, String>| {
+    let mut fragments = |section: Section, read: &dyn Fn(&Template<'_>, Rendered<'_>) -> Fragment| {
         let rendered = effective(&each.templates, section, engine, &mut errors);
         let mut values = Fragments::new();
         for (template, text) in rendered {
-            match read(&template, &text) {
-                Ok(value) => values.push((template.path, value)),
+            match read(&template, Rendered { text: &text, template: template.text }) {
+                Ok((value, doubt)) => {
+                    warnings.extend(doubt.map(|doubt| TemplateError::of_file(template.path, doubt)));
+                    values.push((template.path, value));
+                }
                 Err(detail) => errors.push(TemplateError::of_file(template.path, detail)),
             }
         }
         values
     };
-    let files = fragments(Section::Files, &|template, text| fragment::file(text, template.text));
-    let units = fragments(Section::Units, &|template, text| fragment::unit(text, template.text));
-    let extensions = fragments(Section::Extensions, &|template, text| match template.named_extension() {
-        Some(name) => Ok(json!([name])),
-        None => fragment::extension(text, template.text),
+    let files = fragments(Section::Files, &|_, rendered| fragment::file(rendered));
+    let units = fragments(Section::Units, &|_, rendered| fragment::unit(rendered));
+    let extensions = fragments(Section::Extensions, &|template, rendered| match template.named_extension() {
+        Some(name) => Ok((json!([name]), None)),
+        None => fragment::extension(rendered),
     });
     if !errors.is_empty() {
         return Err(errors);

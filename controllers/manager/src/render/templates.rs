@@ -25,10 +25,14 @@ pub(super) fn generate(folder: &mut Folder, dir: &Path) -> Checked<()> {
         return Err(vec![text.to_owned()]);
     };
     let read = read_templates(dir).map_err(|error| vec![at(&error)])?;
-    let made = templates::generate(&read, &spec).map_err(|errors| errors.iter().map(at).collect::<Vec<_>>())?;
+    let inputs = templates::Inputs::from(&spec);
+    let output = templates::generate(&read, &inputs).map_err(|errors| errors.iter().map(at).collect::<Vec<_>>())?;
+    for warning in &output.warnings {
+        eprintln!("warning: {}", at(warning));
+    }
     folder.remove_generated_of("ControllerConfig");
     let mut errors = Vec::new();
-    for templates::Generated { name, role, spec, .. } in made {
+    for templates::Generated { name, role, spec, .. } in output.made {
         if let Some(known) = folder.machine_config(&name) {
             errors.push(format!("{}: MachineConfig {name}: {} makes one of this name, too", known.file, dir.display()));
             continue;
