@@ -12,7 +12,7 @@ use nodewright_runtime::{
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::folder;
+use super::{folder, pull_secret::PullSecret};
 
 /// A folder may be on a network.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -24,13 +24,14 @@ const SHOWN: usize = 5;
 pub struct Generate {
     pub(super) folder: Arc<Path>,
     pub(super) object: Arc<ControllerConfig>,
+    pub(super) pull_secret: PullSecret,
 }
 
-/// Which state of a ControllerConfig an outcome is of: UID and generation.
-pub(super) type Revision = (String, Option<i64>);
+/// Which state of the inputs an outcome is of: UID and generation of the ControllerConfig, and the version of the Secret.
+pub(super) type Revision = (String, Option<i64>, String);
 
-pub(super) fn revision(object: &ControllerConfig) -> Revision {
-    (uid(object).to_owned(), object.metadata.generation)
+pub(super) fn revision(call: &Generate) -> Revision {
+    (uid(call.object.as_ref()).to_owned(), call.object.metadata.generation, call.pull_secret.version.clone())
 }
 
 /// What was made of a state of a ControllerConfig, or what is wrong with the templates.
@@ -86,7 +87,7 @@ impl Effect for Generate {
 
 impl Generate {
     fn failed(&self, text: String) -> Outcome {
-        Outcome { revision: revision(&self.object), result: Err(text) }
+        Outcome { revision: revision(self), result: Err(text) }
     }
 
     /// An error; one that is about no file, with the folder and the flag that names it.
@@ -129,7 +130,7 @@ impl Generator {
             Ok(templates) => templates,
             Err(error) => return call.failed(call.describe(&error)),
         };
-        let revision = revision(&call.object);
+        let revision = revision(call);
         if let Some((known, outcome)) = &*self.last.lock()
             && *known == templates
             && outcome.revision == revision
@@ -139,7 +140,8 @@ impl Generator {
         let clip = |errors: &[TemplateError]| {
             clip_list(SHOWN, LONGEST / SHOWN, errors.iter().map(|error| call.describe(error)), "; ")
         };
-        let result = generate(&templates, &Inputs::from(&call.object.spec))
+        let pull_secret = call.pull_secret.content.as_ref().map(|content| &*content.0).map_err(String::as_str);
+        let result = generate(&templates, &Inputs { pull_secret, ..Inputs::from(&call.object.spec) })
             .map(|output| Made { configs: output.made.into(), warnings: clip(&output.warnings) })
             .map_err(|errors| clip(&errors));
         let outcome = Outcome { revision, result };

@@ -21,6 +21,8 @@ pub(super) enum Decision<'a> {
     /// It is invalid. What was made of it before stays.
     Fail(String),
     NoTemplates,
+    /// The Secret with what templates may print has yet to be read.
+    AwaitPullSecret,
     /// What the templates make of the object as it is, or why they make nothing; `None` until that is known.
     Generate(Look, Option<&'a Result<Made, String>>),
 }
@@ -47,12 +49,13 @@ pub(super) fn decide<'a>(context: &Context<'a>, snapshot: &Snapshot) -> Decision
         return Decision::Fail(field::summary(&errors));
     }
     let Some(folder) = &snapshot.templates else { return Decision::NoTemplates };
-    generation(context, Generate { folder: folder.clone(), object: snapshot.object.clone() })
+    let Some(pull_secret) = snapshot.pull_secret.clone() else { return Decision::AwaitPullSecret };
+    generation(context, Generate { folder: folder.clone(), object: snapshot.object.clone(), pull_secret })
 }
 
 fn generation<'a>(context: &Context<'a>, call: Generate) -> Decision<'a> {
     let last = context.outcomes.get(&call).and_then(|known| known.last.as_ref());
-    let last = last.filter(|(_, outcome)| outcome.revision == revision(&call.object));
+    let last = last.filter(|(_, outcome)| outcome.revision == revision(&call));
     let due = last.map_or(context.now, |(ended, _)| ended.checked_add(PERIOD).unwrap_or(context.now));
     let look = if due > context.now {
         Look::At(due)

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! folder of --machine-config-templates ──┐
-//! ControllerConfig ──────────────────────┴─ call ─▶ nodewright_render::templates ─▶ MachineConfigs, or what is wrong where
+//! ControllerConfig ──────────────────────┼─ call ─▶ nodewright_render::templates ─▶ MachineConfigs, or what is wrong where
+//! Secret of spec.pullSecret ─────────────┘
 //! ```
 //!
 //! # Guarantees
@@ -12,6 +13,8 @@
 //!   missing or empty is such a failure: nothing is deleted. So is a ControllerConfig that a webhook would refuse: the status has
 //!   path and rule, and its pools hold their targets.
 //! * What has been made stays while a pool selects it: a finalizer keeps the ControllerConfig, which owns it.
+//! * Of Secrets it requests the one that `spec.pullSecret` names alone, and only one of registries' credentials. Without it, templates
+//!   that do not print it are rendered.
 //! * It writes to no MachineConfig that another owner controls.
 //! * While machine-config-operator runs, nothing is written.
 //!
@@ -25,6 +28,7 @@ mod decision;
 mod folder;
 mod memory;
 mod plan;
+mod pull_secret;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -40,12 +44,12 @@ use nodewright_runtime::{
 };
 
 pub(crate) use self::call::Generator;
-pub use self::folder::read as read_templates;
 use self::{
     call::Generate,
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
+pub use self::{folder::read as read_templates, pull_secret::content as pull_secret_content};
 use crate::shared::{TARGET, machine_config::CachedConfig, wake_every};
 
 /// The controller of the ControllerConfig.

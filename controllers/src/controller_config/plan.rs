@@ -18,6 +18,7 @@ use super::{
     call::{Generate, Made},
     decision::{Decision, Look, decide},
     memory::{Context, Plan},
+    pull_secret,
     snapshot::Snapshot,
     status::{self, State},
 };
@@ -34,6 +35,9 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     if name(object) != CONTROLLER_CONFIG || snapshot.operator.blocks(context, |renewal| renewal, &mut plan) {
         return plan;
     }
+    if snapshot.templates.is_some() {
+        plan.scoped_watches.extend(pull_secret::watch(&object.spec));
+    }
     match decide(context, snapshot) {
         Decision::RemoveFinalizer => {
             let remove = finalizer::remove(&object.metadata, FINALIZER);
@@ -47,6 +51,9 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         Decision::NoTemplates => {
             let text = "there are no templates: --machine-config-templates is not set";
             status::of(context, snapshot, &State::Done(text.into())).add_to(&mut plan);
+        }
+        Decision::AwaitPullSecret => {
+            plan.wait("PullSecretPending", "the Secret that spec.pullSecret names has yet to be read");
         }
         Decision::Generate(look, made) => {
             match look {

@@ -11,6 +11,7 @@ use nodewright_runtime::{
     object::{ObjectRef, is_deleting, name, uid},
 };
 
+use super::pull_secret::PullSecret;
 use crate::shared::{
     TARGET,
     machine_config::{CachedConfig, Operator, may_be_selected},
@@ -30,6 +31,8 @@ pub struct Snapshot {
     pub(super) needed: Option<String>,
     /// The folder of the templates. Without one nothing is generated.
     pub(super) templates: Option<Arc<Path>>,
+    /// What templates may print. None before it has been read.
+    pub(super) pull_secret: Option<PullSecret>,
 }
 
 impl Snapshot {
@@ -47,6 +50,7 @@ impl Snapshot {
             configs: all.map(|config| (name(config.as_ref()).to_owned(), config)).collect(),
             unreadable: unreadable.collect(),
             needed: needed(stores, &object, &owned),
+            pull_secret: PullSecret::of(stores, &object.spec),
             owned,
             object,
             templates,

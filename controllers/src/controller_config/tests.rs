@@ -1,7 +1,7 @@
 use std::{fs, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret};
 use nodewright_api::machine_config::{ControllerConfig, MachineConfig, MachineConfigPool};
 use nodewright_runtime::{
     apply_configuration::STATUS,
@@ -20,6 +20,7 @@ use super::{
     ControllerConfigController,
     call::{Generate, Generator},
     memory::{Context, Plan},
+    pull_secret::{self, PullSecret},
 };
 use crate::shared::{
     TARGET,
@@ -46,6 +47,7 @@ struct Fixture {
     pools: Vec<MachineConfigPool>,
     unreadable: Option<Unreadable>,
     lease: Option<Lease>,
+    secret: Option<Secret>,
     version: u64,
     now: Timestamp,
     templates: Option<TempDir>,
@@ -63,6 +65,7 @@ impl Fixture {
             pools: vec![],
             unreadable: None,
             lease: None,
+            secret: None,
             version: 100,
             now: NOW.parse().unwrap(),
             templates: Some(tempfile::tempdir().unwrap()),
@@ -106,6 +109,11 @@ impl Fixture {
         let lease = ObjectRef::new(TARGET, "openshift-machine-config-operator", NAME);
         stores.add_scoped(&ScopedWatch::named::<Lease>(&lease, ""), leases.clone());
         answer(&leases, self.lease.clone());
+        if let Some(watch) = pull_secret::watch(&self.object.spec) {
+            let secrets = Arc::new(Store::<Secret>::new(TARGET, "openshift-config"));
+            stores.add_scoped(&watch, secrets.clone());
+            answer(&secrets, self.secret.clone());
+        }
         stores.add(objects);
         stores.add(pools);
         stores.add(configs);
@@ -291,7 +299,8 @@ fn while_several_are_written_the_status_does_not_say_that_the_work_is_done() {
 fn while_a_folder_hangs_further_calls_fail_at_once() {
     let fixture = made();
     let folder = Arc::from(fixture.templates.as_ref().unwrap().path());
-    let call = Generate { folder, object: Arc::new(fixture.object.clone()) };
+    let pull_secret = PullSecret { version: String::new(), content: Err(String::new()) };
+    let call = Generate { folder, object: Arc::new(fixture.object.clone()), pull_secret };
     let generator = Arc::new(Generator::default());
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let turn = generator.hold();
@@ -456,6 +465,59 @@ fn an_outcome_of_another_generation_counts_for_nothing() {
     let plan = fixture.plan();
     let steps: Vec<_> = plan.steps().map(|it| matches!(it.step, Step::Call(_))).collect();
     assert_eq!(steps, [true], "asks again, and writes nothing");
+}
+
+/// In base64 `{"auths": {}}`, and `{}`.
+fn secret(content: &str) -> Secret {
+    let secret = object::<Secret>("pull-secret").with("/metadata/namespace", "openshift-config");
+    secret.with("/type", "kubernetes.io/dockerconfigjson").with("/data/.dockerconfigjson", content).build()
+}
+
+#[test]
+fn a_template_prints_the_pull_secret_and_only_that_one_needs_it() {
+    let printing = "path: /etc/b\ncontents:\n  inline: |\n    {{.PullSecret}}\n";
+    let mut fixture =
+        Fixture::new(&[("worker/00-a/_base/files/a.yaml", A), ("worker/01-b/_base/files/a.yaml", printing)]);
+    assert_eq!(fixture.act(), ["status"]);
+    fixture.expect_failing("PullSecret: spec.pullSecret names no Secret");
+    let reference = json!({"namespace": "openshift-config", "name": "pull-secret"});
+    fixture.object.spec.pull_secret = serde_json::from_value(reference).unwrap();
+    fixture.object.metadata.generation = Some(2);
+    assert_eq!(fixture.act(), ["status"]);
+    fixture
+        .expect_failing("there is no Secret openshift-config/pull-secret of the type kubernetes.io/dockerconfigjson");
+    fixture.secret = Some(secret("aHVzaA=="));
+    assert_eq!(fixture.act(), ["status"], "it is read at once");
+    fixture.expect_failing(".dockerconfigjson is no JSON");
+    assert!(!fixture.state().1.contains("hush"), "the secret is shown");
+    let mut other = secret("eyJhdXRocyI6IHt9fQ==");
+    other.metadata.resource_version = Some("2".to_owned());
+    fixture.secret = Some(other);
+    assert_eq!(fixture.act(), ["edit machine-config-controller", "create 00-a", "create 01-b", "status"]);
+    let config = fixture.config("01-b").spec.config.clone().unwrap();
+    assert!(config.text().contains("data:,%7B%22auths%22%3A%7B%7D%7D%0A"), "{}", config.text());
+    let mut other = secret("e30=");
+    other.metadata.resource_version = Some("3".to_owned());
+    fixture.secret = Some(other);
+    assert_eq!(fixture.act(), ["edit 01-b"], "what does not print it stays");
+    // It is gone: what there is stays.
+    fixture.secret = None;
+    assert_eq!(fixture.act(), ["status"]);
+    fixture.expect_failing("there is no Secret openshift-config/pull-secret");
+    fixture.templates = None;
+    assert_eq!(fixture.plan().scoped_watches.len(), 1, "without templates it is not watched");
+}
+
+#[test]
+fn what_is_doubtful_is_in_the_status() {
+    let text = "path: /etc/a\nmode: 0644\nmode: 0644\n";
+    let mut fixture =
+        Fixture::new(&[("worker/00-a/_base/files/a.yaml", text), ("worker/00-a/OWNERS", "approvers: [a]\n")]);
+    assert_eq!(fixture.act(), ["edit machine-config-controller", "create 00-a", "status"]);
+    let (state, message) = fixture.state();
+    assert_eq!(state, "Completed");
+    assert!(message.contains(": skipped, because they are no templates: worker/00-a/OWNERS; "), "{message}");
+    assert!(message.contains("worker/00-a/_base/files/a.yaml: renders to an object that has the key mode twice, with"));
 }
 
 #[test]

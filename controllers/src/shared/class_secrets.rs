@@ -60,7 +60,7 @@ pub(crate) fn not_read(secret: &str, why: &str) -> String {
 }
 
 /// Whether an object can have the name. A field selector cannot contain other names.
-fn can_exist(name: &str) -> bool {
+pub(crate) fn can_exist(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
     !name.is_empty() && name.bytes().all(is_allowed)
 }

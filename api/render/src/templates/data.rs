@@ -2,32 +2,67 @@
 
 use super::platform::object;
 use super::{Inputs, TemplateError};
+use crate::inputs::to_value;
 use crate::kubelet;
 use gotmpl::{TemplateError as Failure, Value};
 use nodewright_api::machine_config::ControllerConfigSpec;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Paths of nodes that templates and programs on nodes have in common, by the names that machine-config-operator has for them.
 const CONSTANTS: [(&str, &str); 1] = [("APIServerURLFile", "/etc/kubernetes/apiserver-url.env")];
 
 /// The fields of templates, by their names in JSON and in Go.
-pub(super) fn fields(inputs: &Inputs<'_>) -> Result<Value, TemplateError> {
+pub(super) fn fields(inputs: &Inputs<'_>, reads: &Arc<Reads>) -> Result<Value, TemplateError> {
     let mut fields = super::typed::spec(spec(inputs.spec));
     let constants = CONSTANTS.map(|(name, value)| (Arc::from(name), text(value)));
     fields.insert("Constants".into(), Value::Map(Arc::new(BTreeMap::from(constants))));
     // Beside the reference, `pullSecret`.
     let pull_secret = match inputs.pull_secret {
-        Some(secret) => text(&compact(secret)?),
-        None => unreadable("PullSecret: the content of the Secret that spec.pullSecret names is not known"),
+        Ok(secret) => reads.recorded(text(&compact(secret)?), |reads| &reads.pull_secret),
+        Err(why) => unreadable(format!("PullSecret: {why}")),
     };
     fields.insert("PullSecret".into(), pull_secret);
     let (version, suites) = kubelet::tls_profile(inputs.tls_security_profile)
         .map_err(|error| TemplateError::of_file("", format!("APIServer: {error}")))?;
-    fields.insert("TLSMinVersion".into(), text(&version));
-    fields.insert("TLSCipherSuites".into(), Value::List(suites.iter().map(|suite| text(suite)).collect()));
+    let suites = Value::List(suites.iter().map(|suite| text(suite)).collect());
+    fields.insert("TLSMinVersion".into(), reads.recorded(text(&version), |reads| &reads.tls_security_profile));
+    fields.insert("TLSCipherSuites".into(), reads.recorded(suites, |reads| &reads.tls_security_profile));
     Ok(Value::Map(Arc::new(fields)))
+}
+
+/// Which of the inputs beside the ControllerConfig templates have read.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    pull_secret: AtomicBool,
+    tls_security_profile: AtomicBool,
+}
+
+impl Reads {
+    /// A field that records that it is read.
+    fn recorded(self: &Arc<Self>, value: Value, of: fn(&Self) -> &AtomicBool) -> Value {
+        let reads = self.clone();
+        Value::Function(Arc::new(move |_| {
+            of(&reads).store(true, Relaxed);
+            Ok(value.clone())
+        }))
+    }
+
+    pub(super) fn forget(&self) {
+        self.pull_secret.store(false, Relaxed);
+        self.tls_security_profile.store(false, Relaxed);
+    }
+
+    /// What has been read, for a digest.
+    pub(super) fn digested(&self, inputs: &Inputs<'_>) -> Map<String, Json> {
+        let secret = inputs.pull_secret.ok().filter(|_| self.pull_secret.load(Relaxed));
+        let profile = inputs.tls_security_profile.filter(|_| self.tls_security_profile.load(Relaxed));
+        let secret = secret.map(|secret| ("pullSecret".to_owned(), secret.into()));
+        let profile = profile.map(|profile| ("tlsSecurityProfile".to_owned(), to_value(profile)));
+        secret.into_iter().chain(profile).collect()
+    }
 }
 
 /// A field that fails where a template reads it, and only there.

@@ -93,18 +93,23 @@ fn field(args: &[Value]) -> Result<Value> {
             (None, Some(_), Some(_)) => return fail(format!("{name} stands for several fields: write it as it is")),
             (None, None, _) => return fail(format!("there is no field {name}")),
         };
-        if let Value::Function(why) = value {
-            return why(&[]);
-        }
     }
-    Ok(value.clone())
+    read(value)
 }
 
 /// Go prints `<no value>`.
 fn printed(args: &[Value]) -> Result<Value> {
     match args {
         [Value::Nil] | [] => fail("prints null: ask with `if` whether there is a value"),
-        [value, ..] => Ok(value.clone()),
+        [value, ..] => read(value),
+    }
+}
+
+/// A value. One that records that it is read, or that cannot be read, is a function.
+fn read(value: &Value) -> Result<Value> {
+    match value {
+        Value::Function(read) => read(&[]),
+        value => Ok(value.clone()),
     }
 }
 

@@ -24,6 +24,7 @@ use crate::ignition::VERSION;
 use crate::inputs::to_value;
 use crate::name::hexadecimal;
 use crate::rules;
+use data::Reads;
 use fragment::{Fragment, Rendered};
 use layout::{MachineConfigTemplates, Section, Template};
 use nodewright_api::RawJson;
@@ -75,15 +76,15 @@ impl Templates {
 pub struct Inputs<'a> {
     /// The spec of the ControllerConfig.
     pub spec: &'a ControllerConfigSpec,
-    /// `.dockerconfigjson` of the Secret that `spec.pullSecret` names. A template that prints it fails without it.
-    pub pull_secret: Option<&'a str>,
+    /// `.dockerconfigjson` of the Secret that `spec.pullSecret` names, or why that is not known. A template that prints it then fails.
+    pub pull_secret: Result<&'a str, &'a str>,
     /// `spec.tlsSecurityProfile` of the APIServer of OpenShift. Without one it is the intermediate profile.
     pub tls_security_profile: Option<&'a RawJson>,
 }
 
 impl<'a> From<&'a ControllerConfigSpec> for Inputs<'a> {
     fn from(spec: &'a ControllerConfigSpec) -> Self {
-        Self { spec, pull_secret: None, tls_security_profile: None }
+        Self { spec, pull_secret: Err("the Secret that spec.pullSecret names is not read"), tls_security_profile: None }
     }
 }
 
@@ -125,7 +126,8 @@ pub struct Generated {
     pub role: String,
     /// Its spec.
     pub spec: MachineConfigSpec,
-    /// A digest of all that it is made of, in any release: its templates in their order, and the [`Inputs`].
+    /// A digest of all that it is made of, in any release: its templates in their order, the ControllerConfig, and of the other
+    /// [`Inputs`] those that the templates read.
     pub digest: String,
 }
 
@@ -145,16 +147,18 @@ pub struct Output {
 pub fn generate(templates: &Templates, inputs: &Inputs<'_>) -> Result<Output, Vec<TemplateError>> {
     let platform = platform::Platform::of(inputs.spec).map_err(|error| vec![TemplateError::of_file("", error)])?;
     let laid_out = layout::read(&templates.files, &platform)?;
-    let fields = data::fields(inputs).map_err(|error| vec![error])?;
+    let reads = Arc::new(Reads::default());
+    let fields = data::fields(inputs, &reads).map_err(|error| vec![error])?;
     let engine = engine::Engine::new(fields, &Arc::new(platform));
-    let inputs = digested(inputs);
+    let spec = to_value(inputs.spec);
     let (mut made, mut errors) = (Vec::new(), Vec::new());
     let mut warnings: Vec<_> = layout::skipped(&templates.files).into_iter().collect();
     for each in &laid_out {
+        reads.forget();
         match generate_one(each, &engine, &mut warnings) {
-            Ok(spec) => {
-                let digest = digest(each, &inputs);
-                made.push(Generated { name: each.name.clone(), role: each.role.clone(), spec, digest });
+            Ok(made_spec) => {
+                let digest = digest(each, &spec, reads.digested(inputs));
+                made.push(Generated { name: each.name.clone(), role: each.role.clone(), spec: made_spec, digest });
             }
             Err(found) => errors.extend(found),
         }
@@ -244,19 +248,10 @@ fn effective<'a>(
     rendered.into_values().collect()
 }
 
-/// What of the inputs determines a digest. What is not given is not in it: objects in clusters carry digests.
-fn digested(inputs: &Inputs<'_>) -> Map<String, Value> {
-    let mut all = Map::from_iter([("controllerConfig".to_owned(), to_value(inputs.spec))]);
-    all.extend(inputs.pull_secret.map(|secret| ("pullSecret".to_owned(), secret.into())));
-    all.extend(inputs.tls_security_profile.map(|profile| ("tlsSecurityProfile".to_owned(), to_value(profile))));
-    all
-}
-
-fn digest(each: &MachineConfigTemplates<'_>, inputs: &Map<String, Value>) -> String {
+/// What of the inputs was not read is not in it: objects in clusters carry digests.
+fn digest(each: &MachineConfigTemplates<'_>, spec: &Value, others: Map<String, Value>) -> String {
     let templates: Vec<_> = each.templates.iter().map(|template| json!([template.path, template.text])).collect();
-    let mut all = inputs.clone();
-    all.insert("name".to_owned(), each.name.as_str().into());
-    all.insert("role".to_owned(), each.role.as_str().into());
-    all.insert("templates".to_owned(), templates.into());
-    hexadecimal(&Value::Object(all), 32)
+    let mut all = json!({"name": each.name, "role": each.role, "controllerConfig": spec, "templates": templates});
+    all.as_object_mut().into_iter().for_each(|all| all.extend(others.clone()));
+    hexadecimal(&all, 32)
 }

@@ -92,7 +92,7 @@ impl Cluster {
     }
 
     pub(crate) fn inputs(&self) -> Inputs<'_> {
-        Inputs { spec: &self.spec, pull_secret: Some(&self.pull_secret), tls_security_profile: self.profile.as_ref() }
+        Inputs { spec: &self.spec, pull_secret: Ok(&self.pull_secret), tls_security_profile: self.profile.as_ref() }
     }
 }
 

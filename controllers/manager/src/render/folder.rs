@@ -9,14 +9,16 @@ use std::{
 
 use kube::Resource;
 use nodewright_api::{
-    failed_field,
+    RawJson, failed_field,
     field::FieldError,
     machine_config::{
-        API_VERSION, CONTROLLER_CONFIG, ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool,
+        API_VERSION, CONTROLLER_CONFIG, ControllerConfig, ControllerConfigSpec, KubeletConfig, MachineConfig,
+        MachineConfigPool,
     },
     selector,
     validation::Validate,
 };
+use nodewright_controllers::controller_config::pull_secret_content;
 use nodewright_runtime::{object::controller, without_managed_fields};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -43,6 +45,10 @@ pub(super) struct Folder {
     pools: Objects<MachineConfigPool>,
     controller_configs: Objects<ControllerConfig>,
     kubelet_configs: Objects<KubeletConfig>,
+    /// Secrets with credentials of registries, by namespace and name: file and object.
+    secrets: BTreeMap<(String, String), (String, Value)>,
+    /// OpenShift's configuration of its API server.
+    api_server: Option<Value>,
 }
 
 impl Folder {
@@ -62,6 +68,18 @@ impl Folder {
     }
 
     fn add(&mut self, file: &str, object: &Value) -> Result<(), String> {
+        let text = |field: &Value| field.as_str().unwrap_or_default().to_owned();
+        let metadata = &object["metadata"];
+        match (object["apiVersion"].as_str().unwrap_or_default(), object["kind"].as_str().unwrap_or_default()) {
+            ("v1", "Secret") => {
+                let key = (text(&metadata["namespace"]), text(&metadata["name"]));
+                self.secrets.insert(key, (file.to_owned(), object.clone()));
+            }
+            ("config.openshift.io/v1", "APIServer") if metadata["name"] == "cluster" => {
+                self.api_server = Some(object.clone());
+            }
+            _ => {}
+        }
         if object["apiVersion"] != API_VERSION {
             return Ok(());
         }
@@ -125,6 +143,29 @@ impl Folder {
         let errors = loaded.object.validate();
         let line = |error: &FieldError| format!("{}: ControllerConfig {}: {error}", loaded.file, loaded.name);
         if errors.is_empty() { Ok(Some(loaded)) } else { Err(errors.iter().map(line).collect()) }
+    }
+
+    /// The content of the Secret that a ControllerConfig names, or why it is not known.
+    pub(super) fn pull_secret(&self, spec: &ControllerConfigSpec) -> Result<String, String> {
+        let reference = spec.pull_secret.clone().unwrap_or_default();
+        let (namespace, name) = (reference.namespace.unwrap_or_default(), reference.name.unwrap_or_default());
+        if name.is_empty() {
+            return Err("spec.pullSecret of the ControllerConfig names no Secret".to_owned());
+        }
+        let shown = format!("Secret {namespace}/{name}");
+        let Some((file, secret)) = self.secrets.get(&(namespace, name)) else {
+            return Err(format!("there is no {shown} in the files"));
+        };
+        // The error of a decoder could show a value.
+        let secret =
+            serde_json::from_value(secret.clone()).map_err(|_| format!("{file}: {shown}: cannot be decoded"))?;
+        pull_secret_content(&secret).map_err(|error| format!("{file}: {shown}: {error}"))
+    }
+
+    /// The TLS profile of OpenShift's API server.
+    pub(super) fn tls_security_profile(&self) -> Option<RawJson> {
+        let profile = &self.api_server.as_ref()?["spec"]["tlsSecurityProfile"];
+        profile.is_object().then(|| RawJson::from(profile))
     }
 
     /// The KubeletConfigs.

@@ -59,7 +59,9 @@ pub(crate) struct RenderFlags {
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Folder of the templates of which the manager generates MachineConfigs (`--machine-config-templates`). What a cluster has
-    /// generated before is left out of the files.
+    /// generated before is left out of the files. Templates that print the pull secret need the Secret among the files, which
+    /// `spec.pullSecret` of the ControllerConfig names; those that print the ciphers take them from OpenShift's APIServer `cluster`,
+    /// if it is there.
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
     /// Pool to render. [default: all]

@@ -25,7 +25,12 @@ pub(super) fn generate(folder: &mut Folder, dir: &Path) -> Checked<()> {
         return Err(vec![text.to_owned()]);
     };
     let read = read_templates(dir).map_err(|error| vec![at(&error)])?;
-    let inputs = templates::Inputs::from(&spec);
+    let (secret, profile) = (folder.pull_secret(&spec), folder.tls_security_profile());
+    let inputs = templates::Inputs {
+        spec: &spec,
+        pull_secret: secret.as_deref().map_err(String::as_str),
+        tls_security_profile: profile.as_ref(),
+    };
     let output = templates::generate(&read, &inputs).map_err(|errors| errors.iter().map(at).collect::<Vec<_>>())?;
     for warning in &output.warnings {
         eprintln!("warning: {}", at(warning));
