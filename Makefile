@@ -156,6 +156,16 @@ render-oracle: ## Merge and evaluate SEQUENCES=20000 generated Ignition configs,
 #  Fails at the first difference, which it makes as small as it can be, and prints its seed: SEED=7 SEQUENCES=1 repeats it.
 	@SEQUENCES=$(SEQUENCES) SEED=$(SEED) cargo test --locked --package nodewright-render --test oracle -- --nocapture
 
+# How many clusters templates-oracle draws, besides one of each kind.
+CLUSTERS ?= 300
+
+.PHONY: templates-oracle
+templates-oracle: ## Render machine-config-operator's templates for CLUSTERS=300 generated clusters, and compare with its own code (5 minutes)
+#  Byte for byte; fails at the first difference, and prints its seed: SEED=7 CLUSTERS=1 repeats it. NODEWRIGHT_MCO_SOURCE=DIR takes
+#  machine-config-operator's source from there, else a clone (250 MB) is kept in ~/.cache/nodewright. Skipped if it cannot be cloned.
+	@source=$$(hack/mco.sh source) || source=; NODEWRIGHT_MCO_SOURCE=$$source CLUSTERS=$(CLUSTERS) SEED=$(SEED) \
+		cargo test --locked --package nodewright-render --test mco_templates -- --nocapture
+
 .PHONY: quiet-pools
 quiet-pools: ## Count renderings and writes of 50 pools at rest, 2,000 MachineConfigs and 1,000 Nodes that beat (1 minute)
 #  Five minutes of simulated time. Fails unless both counts are 0.

@@ -5,7 +5,9 @@
 use nodewright_api::RawJson;
 use nodewright_api::machine_config::ControllerConfigSpec;
 use nodewright_render::ignition::parse;
-use nodewright_render::templates::{Generated, Inputs, LARGEST_FILE, LARGEST_FOLDER, MOST_FILES, Templates, generate};
+use nodewright_render::templates::{
+    Generated, Inputs, LARGEST_FILE, LARGEST_FOLDER, MOST_FILES, MOST_FRAGMENTS, Templates, generate,
+};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
@@ -161,6 +163,166 @@ fn what_is_wrong_is_named_by_its_file() {
     found.iter().zip(begin).for_each(|(error, begin)| assert!(error.starts_with(begin), "{error}"));
 }
 
+/// What the file `/a` of a template with this text has.
+fn printed(text: &str, inputs: &Inputs<'_>) -> Result<String, String> {
+    let template = format!("path: /a\ncontents:\n  inline: |-\n    {text}\n");
+    let output = generate(&folder([("worker/a/_base/files/a.yaml", template.as_str())]), inputs);
+    let output = output.map_err(|errors| errors[0].detail.clone())?;
+    Ok(files_of(&output.made[0]).remove(0).1)
+}
+
+/// As in Go: a text is empty, a list has no elements, an object is there, a pointer is null.
+#[test]
+fn a_field_that_is_absent_has_the_zero_value_of_its_type() {
+    let absent = json!({"status": {"platformStatus": {"aws": {}, "vsphere": null}}});
+    for (text, expected) in [
+        ("[{{.OSImageURL}}][{{.IPFamilies}}]", Ok("[][]")),
+        ("[{{.Infra.Status.APIServerURL}}][{{.infra.status.apiServerURL}}]", Ok("[][]")),
+        ("[{{.Infra.Status.APIServerInternalURL}}][{{.infra.status.apiServerInternalURI}}]", Ok("[][]")),
+        ("[{{.Infra.Spec.CloudConfig.Name}}]", Ok("[]")),
+        ("[{{if .Infra.Spec}}there{{end}}][{{if .Infra.Spec.PlatformSpec.Nutanix}}there{{end}}]", Ok("[there][]")),
+        ("[{{if .Infra.Status.PlatformStatus.AWS}}there{{end}}]", Ok("[there]")),
+        ("[{{if .Infra.Status.PlatformStatus.VSphere}}there{{end}}]", Ok("[]")),
+        ("[{{if .Infra.Status.PlatformStatus.AWS.CloudLoadBalancerConfig}}there{{end}}]", Ok("[]")),
+        ("[{{len .Infra.Status.PlatformStatus.AWS.ResourceTags}}][{{len .ImageRegistryBundleData}}]", Ok("[0][0]")),
+        ("[{{if and .Proxy .Proxy.NoProxy}}there{{end}}][{{if .Network}}there{{end}}]", Ok("[][]")),
+        ("[{{.AdditionalTrustBundle | toString}}][{{if .RootCAData}}there{{end}}]", Ok("[][]")),
+        ("[{{index .infra.status \"apiServerURL\"}}]", Ok("[]")),
+        ("{{.Infra.Status.PlatformStatus.VSphere.IngressIPs}}", Err("there is no IngressIPs in null")),
+        ("{{.DNS.Spec.BaseDomain}}", Err("there is no Spec in null")),
+        ("{{.Infra.Status.NoSuchField}}", Err("there is no field NoSuchField")),
+        ("{{.Images.none}}", Err("there is no field none")),
+        ("{{.EtcdDiscoveryDomain}}", Err("there is no field EtcdDiscoveryDomain")),
+    ] {
+        let spec = spec(&absent);
+        let found = printed(text, &Inputs::from(&spec));
+        assert_eq!(found.as_deref().map_err(String::as_str), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_read_beside_the_controller_config_is_a_field() {
+    let spec = ControllerConfigSpec {
+        root_ca_data: Some("bGluZSBvbmUKbGluZSB0d28K".to_owned()),
+        cloud_provider_ca_data: Some("/w==".to_owned()),
+        pull_secret: serde_json::from_value(json!({"name": "pull-secret"})).unwrap(),
+        ..spec(&json!({"status": {"apiServerInternalURI": "https://api-int.example.com"}}))
+    };
+    let profile = RawJson::from(&json!({"type": "Modern"}));
+    let inputs = Inputs { pull_secret: Ok("{ \"a\": \"b c\" }\n"), tls_security_profile: Some(&profile), spec: &spec };
+    for (text, expected) in [
+        ("{{.PullSecret}} of {{.pullSecret.name}}", Ok("{\"a\":\"b c\"} of pull-secret")),
+        (
+            "{{.TLSMinVersion}} {{len .TLSCipherSuites}} {{index .TLSCipherSuites 0}}",
+            Ok("VersionTLS13 3 TLS_AES_128_GCM_SHA256"),
+        ),
+        ("{{join .TLSCipherSuites \",\" | len}}", Ok("74")),
+        ("{{.Constants.APIServerURLFile}}", Ok("/etc/kubernetes/apiserver-url.env")),
+        ("{{.Infra.Status.APIServerInternalURL | urlHost}}", Ok("api-int.example.com")),
+        ("{{.rootCAData}}\n{{.RootCAData | toString | indent 4}}", Ok("bGluZSBvbmUKbGluZSB0d28K\nline one\nline two")),
+        ("{{.cloudProviderCAData}}", Ok("/w==")),
+        (
+            "{{.CloudProviderCAData}}",
+            Err("CloudProviderCAData: its bytes are no text in UTF-8; cloudProviderCAData has"),
+        ),
+        ("{{.pullsecret}}", Err("pullsecret stands for several fields")),
+    ] {
+        match expected {
+            Ok(expected) => assert_eq!(printed(text, &inputs).as_deref(), Ok(expected), "{text}"),
+            Err(why) => assert!(printed(text, &inputs).unwrap_err().starts_with(why), "{text}"),
+        }
+    }
+    let without = Inputs::from(&spec);
+    assert_eq!(printed("{{.TLSMinVersion}} {{len .TLSCipherSuites}}", &without).as_deref(), Ok("VersionTLS12 9"));
+    let error = printed("{{.PullSecret}}", &without).unwrap_err();
+    assert_eq!(error, "PullSecret: the Secret that spec.pullSecret names is not read");
+    let error = printed("x", &Inputs { pull_secret: Ok("hush"), ..without }).unwrap_err();
+    assert!(error.ends_with(".dockerconfigjson is no JSON"), "{error}");
+}
+
+/// In the order of the names of their files, and at the place of the first.
+#[test]
+fn fragments_of_one_file_or_unit_are_one() {
+    let unit = |text: &str| format!("name: a.service\n{text}");
+    let files = [
+        ("files/00.yaml", "path: /a\nmode: 0600\ncontents: {inline: first}".to_owned()),
+        ("files/10.yaml", fragment("/b", "b")),
+        ("files/20.yaml", "path: /a\nuser: {name: core}\ncontents: {inline: last}".to_owned()),
+        ("units/00.yaml", unit("enabled: true\ncontents: |\n  [Unit]\n")),
+        (
+            "units/10.yaml",
+            unit("dropins: [{name: a.conf, contents: \"[Unit]\"}, {name: b.conf, contents: \"[Unit]\"}]"),
+        ),
+        ("units/20.yaml", unit("enabled: false\ndropins: [{name: b.conf, contents: \"[Service]\"}]")),
+    ];
+    let files = files.map(|(path, text)| (format!("worker/a/_base/{path}"), text));
+    let files: Vec<_> = files.iter().map(|(path, text)| (path.as_str(), text.as_str())).collect();
+    let made = made(&files, &json!({})).remove(0);
+    assert_eq!(files_of(&made), [("/a".to_owned(), "last".to_owned()), ("/b".to_owned(), "b".to_owned())]);
+    let config: Value = made.spec.config.as_ref().unwrap().parse().unwrap();
+    let file = &config["storage"]["files"][0];
+    assert_eq!((&file["mode"], &file["user"]["name"]), (&json!(0o600), &json!("core")), "the fields of both");
+    let unit = json!({"name": "a.service", "enabled": false, "contents": "[Unit]\n",
+        "dropins": [{"name": "a.conf", "contents": "[Unit]"}, {"name": "b.conf", "contents": "[Service]"}]});
+    assert_eq!(config["systemd"]["units"], json!([unit]));
+    let found = errors(&[
+        ("worker/a/_base/units/00.yaml", "name: a.service\nenabled: true"),
+        ("worker/a/_base/units/10.yaml", "name: a.service\ncontents: '[hush'"),
+        ("worker/b/_base/files/00.yaml", "path: /a\ncontents: {inline: a}"),
+        ("worker/b/_base/files/10.yaml", "path: /a\nmode: 04755"),
+        ("worker/c/_base/files/20.yaml", "mode: 0644"),
+    ]);
+    let begin = [
+        "worker/a/_base/units/10.yaml: contents: Invalid value: ",
+        "worker/b/_base/files/10.yaml: mode: Invalid value: must be at most 511",
+        "worker/c/_base/files/20.yaml: path: ",
+    ];
+    assert_eq!(found.len(), begin.len(), "{found:#?}");
+    found.iter().zip(begin).for_each(|(error, begin)| assert!(error.starts_with(begin), "{error}"));
+    assert!(!found[0].contains("hush"), "{}", found[0]);
+    // Each merge copies what there is.
+    let many =
+        |count: usize| (0..count).map(|index| format!("worker/a/_base/files/{index:03}.yaml")).collect::<Vec<_>>();
+    let of = |paths: &[String]| {
+        let files = paths.iter().map(|path| (path.as_str(), "path: /a\nappend: [{inline: a}]\n"));
+        generate(&folder(files), &Inputs::from(&spec(&json!({}))))
+    };
+    assert_eq!(of(&many(MOST_FRAGMENTS)).unwrap().made.len(), 1);
+    let found = of(&many(MOST_FRAGMENTS + 1)).unwrap_err();
+    assert!(
+        found[0].to_string().starts_with("worker/a/_base/files/064.yaml: is one of more than 64 templates"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn extensions_are_named_by_their_files_and_what_is_doubtful_is_a_warning() {
+    let files = [
+        ("master/b/_base/files/a.yaml", "path: /a\nmode: 0644\nmode: 0644\n"),
+        ("worker/a/_base/extensions/kerberos", "# The name counts.\n"),
+        ("worker/a/_base/extensions/ipsec", "{{if eq platformType \"AWS\"}}wanted{{end}}"),
+        ("worker/a/_base/extensions/other.yaml", "[usbguard, sysstat]"),
+        ("worker/a/_base/extensions/two-node-ha", "wanted"),
+        ("worker/a/none/extensions/two-node-ha", ""),
+        ("worker/a/_base/units/a.target", "name: a.target\nenabled: true"),
+        ("worker/a/OWNERS", "approvers: [a]"),
+        ("common/aws/README.md", "about it"),
+    ];
+    let output = generate(&folder(files), &Inputs::from(&spec(&json!({})))).unwrap();
+    assert_eq!(output.made[1].spec.extensions, ["kerberos", "usbguard", "sysstat"]);
+    assert!(output.made[1].spec.config.as_ref().unwrap().text().contains("a.target"));
+    let warnings: Vec<_> = output.warnings.iter().map(ToString::to_string).collect();
+    let twice =
+        "master/b/_base/files/a.yaml: renders to an object that has the key mode twice, with the same value, at line 3";
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert_eq!(warnings[0], "skipped, because they are no templates: common/aws/README.md, worker/a/OWNERS");
+    assert!(warnings[1].starts_with(twice), "{}", warnings[1]);
+    let found = errors(&[("worker/a/_base/files/a.yaml", "path: /a\nmode: 0644\nmode: 0600\n")]);
+    let different =
+        "worker/a/_base/files/a.yaml: renders to an object that has the key mode twice, with different values, at";
+    assert!(found[0].starts_with(different), "{found:?}");
+}
+
 /// A ControllerConfig has pull secrets, and templates print them.
 #[test]
 fn no_value_of_a_controller_config_is_shown() {
@@ -204,6 +366,18 @@ fn a_digest_follows_from_the_templates_that_apply_and_the_controller_config() {
     let after = digests(&more, json!({}));
     assert!(after[0] == before[0] && after[1] != before[1], "of another platform nothing counts");
     assert!(digests(&files, json!({"a": 1})).iter().zip(&before).all(|(a, b)| a != b));
+    // The pull secret and the TLS profile count where a template reads them.
+    let printing = fragment("/etc/a", "{{.PullSecret | len}}{{.TLSMinVersion}}");
+    let files = [files[0], ("worker/01-b/_base/files/a.yaml", printing.as_str())];
+    let digests = |secret, profile: Option<&Value>| {
+        let (spec, profile) = (spec(&json!({})), profile.map(RawJson::from));
+        let inputs = Inputs { spec: &spec, pull_secret: Ok(secret), tls_security_profile: profile.as_ref() };
+        generate(&folder(files), &inputs).unwrap().made.into_iter().map(|it| it.digest).collect::<Vec<_>>()
+    };
+    let (first, other, modern) =
+        (digests("{}", None), digests("[]", None), digests("{}", Some(&json!({"type": "Modern"}))));
+    assert!([&first, &other, &modern].iter().all(|digests| digests[0] == before[0]));
+    assert!(first[1] != other[1] && first[1] != modern[1] && other[1] != modern[1]);
     // Objects in clusters carry it: another digest would let a later release write them all.
     assert_eq!(before[0], "786ca6bad70ae3479f43ebc785e709cbcfbfbed01aa2d542640ab5ca8c56cdf6");
 }

@@ -457,6 +457,51 @@ fn what_is_wrong_with_templates_has_file_and_line() {
     assert!(found[0].starts_with("error: --templates: there is no ControllerConfig"), "{found:?}");
 }
 
+/// The Secret that the ControllerConfig names, and OpenShift's TLS profile.
+#[test]
+fn what_templates_read_beside_the_controller_config_is_among_the_files() {
+    let named =
+        CONTROLLER_CONFIG.replace("spec: {", "spec: {pullSecret: {namespace: openshift-config, name: pull-secret}, ");
+    let secret = |kind: &str, key: &str| {
+        format!(
+            "apiVersion: v1\nkind: Secret\nmetadata: {{namespace: openshift-config, name: pull-secret}}\ntype: {kind}\ndata: {{{key}: e30=}}\n"
+        )
+    };
+    let (kind, key) = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson");
+    let server = "apiVersion: config.openshift.io/v1\nkind: APIServer\nmetadata: {name: cluster}\n\
+                  spec: {tlsSecurityProfile: {type: Modern}}\n";
+    let templates = tempfile::tempdir().unwrap();
+    let dir = templates.path().to_str().unwrap();
+    let file = templates.path().join("role/b/_base/files/a.yaml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "path: /a\ncontents: {inline: '{{.PullSecret}} {{.TLSMinVersion}}'}").unwrap();
+    fs::write(templates.path().join("role/OWNERS"), "approvers: [a]").unwrap();
+    let base = [("controller.yaml", named.as_str()), ("a.yaml", &machine_config("a", "  {}")), ("server.yaml", server)];
+    for (secret, error) in [
+        (None, "PullSecret: there is no Secret openshift-config/pull-secret in the files"),
+        (
+            Some(secret("Opaque", key)),
+            "Secret openshift-config/pull-secret: type: must be kubernetes.io/dockerconfigjson",
+        ),
+        (Some(secret(kind, "other")), "Secret openshift-config/pull-secret: data[.dockerconfigjson]: Required value"),
+        (Some(secret(kind, "other: 5, x")), "Secret openshift-config/pull-secret: cannot be decoded"),
+    ] {
+        let more = secret.iter().map(|text| ("secret.yaml", text.as_str()));
+        let (_files, path) = folder(&base.iter().copied().chain(more).collect::<Vec<_>>());
+        let found = errors(&["-f", &path, "--templates", dir]);
+        let found: Vec<_> = found.iter().filter(|line| line.starts_with("error: ")).collect();
+        assert!(found.len() == 1 && found[0].ends_with(error), "{found:?}");
+    }
+    let secret = secret(kind, key);
+    let (_files, path) = folder(&base.iter().copied().chain([("secret.yaml", secret.as_str())]).collect::<Vec<_>>());
+    let run = run(&["-f", &path, "--templates", dir]);
+    let warning = format!("warning: {dir}: skipped, because they are no templates: role/OWNERS\n");
+    assert_eq!((run.code, run.errors), (0, warning));
+    let rendered = documents(&run.text).remove(0);
+    let source = &rendered["spec"]["config"]["storage"]["files"][0]["contents"]["source"];
+    assert_eq!(*source, json!("data:,%7B%7D%20VersionTLS13"));
+}
+
 /// What a cluster says, it has generated; another folder of templates makes others.
 #[test]
 fn what_a_cluster_has_generated_of_templates_is_left_out() {

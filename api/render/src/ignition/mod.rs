@@ -24,6 +24,7 @@ use serde_json::{Map, Value};
 pub(crate) use data_url::{decode, encode, of_text};
 pub(crate) use lists::{element_key, is_open_list, key_field};
 pub use parse::{Parsed, parse};
+pub(crate) use validate::UNIT_TYPES;
 
 /// The version that all configs are raised to.
 pub const VERSION: &str = "3.5.0";

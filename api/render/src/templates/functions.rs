@@ -41,9 +41,9 @@ const PLATFORM: [(&str, Said); 13] = [
     ("cloudProvider", |platform| Ok(text(platform.cloud_provider()))),
     ("credentialProviderConfigFlag", |platform| Ok(text(&platform.credential_provider_flags()))),
     ("onPremPlatformShortName", |platform| Ok(text(&platform.on_premises_name()))),
-    ("onPremPlatformAPIServerInternalIP", |platform| first(platform.on_premises_ips("apiServerInternalIPs")?)),
+    ("onPremPlatformAPIServerInternalIP", |platform| first(&platform.on_premises_ips("apiServerInternalIPs")?)),
     ("onPremPlatformAPIServerInternalIPs", |platform| Ok(list(&platform.on_premises_ips("apiServerInternalIPs")?))),
-    ("onPremPlatformIngressIP", |platform| first(platform.on_premises_ips("ingressIPs")?)),
+    ("onPremPlatformIngressIP", |platform| first(&platform.on_premises_ips("ingressIPs")?)),
     ("onPremPlatformIngressIPs", |platform| Ok(list(&platform.on_premises_ips("ingressIPs")?))),
     ("isOpenShiftManagedDefaultLB", |platform| Ok(Value::Bool(platform.has_managed_load_balancer()))),
     ("dnsRecordsType", |platform| Ok(text(platform.dns_records_type()))),
@@ -69,7 +69,7 @@ fn list(texts: &[String]) -> Value {
     Value::List(texts.iter().map(|it| text(it)).collect())
 }
 
-fn first(texts: Vec<String>) -> std::result::Result<Value, String> {
+fn first(texts: &[String]) -> std::result::Result<Value, String> {
     texts.first().map(|it| text(it)).ok_or("there are no addresses".to_owned())
 }
 

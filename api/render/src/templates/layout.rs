@@ -3,6 +3,7 @@
 
 use super::TemplateError;
 use super::platform::Platform;
+use crate::ignition::UNIT_TYPES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -13,9 +14,6 @@ const ARBITER: (&str, &str) = ("arbiter", "HighlyAvailableArbiter");
 
 /// What the name of a template ends in, unless it is that of a unit or an extension.
 const YAML: &str = "yaml";
-/// The types of units.
-const UNITS: [&str; 11] =
-    ["automount", "device", "mount", "path", "scope", "service", "slice", "socket", "swap", "target", "timer"];
 /// Files that stand beside templates. So do those that end in `.md`.
 const FOREIGN: [&str; 4] = ["LICENSE", "OWNERS", "OWNERS_ALIASES", "README"];
 
@@ -46,8 +44,8 @@ impl Section {
         match self {
             _ if end == YAML => Ok(()),
             Self::Files => Err("the name of a template of a file ends in .yaml".to_owned()),
-            Self::Units if UNITS.contains(&end) => Ok(()),
-            Self::Units => Err(format!("the name of a template of a unit ends in .yaml, .{}", UNITS.join(", ."))),
+            Self::Units if UNIT_TYPES.iter().any(|kind| file.ends_with(kind)) => Ok(()),
+            Self::Units => Err(format!("the name of a template of a unit ends in .yaml, {}", UNIT_TYPES.join(", "))),
             Self::Extensions if file.chars().all(is_in_extension) => Ok(()),
             Self::Extensions => {
                 Err("is not the name of an extension: lower-case letters, digits, `-`, `_`, `.` and `+`; nor \
@@ -252,8 +250,8 @@ mod tests {
             ("worker/00-worker/_base/files/b/a.yaml", "is not where a template is read"),
             ("worker/00-worker/_base/files/a.yaml~", "the name of a template of a file ends in .yaml"),
             ("worker/00-worker/_base/files/a.service", "the name of a template of a file ends in .yaml"),
-            ("worker/00-worker/_base/units/a", "the name of a template of a unit ends in .yaml, .automount, "),
-            ("worker/00-worker/_base/units/a.service~", "the name of a template of a unit ends in .yaml, .automount, "),
+            ("worker/00-worker/_base/units/a", "the name of a template of a unit ends in .yaml, .service, "),
+            ("worker/00-worker/_base/units/a.service~", "the name of a template of a unit ends in .yaml, .service, "),
             ("worker/00-worker/_base/extensions/usbguard~", "is not the name of an extension"),
             ("worker/00-worker/_base/Makefile", "is not where a template is read"),
             ("worker/00_worker/_base/files/a.yaml", "\"00_worker\" is no name"),

@@ -44,6 +44,9 @@ pub const LARGEST_FOLDER: usize = 8 << 20;
 /// How many bytes a template may render to, and a text in it may have.
 pub const LARGEST_OUTPUT: usize = 2 * LARGEST_FILE;
 
+/// How many templates may say something of one file or unit.
+pub const MOST_FRAGMENTS: usize = 64;
+
 /// The files of a folder, by their paths in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Templates {
@@ -78,7 +81,7 @@ pub struct Inputs<'a> {
     pub spec: &'a ControllerConfigSpec,
     /// `.dockerconfigjson` of the Secret that `spec.pullSecret` names, or why that is not known. A template that prints it then fails.
     pub pull_secret: Result<&'a str, &'a str>,
-    /// `spec.tlsSecurityProfile` of the APIServer of OpenShift. Without one it is the intermediate profile.
+    /// `spec.tlsSecurityProfile` of the `APIServer` of OpenShift. Without one it is the intermediate profile.
     pub tls_security_profile: Option<&'a RawJson>,
 }
 
@@ -157,7 +160,7 @@ pub fn generate(templates: &Templates, inputs: &Inputs<'_>) -> Result<Output, Ve
         reads.forget();
         match generate_one(each, &engine, &mut warnings) {
             Ok(made_spec) => {
-                let digest = digest(each, &spec, reads.digested(inputs));
+                let digest = digest(each, &spec, &reads.digested(inputs));
                 made.push(Generated { name: each.name.clone(), role: each.role.clone(), spec: made_spec, digest });
             }
             Err(found) => errors.extend(found),
@@ -249,7 +252,7 @@ fn effective<'a>(
 }
 
 /// What of the inputs was not read is not in it: objects in clusters carry digests.
-fn digest(each: &MachineConfigTemplates<'_>, spec: &Value, others: Map<String, Value>) -> String {
+fn digest(each: &MachineConfigTemplates<'_>, spec: &Value, others: &Map<String, Value>) -> String {
     let templates: Vec<_> = each.templates.iter().map(|template| json!([template.path, template.text])).collect();
     let mut all = json!({"name": each.name, "role": each.role, "controllerConfig": spec, "templates": templates});
     all.as_object_mut().into_iter().for_each(|all| all.extend(others.clone()));

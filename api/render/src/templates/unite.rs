@@ -1,7 +1,7 @@
 //! Fragments that are about the same file or unit.
 
-use super::TemplateError;
 use super::fragment::located;
+use super::{MOST_FRAGMENTS, TemplateError};
 use crate::ignition::{Config, VERSION, key_field, parse};
 use nodewright_api::field::{FieldError, FieldPath};
 use serde_json::{Value, json};
@@ -70,6 +70,10 @@ impl List {
             None => return Ok(("", Value::Null)),
         };
         let template = last.0;
+        if fragments.len() >= MOST_FRAGMENTS {
+            let text = format!("is one of more than {MOST_FRAGMENTS} templates for the same file or unit");
+            return Err(vec![TemplateError::of_file(template, text)]);
+        }
         fragments.push(last);
         let mut merged: Option<Config> = None;
         for fragment in &fragments {

@@ -13,27 +13,24 @@ pub(crate) fn difference(ours: &BTreeMap<String, Made>, theirs: &BTreeMap<String
         if ours.role != theirs.role {
             return Some(format!("{name}: role: Nodewright {}, machine-config-operator {}", ours.role, theirs.role));
         }
-        of_values(&Value::Null, name, &ours.spec, &theirs.spec)
+        of_values(name, &ours.spec, &theirs.spec)
     })
 }
 
-/// The first value that differs. An element of a list is shown by its path or name.
-fn of_values(above: &Value, at: &str, ours: &Value, theirs: &Value) -> Option<String> {
+/// The first value that differs.
+fn of_values(at: &str, ours: &Value, theirs: &Value) -> Option<String> {
     match (ours, theirs) {
         (Value::Object(ours), Value::Object(theirs)) => {
             let names: BTreeSet<_> = ours.keys().chain(theirs.keys()).collect();
             let of =
                 |fields: &serde_json::Map<String, Value>, name: &str| fields.get(name).cloned().unwrap_or_default();
-            let above = Value::Object(ours.clone());
-            names
-                .into_iter()
-                .find_map(|name| of_values(&above, &format!("{at}.{name}"), &of(ours, name), &of(theirs, name)))
+            names.into_iter().find_map(|name| of_values(&format!("{at}.{name}"), &of(ours, name), &of(theirs, name)))
         }
         (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => ours
             .iter()
             .zip(theirs)
             .enumerate()
-            .find_map(|(index, (ours, theirs))| of_values(above, &format!("{at}[{index}]"), ours, theirs)),
+            .find_map(|(index, (ours, theirs))| of_values(&format!("{at}[{index}]"), ours, theirs)),
         (ours, theirs) if ours == theirs => None,
         (ours, theirs) => Some(format!(
             "{at}\n  Nodewright              {}\n  machine-config-operator {}",

@@ -55,13 +55,13 @@ Unknown fields of Ignition configs and of kubelets are warnings.";
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct RenderFlags {
     /// File, or folder whose files *.yaml, *.yml and *.json are read; `-` for standard input. May be repeated. Only objects
-    /// of machineconfiguration.openshift.io/v1 count.
+    /// of machineconfiguration.openshift.io/v1 count, and what --templates asks for.
     #[arg(short = 'f', long = "filename", value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Folder of the templates of which the manager generates MachineConfigs (`--machine-config-templates`). What a cluster has
-    /// generated before is left out of the files. Templates that print the pull secret need the Secret among the files, which
-    /// `spec.pullSecret` of the ControllerConfig names; those that print the ciphers take them from OpenShift's APIServer `cluster`,
-    /// if it is there.
+    /// generated before is left out of the files. Templates that print the pull secret need its Secret among the files, which
+    /// spec.pullSecret of the ControllerConfig names. Ciphers are those of the object `cluster` of OpenShift's kind `APIServer`, if
+    /// it is there.
     #[arg(long, value_name = "DIR")]
     templates: Option<PathBuf>,
     /// Pool to render. [default: all]

@@ -9,6 +9,8 @@ mod nodes;
 mod resources;
 mod systemd;
 
+pub(crate) use systemd::TYPES as UNIT_TYPES;
+
 use super::Config;
 use super::lists::{Key, List, Space, key_of, list};
 use super::typed::typed;

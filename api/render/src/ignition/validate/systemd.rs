@@ -7,7 +7,7 @@ use nodewright_api::field::FieldPath;
 use std::collections::BTreeSet;
 
 /// What the name of a unit ends with.
-const TYPES: [&str; 12] = [
+pub(crate) const TYPES: [&str; 12] = [
     ".service",
     ".socket",
     ".device",
