@@ -472,10 +472,10 @@ fn what_templates_read_beside_the_controller_config_is_among_the_files() {
                   spec: {tlsSecurityProfile: {type: Modern}}\n";
     let templates = tempfile::tempdir().unwrap();
     let dir = templates.path().to_str().unwrap();
-    let file = templates.path().join("role/b/_base/files/a.yaml");
+    let file = templates.path().join("worker/b/_base/files/a.yaml");
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "path: /a\ncontents: {inline: '{{.PullSecret}} {{.TLSMinVersion}}'}").unwrap();
-    fs::write(templates.path().join("role/OWNERS"), "approvers: [a]").unwrap();
+    fs::write(templates.path().join("worker/OWNERS"), "approvers: [a]").unwrap();
     let base = [("controller.yaml", named.as_str()), ("a.yaml", &machine_config("a", "  {}")), ("server.yaml", server)];
     for (secret, error) in [
         (None, "PullSecret: there is no Secret openshift-config/pull-secret in the files"),
@@ -495,7 +495,7 @@ fn what_templates_read_beside_the_controller_config_is_among_the_files() {
     let secret = secret(kind, key);
     let (_files, path) = folder(&base.iter().copied().chain([("secret.yaml", secret.as_str())]).collect::<Vec<_>>());
     let run = run(&["-f", &path, "--templates", dir]);
-    let warning = format!("warning: {dir}: skipped, because they are no templates: role/OWNERS\n");
+    let warning = format!("warning: {dir}: skipped, because they are no templates: worker/OWNERS\n");
     assert_eq!((run.code, run.errors), (0, warning));
     let rendered = documents(&run.text).remove(0);
     let source = &rendered["spec"]["config"]["storage"]["files"][0]["contents"]["source"];

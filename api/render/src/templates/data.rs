@@ -1,10 +1,11 @@
 //! What templates know of a cluster: the spec of its ControllerConfig, and what is read beside it.
 
 use super::platform::object;
+use super::typed::{self, unreadable};
 use super::{Inputs, TemplateError};
 use crate::inputs::to_value;
 use crate::kubelet;
-use gotmpl::{TemplateError as Failure, Value};
+use gotmpl::Value;
 use nodewright_api::machine_config::ControllerConfigSpec;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ const CONSTANTS: [(&str, &str); 1] = [("APIServerURLFile", "/etc/kubernetes/apis
 
 /// The fields of templates, by their names in JSON and in Go.
 pub(super) fn fields(inputs: &Inputs<'_>, reads: &Arc<Reads>) -> Result<Value, TemplateError> {
-    let mut fields = super::typed::spec(spec(inputs.spec));
+    let mut fields = typed::spec(spec(inputs.spec));
     let constants = CONSTANTS.map(|(name, value)| (Arc::from(name), text(value)));
     fields.insert("Constants".into(), Value::Map(Arc::new(BTreeMap::from(constants))));
     // Beside the reference, `pullSecret`.
@@ -63,12 +64,6 @@ impl Reads {
         let profile = profile.map(|profile| ("tlsSecurityProfile".to_owned(), to_value(profile)));
         secret.into_iter().chain(profile).collect()
     }
-}
-
-/// A field that fails where a template reads it, and only there.
-pub(super) fn unreadable(why: impl Into<String>) -> Value {
-    let why = why.into();
-    Value::Function(Arc::new(move |_| Err(Failure::Exec(why.clone()))))
 }
 
 fn text(text: &str) -> Value {

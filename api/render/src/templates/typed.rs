@@ -4,10 +4,9 @@
 //! fields of its own, and only a pointer is null. `fields.txt` says which field is what; `hack/template-fields.sh` makes it of
 //! Go's types.
 
-use super::data::unreadable;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use gotmpl::Value;
+use gotmpl::{TemplateError as Failure, Value};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -140,6 +139,12 @@ pub(super) fn spec(json: Map<String, Json>) -> BTreeMap<Arc<str>, Value> {
         entries.remove(field.name);
     }
     entries
+}
+
+/// A field that fails where a template reads it, and only there.
+pub(super) fn unreadable(why: impl Into<String>) -> Value {
+    let why = why.into();
+    Value::Function(Arc::new(move |_| Err(Failure::Exec(why.clone()))))
 }
 
 /// A value of which no type is known.
