@@ -88,7 +88,9 @@ fn give(node: &Node, target: &str) -> Vec<PatchOperation> {
     let untaint = untaint(node);
     if untaint.is_empty() {
         // A rollout of machines marks its Nodes by a taint: one that is about to go is not updated.
-        let seen = node.spec.taints.as_ref().map_or(serde_json::Value::Null, |all| serde_json::json!(all));
+        let seen = node.taints();
+        // An API server leaves an empty list out.
+        let seen = if seen.is_empty() { serde_json::Value::Null } else { serde_json::json!(seen) };
         operations.push(patch::test(&["spec", "taints"], seen));
     }
     operations.extend(untaint);
