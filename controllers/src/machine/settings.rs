@@ -160,7 +160,7 @@ impl Default for Settings {
             brake: BrakeSettings::default(),
             limits: CallLimits::of(200),
             has_target: true,
-            has_pools: true,
+            has_pools: false,
             preserve_timeout: FleetSettings::default().preserve_timeout,
         }
     }

@@ -103,8 +103,9 @@ impl Snapshot {
         let unreadable_node =
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
+        let of_pool = drained.filter(|_| settings.has_pools);
         let (shared_budget, claimed_since) =
-            drained.map_or((None, None), |node| budget(stores, &machine, &owner, node));
+            of_pool.map_or((None, None), |node| budget(stores, &machine, &owner, node));
         let lost_node = !is_deleting(machine.as_ref()) && node.as_deref().is_some_and(is_deleting);
         let pool = if may_be_replaced(&machine) || lost_node {
             pool(stores, &machine, &owner, &settings)

@@ -144,7 +144,8 @@ impl Controller for MachineDeploymentController {
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let settings = PlanSettings { fleet: self.fleet.clone(), full_schema: self.full_schema.get() };
-        Snapshot::take(stores, key, self.nodes, settings)
+        let snapshot = Snapshot::take(stores, key, self.nodes, settings)?;
+        Some(if self.has_pools { snapshot.with_pools(stores) } else { snapshot })
     }
 
     /// Only updates in place depend on the target cluster.

@@ -86,14 +86,13 @@ impl Snapshot {
         sets.sort_by_cached_key(|set| age(set));
         let unread = machines.unreadable();
         let unowned = machines.by(ORPHAN_MACHINES, &key.namespace);
-        let configured = if sets.len() > 1 { configured(stores) } else { Arc::default() };
         let sets = sets.into_iter().map(|set| {
             let orphans = unowned.iter().filter(|machine| will_adopt(stores, &set, machine)).cloned().collect();
             let mut own = machines.owned_by(uid(set.as_ref()));
             own.retain(|machine| !machines.is_unreadable(&key.namespace, name(machine.as_ref())));
             let unreadable =
                 unread.iter().filter(|machine| may_be_owned(set.as_ref(), set.spec.selector.as_ref(), machine)).count();
-            let (availability, configured) = (Availability::default(), configured.clone());
+            let (availability, configured) = (Availability::default(), Arc::default());
             SetView { machines: own, orphans, unreadable, set, availability, configured }
         });
         let mut orphans = store.by(ORPHAN_SETS, &key.namespace);
@@ -106,6 +105,16 @@ impl Snapshot {
         let nodes = proof.filter(|_| is_in_place(&deployment)).and_then(|proof| nodes(stores, &sets, proof));
         let has_target = proof.is_some();
         Some(Self { deployment, sets, orphans, unreadable, namesake, target, nodes, has_target, settings })
+    }
+
+    /// The same, where Nodes are not available that pools give a configuration.
+    pub(super) fn with_pools(mut self, stores: &Stores) -> Self {
+        if self.sets.len() > 1 {
+            let pools = stores.of::<MachineConfigPool>(TARGET).all();
+            let configured: Arc<BTreeSet<_>> = Arc::new(pools.iter().flat_map(|pool| configured_nodes(pool)).collect());
+            self.sets.iter_mut().for_each(|view| view.configured = Arc::clone(&configured));
+        }
+        self
     }
 
     /// The same, where Machines are available only after the deployment's `minReadySeconds`.
@@ -194,14 +203,6 @@ impl Snapshot {
 
 fn is_in_place(deployment: &MachineDeployment) -> bool {
     deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate
-}
-
-fn configured(stores: &Stores) -> Arc<BTreeSet<String>> {
-    let pools = stores.of::<MachineConfigPool>(TARGET);
-    if pools.is_empty() {
-        return Arc::default();
-    }
-    Arc::new(pools.all().iter().flat_map(|pool| configured_nodes(pool)).collect())
 }
 
 /// The Nodes that a pool has claimed to give them a configuration.
