@@ -104,8 +104,7 @@ impl Snapshot {
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
         let owner = owner(stores, &machine);
         let of_pool = drained.filter(|_| settings.has_pools);
-        let (shared_budget, claimed_since) =
-            of_pool.map_or((None, None), |node| budget(stores, &machine, &owner, node));
+        let (shared_budget, claimed_since) = budget(stores, &machine, &owner, of_pool);
         let lost_node = !is_deleting(machine.as_ref()) && node.as_deref().is_some_and(is_deleting);
         let pool = if may_be_replaced(&machine) || lost_node {
             pool(stores, &machine, &owner, &settings)
@@ -188,7 +187,13 @@ fn pool(stores: &Stores, machine: &Machine, owner: &Owner, settings: &Settings) 
 }
 
 /// The budget that the disruption of a Node has to wait for, if it does, and since when the Node is claimed.
-fn budget(stores: &Stores, machine: &Machine, owner: &Owner, node: &Node) -> (Option<SharedBudget>, Option<Timestamp>) {
+fn budget(
+    stores: &Stores,
+    machine: &Machine,
+    owner: &Owner,
+    node: Option<&Node>,
+) -> (Option<SharedBudget>, Option<Timestamp>) {
+    let Some(node) = node else { return (None, None) };
     let shares = needs_claim(node) && (is_replaced(machine, owner, node) || is_selected(machine, node));
     (if shares { SharedBudget::of(stores, node) } else { None }, claimed_since(stores, node))
 }
