@@ -15,15 +15,12 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    disruption::{Permit, SharedBudget},
+    disruption::{AWAITING_BUDGET, Permit, SharedBudget},
     in_place::{self, Progress, is_prefer_no_schedule},
     node::{Node, add_taint, autoscaler_marks, mark_for_autoscaler, remove_taint},
     ownership::NodeProof,
     patch,
 };
-
-/// An update in place has to wait for the disruption budget of a pool.
-const AWAITING_BUDGET: &str = "AwaitingDisruptionBudget";
 
 pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
     let (node, mut plan) = (snapshot.node.as_ref(), Plan::idle());

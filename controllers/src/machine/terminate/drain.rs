@@ -25,14 +25,12 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    disruption::{Permit, SharedBudget},
+    disruption::{AWAITING_BUDGET, Permit, SharedBudget},
     drain::{Drain, End, Progress, Wait},
     node::Node,
     ownership::{may_have_joined, node_name, vm_id},
 };
 
-/// A rollout has to wait for the disruption budget of a pool.
-const AWAITING_BUDGET: &str = "AwaitingDisruptionBudget";
 const DETACHING: Shown<'_> = (operations::DELETE_VOLUME_ATTACHMENTS, conditions::machine::VOLUMES_DETACHED);
 
 /// It can be seen what runs on the Node. A forced deletion does not wait for that.

@@ -9,14 +9,12 @@ use crate::{
     machine::{calls::Call, drain, health, partial_plan::PartialPlan, scope::Scope, status::StatusDraft},
     shared::{
         TARGET,
-        disruption::{Permit, SharedBudget},
+        disruption::{AWAITING_BUDGET, Permit, SharedBudget},
         in_place,
         node::Node,
     },
 };
 
-/// It has to wait for the disruption budget of a pool.
-const AWAITING_BUDGET: &str = "AwaitingDisruptionBudget";
 const WAITS: &str = "UpdatingInPlace";
 
 /// What the update of its Node adds to the plan of a Machine.

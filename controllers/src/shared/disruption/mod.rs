@@ -48,6 +48,8 @@ use super::{
     pools::{Membership, members_of, unreadable_members},
 };
 
+/// The reason of what waits for a claim.
+pub(crate) const AWAITING_BUDGET: &str = "AwaitingDisruptionBudget";
 /// How many Nodes a text names.
 const NAMED: usize = 5;
 const LONGEST_NAMES: usize = 400;
