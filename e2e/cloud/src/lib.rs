@@ -60,6 +60,7 @@ pub mod kubelet;
 pub mod local;
 pub mod memory;
 pub mod mirror;
+pub mod node_agent;
 mod node_view;
 mod nodes;
 pub mod pages;

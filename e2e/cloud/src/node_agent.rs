@@ -9,8 +9,10 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use nodewright_api::machine_config::{
-    CURRENT_CONFIG, DEGRADED, DESIRED_DRAIN, DONE, REASON, STATE, UNRECONCILABLE, WORKING,
+    CURRENT_CONFIG, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DONE, LAST_APPLIED_DRAIN, REASON, STATE, UNRECONCILABLE,
+    WORKING,
 };
 
 /// What goes wrong on a Node.
@@ -37,24 +39,24 @@ pub enum Fault {
 
 /// The annotations of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub struct Seen {
     /// What the Node runs.
-    pub(super) current: String,
+    pub current: String,
     /// What it is to run.
-    pub(super) desired: String,
+    pub desired: String,
     /// How far the agent is.
-    pub(super) state: String,
+    pub state: String,
     /// What it asks for.
-    pub(super) asks: String,
+    pub asks: String,
     /// What was done last of what it asked for.
-    pub(super) done: String,
+    pub done: String,
     /// What it does to have the configuration take effect.
-    pub(super) action: String,
+    pub action: String,
 }
 
 /// What the agent does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub enum Act {
     /// Nothing, until something changes.
     Wait,
     /// It writes these annotations of its Node.
@@ -64,15 +66,24 @@ pub(super) enum Act {
 }
 
 /// The annotation by which an agent says that its Node reboots; empty afterwards.
-pub(super) const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
+pub const POST_CONFIG_ACTION: &str = "machineconfiguration.openshift.io/post-config-action";
 const REBOOTING: &str = "Rebooting";
 /// How long an agent takes to apply a configuration.
-pub(super) const APPLIES_FOR: Duration = Duration::from_millis(300);
+pub const APPLIES_FOR: Duration = Duration::from_millis(300);
 /// The reason that it gives for a failure.
 pub const FAILURE: &str = "unexpected on-disk state: it was told to fail";
 
+/// What an agent writes that finds no annotations on its Node, which has this configuration on its disk.
+pub fn first_words(disk: &str) -> Act {
+    Act::Write(
+        [(CURRENT_CONFIG, disk), (DESIRED_CONFIG, disk), (STATE, DONE)]
+            .map(|(key, value)| (key, value.to_owned()))
+            .to_vec(),
+    )
+}
+
 /// What the agent of a Node does, which has this configuration on its disk.
-pub(super) fn next(seen: &Seen, disk: &str, fault: &Fault) -> Act {
+pub fn next(seen: &Seen, disk: &str, fault: &Fault) -> Act {
     // The drain that an agent has asked for is for what it goes on to do, whatever is desired meanwhile.
     let asked = seen.asks.strip_prefix("drain-").filter(|asked| seen.state == WORKING && *asked != disk);
     let desired = asked.unwrap_or(&seen.desired);
@@ -113,6 +124,18 @@ fn arrived(seen: &Seen, desired: &str, fault: &Fault) -> Act {
 }
 
 impl Seen {
+    /// The annotations, each by its key.
+    pub fn read(of: impl Fn(&str) -> String) -> Self {
+        Self {
+            current: of(CURRENT_CONFIG),
+            desired: of(DESIRED_CONFIG),
+            state: of(STATE),
+            asks: of(DESIRED_DRAIN),
+            done: of(LAST_APPLIED_DRAIN),
+            action: of(POST_CONFIG_ACTION),
+        }
+    }
+
     /// Writes these annotations, unless all of them are there.
     fn write(&self, writes: &[(&'static str, &str)]) -> Act {
         let is_news = |(key, value): &(&'static str, &str)| {
@@ -138,12 +161,51 @@ impl Seen {
     }
 }
 
+/// What the daemon writes for an update, as [`difference`] tells it.
+pub const UPDATE: [&str; 6] = [
+    "state=Working",
+    "desiredDrain=drain-NEW",
+    "post-config-action=Rebooting",
+    "post-config-action=",
+    "desiredDrain=uncordon-NEW",
+    "currentConfig=NEW state=Done",
+];
+/// What it writes when its configuration is taken back once it has asked for the drain: it gets there first.
+pub const TAKEN_BACK: [&str; 9] = [
+    "state=Working",
+    "desiredDrain=drain-NEW",
+    "post-config-action=Rebooting",
+    "post-config-action=",
+    "desiredDrain=drain-OLD",
+    "post-config-action=Rebooting",
+    "post-config-action=",
+    "desiredDrain=uncordon-OLD",
+    "state=Done",
+];
+/// The annotations that a daemon writes of its Node, in the order of their names.
+const WRITTEN: [&str; 5] = [CURRENT_CONFIG, DESIRED_DRAIN, POST_CONFIG_ACTION, REASON, STATE];
+
+/// What of a daemon's annotations differs between two versions of a Node, if anything: `key=value`, without the domain.
+/// Configurations are called by these names.
+pub fn difference(before: &Node, after: &Node, configs: &[(&str, &str)]) -> Option<String> {
+    let changed = WRITTEN.into_iter().filter(|key| said(before, key) != said(after, key));
+    let texts: Vec<_> = changed.map(|key| write_text(key, said(after, key), configs)).collect();
+    (!texts.is_empty()).then(|| texts.join(" "))
+}
+
+fn write_text(key: &str, value: &str, configs: &[(&str, &str)]) -> String {
+    let value = configs.iter().fold(value.to_owned(), |value, (config, name)| value.replace(config, name));
+    format!("{}={value}", key.rsplit('/').next().unwrap_or_default())
+}
+
+/// An annotation of a Node; empty without one.
+pub fn said<'a>(node: &'a Node, key: &str) -> &'a str {
+    node.metadata.annotations.as_ref().and_then(|all| all.get(key)).map_or("", String::as_str)
+}
+
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Node;
-
     use super::*;
-    use crate::node_agent::{TAKEN_BACK, UPDATE, difference};
 
     /// Carries its writes out, with a controller that does at once what it asks for. `meddle` may change what it sees after each
     /// write. Returns the writes.
