@@ -21,7 +21,8 @@
 //! * While machine-config-operator runs, no Node is written. A Node whose agent asks for nothing has no watches and no plans.
 //!
 //! # Caveats
-//! * A request has no number: an agent that asks twice for the same gets it once, as with machine-config-operator.
+//! * A request has no number: an agent that asks twice for the same drain gets it once, as with machine-config-operator. An uncordon is
+//!   done once more if a drain has begun since.
 //! * Pods with attached volumes leave one by one, as before the end of a Machine. The last volumes are not waited for.
 //! * A drain that machine-config-operator began and did not end has no record: the Node counts as cordoned by a user.
 //! * A drain that is forced is over a minute later, whatever the API server has deleted by then.

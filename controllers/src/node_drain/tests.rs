@@ -486,6 +486,22 @@ fn an_agent_may_change_its_mind_and_ask_again() {
     assert_eq!(fixture.settle(), [again, "evict a", DONE_R1]);
 }
 
+/// A node that runs r1, and is given r2 and then r1 again before it is drained: its agent has asked for this uncordon before.
+#[test]
+fn a_drain_that_is_given_up_is_undone_by_the_uncordon_before_it() {
+    for closed in [false, true] {
+        let mut fixture = asking("drain-r2").with_pods(&["a"]).refusing("a").annotated(LAST_APPLIED, "uncordon-r1");
+        fixture.cordon(closed);
+        fixture.settle();
+        assert!(fixture.is_closed() && fixture.annotation(RECORD).is_some());
+        fixture.ask("uncordon-r1");
+        let opened = if closed { "config-drain -" } else { "unschedulable false, config-drain -" };
+        assert_eq!(fixture.settle(), [opened]);
+        assert_eq!((fixture.is_closed(), fixture.annotation(LAST_APPLIED)), (closed, Some("uncordon-r1")));
+        assert!(fixture.plan().scoped_watches.is_empty(), "its pods are watched no more");
+    }
+}
+
 #[test]
 fn a_process_goes_on_where_another_has_stopped() {
     let mut fixture = asking("drain-r1").with_pods(&["a", "b"]).refusing("b");
