@@ -12,10 +12,13 @@ use super::{
     cluster::SimulatedCluster,
     edits::{edit, remove_fields, strip, wipe_status},
     foreign::seed_lost_vms,
-    names::{DEPLOYMENTS, DRAIN_WATCHED, MACHINES, MANAGER, POOL, SECOND, SETS, WATCHED, is_foreign, prefix},
+    names::{
+        DEPLOYMENTS, DRAIN_WATCHED, MACHINES, MANAGER, POOL, POOL_WATCHED, SECOND, SETS, WATCHED, is_foreign, prefix,
+    },
     oracles::Oracles,
     pools,
     process::Slot,
+    rollouts,
     schedule::Act,
     set_back::{back_up, set_back},
     users,
@@ -42,6 +45,7 @@ pub(super) fn lasts(act: &Act) -> Duration {
         | Act::SilenceKubelet(_, time)
         | Act::SetBack(time)
         | Act::Err(_, time) => seconds(*time),
+        Act::Rollout(act) => act.lasts(),
         Act::LateWatches(..) | Act::LateRival(..) | Act::LaggingServer(_) => Duration::from_mins(1),
         Act::ApiSlow(_) => Duration::from_secs(30),
         Act::Cloud(order) => Duration::from_secs_f64(order.for_seconds.unwrap_or(0.0)),
@@ -95,7 +99,11 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
         Act::ApiSwallows { percent, seconds } => cluster.around.adversary.refuse(None, *percent, lasts_of(*seconds)),
         Act::TargetDown(seconds) => {
             cluster.around.adversary.silence_target(lasts_of(*seconds));
-            DRAIN_WATCHED.iter().chain(&["nodes"]).for_each(|kind| server.break_watches_of(&watches_of(kind)));
+            DRAIN_WATCHED
+                .iter()
+                .chain(&POOL_WATCHED)
+                .chain(&["nodes"])
+                .for_each(|kind| server.break_watches_of(&watches_of(kind)));
         }
         Act::RefusePods(code, seconds) => cluster.around.adversary.refuse_pods(*code, lasts_of(*seconds)),
         Act::StaleBudgets(seconds) => cluster.stop_counting(lasts_of(*seconds), false),
@@ -109,6 +117,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
         Act::Cloud(order) => drop(cluster.cloud().fault(order.clone())),
         Act::Err(user_error, seconds) => users::err(cluster, user_error, *seconds),
         Act::Pool(change) => pools::change(&server, &cluster.oracles, change),
+        Act::Rollout(act) => cluster.agents.iter().for_each(|agents| rollouts::begin(agents, act)),
         Act::KillVm(number) => {
             if let Some(Vm { id, name, .. }) = vm(cluster, *number) {
                 drop(cluster.cloud().kill(&id));
@@ -124,7 +133,7 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
 fn restart_on_lagging_server(cluster: &mut SimulatedCluster, lag: Duration) {
     let time = Duration::from_mins(1);
     cluster.around.adversary.lag(lag, time);
-    for plural in WATCHED.into_iter().chain(DRAIN_WATCHED) {
+    for plural in WATCHED.into_iter().chain(DRAIN_WATCHED).chain(POOL_WATCHED) {
         pace(cluster.server(), plural, Pace::Late(lag), time);
     }
     cluster.first.crash();
@@ -142,6 +151,7 @@ pub(super) fn end(cluster: &mut SimulatedCluster, act: &Act) {
     match act {
         Act::SecondManager(_) => cluster.second = None,
         Act::SetBack(_) => set_back(cluster),
+        Act::Rollout(act) => cluster.agents.iter().for_each(|agents| rollouts::end(agents, act)),
         _ => {}
     }
 }

@@ -45,8 +45,16 @@ pub(super) struct Adversary {
 }
 
 /// The kinds of the target cluster that managers know.
-const OF_TARGET: [&str; 6] =
-    ["nodes", "pods", "poddisruptionbudgets", "persistentvolumeclaims", "persistentvolumes", "volumeattachments"];
+const OF_TARGET: [&str; 8] = [
+    "nodes",
+    "pods",
+    "poddisruptionbudgets",
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "volumeattachments",
+    "machineconfigpools",
+    "machineconfigs",
+];
 /// The kinds that a drain removes.
 const REMOVED: [&str; 2] = ["pods", "volumeattachments"];
 

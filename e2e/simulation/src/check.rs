@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     acts::lasts,
-    names::{DRAIN_WATCHED, GARBLED, WATCHED},
+    names::{DRAIN_WATCHED, GARBLED, POOL_WATCHED, WATCHED},
     run::Run,
     schedule::{Act, Edit, RequestResult, Trouble, UserError},
 };
@@ -23,6 +23,9 @@ pub(super) fn check(run: &Run) -> Result<(), String> {
         check_machines(field, machines)?;
     }
     check_workload(run)?;
+    for pool in run.rollout.iter().flat_map(|rollout| &rollout.pools) {
+        check_machines("rollout.pools.nodes", pool.nodes)?;
+    }
     if run.calls_at_once == Some(0) {
         return Err("calls_at_once: 0 is less than 1".to_owned());
     }
@@ -77,9 +80,9 @@ fn check_act(field: &str, act: &Act) -> Result<(), String> {
         | Act::LateWatches(plural, _)
         | Act::LateRival(plural, _)
         | Act::CutWatches(plural)
-            if !WATCHED.iter().chain(&DRAIN_WATCHED).any(|kind| kind == plural) =>
+            if !WATCHED.iter().chain(&DRAIN_WATCHED).chain(&POOL_WATCHED).any(|kind| kind == plural) =>
         {
-            return Err(format!("{field}: {plural:?} is none of {WATCHED:?} and {DRAIN_WATCHED:?}"));
+            return Err(format!("{field}: {plural:?} is none of {WATCHED:?}, {DRAIN_WATCHED:?} and {POOL_WATCHED:?}"));
         }
         _ => {}
     }
@@ -156,6 +159,8 @@ mod tests {
             ("workload", json!({"apps": [{"pods": 201}]})),
             ("workload", json!({"apps": [{"pods": 1, "volume": {"storage": "other", "detaches": 90_000}}]})),
             ("schedule", json!([{"at": {"millis": 1, "act": {"refuse-pods": [200, 9]}}}])),
+            ("schedule", json!([{"at": {"millis": 1, "act": {"rollout": {"not-ready": [1, 90_000]}}}}])),
+            ("rollout", json!({"pools": [{"name": "worker", "nodes": 501}]})),
             ("replica", json!(1)),
         ];
         for (field, value) in bad {

@@ -13,8 +13,9 @@ use super::{
     lost,
     names::{CLASSES, DEPLOYMENTS, FIRST, LEASES, NAMESPACE, SECOND},
     oracles::Oracles,
-    pools::has_pool,
+    pools::{self, has_pool},
     process::{Slot, Surroundings},
+    rollouts::{self, Agents, Rollout, Rollouts},
     schedule::Schedule,
     trace::Trace,
     updates::Programs,
@@ -57,6 +58,8 @@ pub(super) struct SimulatedCluster {
     pub(super) backup: Option<Backup>,
     keeper: Option<Keeper>,
     _programs: Option<Programs>,
+    /// The stand-ins on the Nodes of pools.
+    pub(super) agents: Option<Agents>,
     plane: Option<ControlPlane>,
     time: Arc<dyn Clock>,
 }
@@ -99,6 +102,9 @@ impl SimulatedCluster {
             oracles.lock().expect_replacements(schedule.deaths());
         }
         seed_bystander(&cloud);
+        if design.rollout.is_some() {
+            oracles.lock().rollouts = Rollouts::watch(rollouts::sight(schedule));
+        }
         let pods_changed = Arc::new(Notify::new());
         if let Some(workload) = &design.workload {
             oracles.lock().watch_drains(Drains::of(workload, expectations(schedule)));
@@ -109,6 +115,8 @@ impl SimulatedCluster {
         let keeper = design.workload.clone().map(start);
         let start = |orchestration| Programs::start(server.clone(), design.seed, orchestration);
         let programs = design.in_place.map(start);
+        let start = |rollout| start_agents(&server, &oracles, rollout, design.seed);
+        let agents = design.rollout.as_ref().map(start);
         server.run_controllers(Controllers { namespaces: false, budgets: false, ..Controllers::all() });
         let plane = design.heartbeats.then(|| start_control_plane(&server, &time));
         let around = Surroundings {
@@ -120,7 +128,11 @@ impl SimulatedCluster {
             elects: design.elects,
             calls_at_once: design.calls_at_once,
             limits: design.limits,
-            has_pool: has_pool(schedule),
+            pool_controllers: match &design.rollout {
+                Some(_) => rollouts::CONTROLLERS,
+                None if has_pool(schedule) => pools::CONTROLLERS,
+                None => &[],
+            },
         };
         let around_second = Surroundings { clock: second, ..around.clone() };
         let first = Slot::start(FIRST, &around);
@@ -135,6 +147,7 @@ impl SimulatedCluster {
             backup: None,
             keeper,
             _programs: programs,
+            agents,
             plane,
             time,
         }
@@ -149,8 +162,9 @@ impl SimulatedCluster {
         })
     }
 
+    /// Whether something outside of the store knows what is in it.
     pub(super) fn has_pods(&self) -> bool {
-        self.keeper.is_some()
+        self.keeper.is_some() || self.agents.is_some()
     }
 
     /// Restarts the controllers of the control plane, if the run has them.
@@ -193,6 +207,12 @@ impl SimulatedCluster {
 fn start_control_plane(server: &ApiServer, time: &Arc<dyn Clock>) -> ControlPlane {
     let client = agent_client(server, control_plane::AGENT);
     ControlPlane::start(client, control_plane::Settings::default(), time.clone())
+}
+
+/// Creates the pools of a run and their Nodes, of which the oracles hear, and starts the stand-ins there.
+fn start_agents(server: &ApiServer, oracles: &Arc<Mutex<Oracles>>, rollout: &Rollout, seed: u64) -> Agents {
+    rollouts::seed(server, rollout);
+    Agents::start(server.clone(), oracles.clone(), rollout, seed)
 }
 
 /// Connects the adversary and the oracles to all requests and changes.

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{
     limits::Limits,
     names::{NAMESPACE, node_labels},
+    rollouts::Rollout,
     trace::Detail,
     updates::Orchestration,
     workload::Workload,
@@ -33,6 +34,8 @@ pub(super) struct Design {
     pub(super) workload: Option<Workload>,
     /// Who selects the machines of updates in place.
     pub(super) in_place: Option<Orchestration>,
+    /// The pools that update their Nodes.
+    pub(super) rollout: Option<Rollout>,
     /// The detail of the trace.
     pub(super) detail: Detail,
 }

@@ -5,12 +5,12 @@ use nodewright_testing::api_server::{ApiServer, RequestRecord};
 
 use serde_json::json;
 
-use super::names::{BY_HAND, BYSTANDER, LOST, MACHINES, NEIGHBOUR, NEIGHBOURS, NODES, is_foreign};
+use super::names::{BY_HAND, BYSTANDER, LOST, MACHINES, NEIGHBOUR, NEIGHBOURS, NODES, takes_pods};
 
 /// Evaluates a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
 /// gone.
 pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
-    let node = written_node(request).filter(|node| is_foreign(node))?;
+    let node = written_node(request).filter(|node| !takes_pods(node))?;
     let is_left = || provider_id(server, node).is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
     if request.verb == "delete" && node == BY_HAND && is_left() {
         return None;

@@ -5,6 +5,7 @@ use fastrand::Rng;
 use super::{
     limits::Limits,
     names::{DRAIN_WATCHED, GARBLED, WATCHED},
+    rollouts::generate::with_rollout,
     run::Run,
     schedule::{Act, Edit, RequestResult, Schedule, Trouble, UserError},
     updates::Orchestration,
@@ -31,6 +32,10 @@ const PRESERVATION_RUNS: u8 = 6;
 const UPDATE_RUNS: u8 = 8;
 const UPDATE_SEED: u64 = 0x6a09_e667_f3bc_c908;
 const PRESERVATION_SEED: u64 = 0x2545_f491_4f6c_dd1d;
+
+/// In one of so many runs pools update their Nodes. The choices for that are made from the seed and this.
+const ROLLOUT_RUNS: u8 = 6;
+const ROLLOUT_SEED: u64 = 0x510e_527f_ade6_82d1;
 
 /// Makes the run of a seed. Half of all runs are calm: only the manager and the servers that it talks to fail.
 pub fn run(seed: u64) -> Run {
@@ -61,9 +66,14 @@ pub fn run(seed: u64) -> Run {
         limits: Limits::default(),
         workload: None,
         in_place: None,
+        rollout: None,
         phases,
         schedule,
     };
+    let mut of_rollout = Rng::with_seed(seed ^ ROLLOUT_SEED);
+    if of_rollout.u8(0..ROLLOUT_RUNS) == 0 {
+        return with_rollout(&mut of_rollout, &run, |chance, steps| trouble(chance, steps, true));
+    }
     match chance.u8(0..12) {
         _ if is_in_place(seed) && is_calm => with_updates(seed, run),
         _ if is_in_place(seed) => with_preservation(seed, with_updates(seed, run)),

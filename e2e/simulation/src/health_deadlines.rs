@@ -61,6 +61,7 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             limits: super::limits::Limits::default(),
             workload: None,
             in_place: None,
+            rollout: None,
             detail: Detail::Brief,
         };
         let mut cluster = SimulatedCluster::build(&design, &Schedule::default());

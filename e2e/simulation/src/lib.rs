@@ -14,6 +14,7 @@
 //! | `users` | users' errors that no controller expects |
 //! | `clock`, `trace` | clocks that jump and sleep; the trace, line by line |
 //! | [`pools`] | a pool of node configuration, and the invariant for what it names |
+//! | [`rollouts`] | pools that update their Nodes, what goes wrong there, and the invariants for it |
 //! | [`workload`] | pods with volumes and disruption budgets, and the controllers that keep them |
 //! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
 //! | [`scenarios`] | named runs, written by hand |
@@ -51,6 +52,7 @@ mod process;
 mod purity;
 mod quiescence;
 mod replacements;
+pub mod rollouts;
 pub mod run;
 pub mod scenarios;
 pub mod schedule;

@@ -60,6 +60,20 @@ pub(super) fn is_lost(name: &str) -> bool {
 /// The prefix of the names of Nodes of the pool of node configuration, which no machine has.
 pub(super) const CONFIGURED: &str = "configured-";
 
+/// The prefix of the names of Nodes whose pools update them. No machine has them, and Pods run there.
+pub(super) const MEMBER: &str = "member-";
+
+/// Whether a Node of this name is one that a pool updates.
+pub(super) fn is_member(name: &str) -> bool {
+    name.starts_with(MEMBER)
+}
+
+/// The collections of node configuration.
+pub(super) const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
+pub(super) const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
+/// Their kinds.
+pub(super) const POOL_WATCHED: [&str; 2] = ["machineconfigpools", "machineconfigs"];
+
 /// A namespace that another manager serves, and the prefix of the names of its VMs.
 pub(super) const NEIGHBOUR: &str = "neighbour";
 /// Its machines.
@@ -67,5 +81,11 @@ pub(super) const NEIGHBOURS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespac
 
 /// Whether a VM or a Node of this name belongs to no machine of the run's namespace.
 pub(super) fn is_foreign(name: &str) -> bool {
-    [BYSTANDER, BY_HAND].contains(&name) || name.starts_with(CONFIGURED) || name.starts_with(NEIGHBOUR)
+    [BYSTANDER, BY_HAND].contains(&name)
+        || [CONFIGURED, MEMBER, NEIGHBOUR].iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether the Pods of a run may be on a Node of this name.
+pub(super) fn takes_pods(name: &str) -> bool {
+    is_member(name) || !is_foreign(name)
 }

@@ -23,6 +23,7 @@ use super::{
     pools::Pools,
     preservation::Preservations,
     replacements::Replacements,
+    rollouts::Rollouts,
     schedule::{Act, Schedule},
     set_back::{Objects, SetBacks},
     updates::{Orchestration, Updates, is_selected},
@@ -72,6 +73,8 @@ pub(super) struct Oracles {
     /// When the youngest VM of a neighbour was made.
     neighbour_since: Option<Instant>,
     pub(super) pools: Pools,
+    /// Evaluated in runs with pools that update their Nodes.
+    pub(super) rollouts: Rollouts,
     /// Set in runs with pods.
     drains: Option<Drains>,
     /// When the youngest running manager started.
@@ -267,6 +270,7 @@ impl Oracles {
     pub(super) fn pod_request(&mut self, request: &RequestRecord) {
         let was_removed = |name: &str| self.was_forced(name) || self.was_wiped(name);
         let wrong = self.drains.as_ref().and_then(|drains| drains.request(request, was_removed));
+        let wrong = wrong.or_else(|| self.rollouts.request(request));
         self.violations.extend(wrong);
     }
 
@@ -340,6 +344,7 @@ impl Oracles {
             self.violations.extend(drains.change(plural, name, change));
         }
         self.violations.extend(self.pools.change(change));
+        self.violations.extend(self.rollouts.change(plural, name, change));
         let freeze = |state: Option<&Value>| state.is_some_and(|it| it["metadata"]["labels"]["freeze"] == "True");
         if freeze(new) && !freeze(old) && !self.some_lost_owners {
             self.violations.push(format!("I23: {plural} {name} is frozen, and has not too many machines"));

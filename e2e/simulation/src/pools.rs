@@ -14,18 +14,16 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
-    names::{CONFIGURED, NODES},
+    names::{CONFIGS, CONFIGURED, NODES, POOLS},
     oracles::Oracles,
     schedule::{Act, Schedule},
 };
 
-const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
-const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
 /// How long a Node boots: it runs what was the target that long ago.
 const BOOT: Duration = Duration::from_secs(30);
 
 /// The controllers that such a run has besides.
-pub(super) const CONTROLLERS: [&str; 1] = ["machine-config-pool"];
+pub(super) const CONTROLLERS: &[&str] = &["machine-config-pool"];
 
 /// A change of the pool, of its configuration or its Nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -51,8 +51,8 @@ pub(super) struct Surroundings {
     pub(super) calls_at_once: Option<usize>,
     /// The limits that protect the fleet.
     pub(super) limits: Limits,
-    /// Whether managers run the controllers of node configuration.
-    pub(super) has_pool: bool,
+    /// The controllers of node configuration that managers run.
+    pub(super) pool_controllers: &'static [&'static str],
 }
 
 /// A manager that is started again each time it ends. Dropping the slot kills it.
@@ -130,8 +130,7 @@ async fn run(name: String, around: Surroundings, stop: CancellationToken) {
         metrics: wiring.metrics.clone(),
         ..options
     });
-    let of_pool: &[&str] = if around.has_pool { &pools::CONTROLLERS } else { &[] };
-    for controller in [&SET_CONTROLLERS[..], &MACHINE_CONTROLLERS, of_pool].concat() {
+    for controller in [&SET_CONTROLLERS[..], &MACHINE_CONTROLLERS, around.pool_controllers].concat() {
         if wiring.add(&mut Transcribing(&mut manager), controller).is_err() {
             return;
         }

@@ -8,13 +8,16 @@ use serde_json::Value;
 use super::{
     cluster::SimulatedCluster,
     names::{BYSTANDER, CLASSES, DEPLOYMENTS, MACHINES, NEIGHBOUR, NODE_LABELS, NODES, POOL, SETS, is_foreign},
-    preservation, updates,
+    preservation, rollouts, updates,
 };
 use nodewright_e2e_cloud::VmState;
 
 /// The difference from the wanted state; none when the cluster is quiescent.
 pub(super) fn difference(cluster: &SimulatedCluster) -> Option<String> {
     let server = cluster.server();
+    if let Some(difference) = cluster.agents.as_ref().and_then(|_| rollouts::difference(server)) {
+        return Some(difference);
+    }
     if let Some(pool) = server.object(POOL).filter(|pool| pool["metadata"]["deletionTimestamp"].is_null()) {
         return difference_from(cluster, &pool);
     }

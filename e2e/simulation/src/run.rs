@@ -15,6 +15,7 @@ use super::{
     limits::Limits,
     oracles::Counts,
     quiescence,
+    rollouts::Rollout,
     schedule::{Act, Edit, Schedule, Trouble},
     trace::{Detail, logged},
     updates::Orchestration,
@@ -69,6 +70,9 @@ pub struct Run {
     /// Who selects the machines of updates in place, if machines are updated and not replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<Orchestration>,
+    /// The pools that update their Nodes, if there are any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<Rollout>,
     /// The user's acts. Each one waits until the cluster is quiescent after the one before it.
     pub phases: Vec<Act>,
     /// The faults.
@@ -120,6 +124,7 @@ impl Run {
             limits: Limits::default(),
             workload: None,
             in_place: None,
+            rollout: None,
             phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
             schedule: Schedule::default(),
         }
@@ -177,6 +182,7 @@ impl Run {
             limits: self.limits,
             workload: self.workload.clone(),
             in_place: self.in_place,
+            rollout: self.rollout.clone(),
             detail,
         };
         let begun = Instant::now();
@@ -345,10 +351,10 @@ impl Stage {
         let (events, forgiven) = (adversary.events(), 20 + self.forgiven);
         // A drain says every half minute what it waits for, and at each refusal of an eviction.
         let drains = if self.has_pods { oracles.counts.0.get("machines").map_or(0, |machines| machines.1) } else { 0 };
-        let updates = oracles.updates();
+        let (updates, moves) = (oracles.updates(), oracles.rollouts.moves);
         let enough = [
-            ("writes", writes, made * 6 + drains * 12 + updates * 15),
-            ("events", events, made * 2 + drains * 24 + updates * 4),
+            ("writes", writes, made * 6 + drains * 12 + updates * 15 + moves * 12),
+            ("events", events, made * 2 + drains * 24 + updates * 4 + moves * 4),
         ];
         for (what, number, enough) in enough {
             if number > enough + forgiven {

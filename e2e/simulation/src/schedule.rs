@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{names::DRAIN_WATCHED, pools::PoolChange};
+use super::{names::DRAIN_WATCHED, pools::PoolChange, rollouts::RolloutAct};
 use nodewright_e2e_cloud::FaultOrder;
 
 /// All faults of a run.
@@ -241,6 +241,8 @@ pub enum Act {
     Err(UserError, u32),
     /// The pool of node configuration changes, or its Nodes do.
     Pool(PoolChange),
+    /// Something happens to pools that update their Nodes, or to the Nodes.
+    Rollout(RolloutAct),
     /// A user's change with a single request.
     #[serde(untagged)]
     Edit(Edit),
@@ -277,6 +279,7 @@ impl Act {
             Self::Edit(_)
             | Self::Err(..)
             | Self::Pool(_)
+            | Self::Rollout(_)
             | Self::OrphanMachines
             | Self::Disturb(_)
             | Self::WipeStatus(_)

@@ -2,6 +2,7 @@
 
 use super::{
     campaign::{Reference, examine},
+    rollouts::Rollout,
     run::Run,
     trace::Detail,
     workload::{Ending, Workload},
@@ -62,9 +63,30 @@ fn shorter(run: &Run) -> Vec<Run> {
         Run { replicas: run.replicas / 2, ..run.clone() },
         Run { workload: None, ..run.clone() },
     ];
+    shorter.extend(with_fewer_nodes(run));
     shorter.extend(with_fewer_pods(run));
     shorter.extend(simpler.into_iter().filter(|simpler| simpler != run && simpler.replicas > 0));
     shorter
+}
+
+/// All runs with one node less in a pool, and without the last pool.
+fn with_fewer_nodes(run: &Run) -> Vec<Run> {
+    let Some(rollout) = &run.rollout else { return vec![] };
+    let with = |change: &dyn Fn(&mut Rollout)| {
+        let mut fewer = rollout.clone();
+        change(&mut fewer);
+        Run { rollout: Some(fewer), ..run.clone() }
+    };
+    let mut simpler = vec![];
+    if rollout.pools.len() > 1 {
+        simpler.push(with(&|fewer| drop(fewer.pools.pop())));
+    }
+    for pool in 0..rollout.pools.len() {
+        simpler.push(with(&|fewer| fewer.pools[pool].nodes = fewer.pools[pool].nodes.saturating_sub(1)));
+        simpler.push(with(&|fewer| fewer.pools[pool].max_unavailable = None));
+    }
+    simpler.retain(|simpler| simpler != run);
+    simpler
 }
 
 /// All runs without one app, with one pod less of an app, and with simpler pods.

@@ -211,13 +211,14 @@ fn what_was_found_by_simulation_stays_mended() {
 }
 
 /// The controllers that the simulation runs.
-const CONTROLLERS: [&str; 9] = [
+const CONTROLLERS: [&str; 10] = [
     "machine",
     "machine-class",
     "machine-class-secret",
     "machine-config-pool",
     "machine-deployment",
     "machine-set",
+    "node-drain",
     "orphan-node",
     "orphan-vm",
     "rollout-node",

@@ -70,6 +70,7 @@ fn can_be_played(run: &Run) -> bool {
         | Act::LoseVms(_)
         | Act::SilenceKubelet(..)
         | Act::Pool(_)
+        | Act::Rollout(_)
         | Act::Err(..) => false,
         Act::Edit(_) | Act::OrphanMachines | Act::Disturb(_) | Act::DropManagedFields | Act::Crash | Act::Cloud(_) => {
             true
@@ -79,7 +80,8 @@ fn can_be_played(run: &Run) -> bool {
         Trouble::At { act, .. } => plays(act),
         Trouble::Step { .. } | Trouble::Request { .. } | Trouble::Edit { .. } => false,
     });
-    troubles && run.workload.is_none() && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
+    let is_bare = run.workload.is_none() && run.rollout.is_none();
+    troubles && is_bare && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
 }
 
 /// Plays a run: the user's acts, each after the cluster is at rest, and the faults in parallel.

@@ -11,6 +11,7 @@ mod managers;
 mod pods;
 mod pools;
 mod preservation;
+mod rollouts;
 mod set_backs;
 mod updates;
 mod users;
@@ -38,6 +39,7 @@ pub fn all() -> Vec<Scenario> {
         pods::pods(),
         pools::pools(),
         preservation::preservations(),
+        rollouts::rollouts(),
         set_backs::set_backs(),
         updates::updates(),
     ]

@@ -13,7 +13,7 @@ use super::{
         is_finished, is_ready, mirror_pod, name, node_of, pod,
     },
 };
-use crate::names::{NODES, is_foreign};
+use crate::names::{NODES, takes_pods};
 
 /// How long a Node has to be missing before its pods are collected.
 const QUARANTINE: Duration = Duration::from_secs(40);
@@ -69,7 +69,7 @@ impl State {
         let pods = self.server.objects(PODS);
         let nodes = self.server.objects(NODES);
         let suits = |node: &&Arc<Value>| {
-            is_ready(node) && !is_deleting(node) && node["spec"]["unschedulable"] != true && !is_foreign(name(node))
+            is_ready(node) && !is_deleting(node) && node["spec"]["unschedulable"] != true && takes_pods(name(node))
         };
         let mut load: BTreeMap<&str, usize> = nodes.iter().filter(suits).map(|node| (name(node), 0)).collect();
         for pod in &pods {
@@ -109,7 +109,7 @@ impl State {
     /// Creates the mirror pod and the pod of the DaemonSet on each Node.
     pub(super) fn keep_daemons(&mut self) {
         let Some(daemon_set) = self.daemon_set.clone() else { return };
-        for node in self.server.objects(NODES).iter().filter(|node| !is_foreign(name(node)) && !is_deleting(node)) {
+        for node in self.server.objects(NODES).iter().filter(|node| takes_pods(name(node)) && !is_deleting(node)) {
             let node_name = name(node);
             let (daemon, mirror) = (format!("{AGENT}-{node_name}"), format!("proxy-{node_name}"));
             let lacks = |pod: &str| self.server.object(&format!("{PODS}/{pod}")).is_none();
