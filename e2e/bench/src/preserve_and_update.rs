@@ -58,10 +58,10 @@ pub(crate) async fn update(measured: &mut Measured, count: u32, timeout: Duratio
         "template": {"metadata": {"labels": {"version": "2"}}},
     }});
     let patched = deployments.patch(measured.deployment(), &PatchParams::default(), &Patch::Merge(&change)).await;
-    patched.map_err(ControlPlaneError::request("patch the machine deployment"))?;
+    let patched = patched.map_err(ControlPlaneError::request("patch the machine deployment"))?;
     let nodes: Api<Node> = Api::all(measured.client());
     let since = Instant::now();
-    while !is_updated(measured, &nodes, count).await? {
+    while !is_updated(measured, &nodes, &patched, count).await? {
         if since.elapsed() > timeout {
             return Err(BenchError::Failed(format!("{count} machines were not updated in place within {timeout:?}")));
         }
@@ -72,8 +72,13 @@ pub(crate) async fn update(measured: &mut Measured, count: u32, timeout: Duratio
     Ok(costs)
 }
 
-/// Does what is due on the Nodes, and tells whether all machines are updated and no Node is marked.
-async fn is_updated(measured: &Measured, nodes: &Api<Node>, count: u32) -> Result<bool, BenchError> {
+/// Does what is due on the Nodes, and tells whether all machines are updated to the template of this deployment, and no Node is marked.
+async fn is_updated(
+    measured: &Measured,
+    nodes: &Api<Node>,
+    patched: &MachineDeployment,
+    count: u32,
+) -> Result<bool, BenchError> {
     let listed = nodes.list(&ListParams::default()).await.map_err(ControlPlaneError::request("list nodes"))?;
     let mut is_marked = false;
     for node in &listed {
@@ -88,9 +93,13 @@ async fn is_updated(measured: &Measured, nodes: &Api<Node>, count: u32) -> Resul
         }
     }
     let deployments = machine_deployments(&measured.client(), NAMESPACE).await?;
-    let updated = |it: &MachineDeployment| it.status.as_ref().map_or(0, |status| status.updated_replicas);
-    let updated: i32 = deployments.iter().map(updated).sum();
-    Ok(!is_marked && u32::try_from(updated) == Ok(count))
+    let status = deployments.iter().find(|it| it.name_any() == patched.name_any()).and_then(|it| it.status.as_ref());
+    let is_complete = status.is_some_and(|status| {
+        // That of the former template says the same.
+        let is_current = status.observed_generation >= patched.metadata.generation.unwrap_or_default();
+        is_current && u32::try_from(status.updated_replicas) == Ok(count)
+    });
+    Ok(!is_marked && is_complete)
 }
 
 /// What the program on a Node writes next: that it has updated the Node, or that its critical components run.

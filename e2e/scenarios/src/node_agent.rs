@@ -8,11 +8,11 @@ use kube::{
     api::{Patch, PatchParams},
 };
 use nodewright_api::machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, DONE, STATE};
+pub use nodewright_e2e_cloud::node_agent::{FAILURE, Fault, TAKEN_BACK, UPDATE, difference, said};
 use nodewright_e2e_cloud::{
     CloudClient,
     node_agent::{APPLIES_FOR, Act, Seen, first_words, next},
 };
-pub use nodewright_e2e_cloud::node_agent::{FAILURE, Fault, TAKEN_BACK, UPDATE, difference, said};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
