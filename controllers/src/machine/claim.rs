@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use nodewright_api::{
-    Machine, conditions, reasons,
+    Machine, MachinePhase, conditions, reasons,
     stored::{AdoptedVm, JoinedNode, NodeProgress, ProvenVm},
 };
 use nodewright_driver::{DriverError, Instance};
@@ -184,7 +184,9 @@ impl StatusDraft<'_> {
 
     fn node_named(self, node: &str) -> Self {
         let kind = conditions::machine::NODE_JOINED;
-        let has_joined = self.machine.condition(kind).is_some_and(|known| known.status == "True");
+        // One of machine-controller-manager's has no such condition.
+        let has_joined = self.machine.condition(kind).is_some_and(|known| known.status == "True")
+            || matches!(self.machine.phase(), MachinePhase::Running | MachinePhase::Unknown);
         let progress = if has_joined { NodeProgress::Joined } else { NodeProgress::Awaited };
         self.fact(JoinedNode { name: node, progress }.text())
     }

@@ -136,7 +136,7 @@ fn maintained(scope: &Scope<'_>) -> PartialPlan {
 /// The health of the Node, and its update in place.
 fn updated(scope: &Scope<'_>) -> PartialPlan {
     match update::part(scope) {
-        update::Part::None => health::checked(scope),
+        update::Part::None => update::awaiting_components(scope, health::checked(scope)),
         update::Part::Instead(part) => part,
         update::Part::Beside(part) => {
             let mut health = health::checked(scope);

@@ -29,6 +29,7 @@ use super::{
 };
 use crate::shared::{
     availability::is_ready,
+    in_place,
     pause::{self, Announcement},
     preservation::is_preserved_failed,
     status_writer::{FailedMachines, Health, Urgency, count, unknown, write_status},
@@ -310,10 +311,31 @@ impl Draft<'_> {
         if pause::permits_rollout(deployment) && (after.replicas - updated > 0 || snapshot.current().is_none()) {
             return Some((ROLLING_OUT, text(rolling_out(snapshot))));
         }
+        if let Some(what) = awaited_components(snapshot) {
+            return Some((ROLLING_OUT, text(&what)));
+        }
         let is_settled = pause::is_settled(deployment, after.replicas, available);
-        (!is_settled.unwrap_or_else(|| is_complete(desired, after)))
-            .then(|| (SCALING, text("the number of machines changes")))
+        let what = if is_kept(snapshot, desired, after) {
+            "machines that have failed are preserved, and replaced when that ends"
+        } else {
+            "the number of machines changes"
+        };
+        (!is_settled.unwrap_or_else(|| is_complete(desired, after))).then(|| (SCALING, text(what)))
     }
+}
+
+/// A Node that was updated in place, and takes no Pods yet.
+fn awaited_components(snapshot: &Snapshot) -> Option<String> {
+    let nodes = snapshot.machines().filter_map(|machine| snapshot.node_of(machine));
+    let name = nodes.filter(|node| in_place::awaits_components(node)).map(name).min()?;
+    Some(format!("node {name} {}", in_place::AWAITED_COMPONENTS))
+}
+
+/// Whether no Machine is missing but those that have failed and are preserved.
+fn is_kept(snapshot: &Snapshot, desired: i64, status: &Status) -> bool {
+    let preserved: i64 = snapshot.staying().map(|view| view.size().preserved).sum();
+    let [replicas, available] = [status.replicas, status.available_replicas].map(i64::from);
+    preserved > 0 && replicas == desired && available + preserved >= desired
 }
 
 fn rolling_out(snapshot: &Snapshot) -> &'static str {

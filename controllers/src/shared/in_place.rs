@@ -80,6 +80,10 @@ pub(crate) fn is_moving(machine: &Machine) -> bool {
     label(machine, labels::UPDATE_RESULT) == Some(labels::UPDATE_SUCCESSFUL)
 }
 
+/// What such a Node waits for.
+pub(crate) const AWAITED_COMPONENTS: &str = "waits until its critical components are ready: the program that updates it then removes \
+     the taint node.gardener.cloud/critical-components-not-ready";
+
 /// Whether a Node that was updated takes no Pods yet: its critical components are not ready.
 pub(crate) fn awaits_components(node: &Node) -> bool {
     let is_due = |taint: &Taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY;
@@ -134,9 +138,7 @@ pub(crate) fn begin(node: &Node, now: Timestamp) -> Vec<PatchOperation> {
 pub(crate) fn forget_answer(node: &Node) -> Vec<PatchOperation> {
     let meta = &node.metadata;
     let mut operations = annotation_patch::set_label(meta, labels::UPDATE_RESULT, None).0;
-    if !operations.is_empty() {
-        operations.extend(patch::unannotate(meta, [annotations::UPDATE_FAILED_REASON]));
-    }
+    operations.extend(patch::unannotate(meta, [annotations::UPDATE_FAILED_REASON]));
     operations
 }
 

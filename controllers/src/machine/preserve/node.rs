@@ -26,17 +26,21 @@ impl Marks {
     }
 }
 
-/// The marks of the Node of a preserved Machine; of a failed one those that are made before its drain. The condition follows that.
-pub(super) fn mark(node: &Node, has_failed: bool, condition: &NodeCondition) -> Marks {
+/// The marks of the Node of a preserved Machine; of a failed one those that are made before its drain. The condition follows that, and
+/// then shows until when it is preserved.
+pub(super) fn mark(node: &Node, has_failed: bool, (until, by_set): (Timestamp, bool), now: Timestamp) -> Marks {
     let mut annotations = Vec::new();
     if annotation(node, annotations::SCALE_DOWN_DISABLED) != Some("true") {
         annotations = node::mark_for_autoscaler(node);
     }
+    let is_drained = has_failed && is_drained(node);
+    let shown = node::set_condition(node, &condition(until, by_set, is_drained, now));
     if has_failed {
         annotations.extend(taint(node, true));
-        return Marks { spec: Patch(annotations), status: Patch::default() };
+        let shown = if is_drained { shown } else { vec![] };
+        return Marks { spec: Patch(annotations), status: Patch(shown) };
     }
-    annotations.extend(node::set_condition(node, condition));
+    annotations.extend(shown);
     Marks { spec: Patch(opened(node)), status: Patch(annotations) }
 }
 

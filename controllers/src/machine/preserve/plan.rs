@@ -117,9 +117,7 @@ fn marks(scope: &Scope<'_>, decision: Decision) -> Marks {
     let (phase, now) = (scope.machine.phase(), scope.now());
     let has_failed = *phase == MachinePhase::Failed;
     match decision {
-        Decision::Preserve { until, by_set } => {
-            node::mark(node, has_failed, &node::condition(until, by_set, false, now))
-        }
+        Decision::Preserve { until, by_set } => node::mark(node, has_failed, (until, by_set), now),
         Decision::End(end) => {
             let was_preserved = preserve_expiry(scope.machine).is_some();
             node::unmark(node, has_failed, Some(end), was_preserved, now)

@@ -330,6 +330,8 @@ fn the_time_of_the_machine_comes_first_and_a_time_that_is_set_stays() {
     life.now += SignedDuration::from_hours(3);
     life.settle();
     assert_eq!(life.expiry(), Some("2026-06-03T00:00:00Z"), "an operator gives it more time");
+    let text = "Preserved node drained successfully. Machine preserved until 2026-06-03T00:00:00Z.";
+    assert_eq!(life.marks().0, Some(["True", "Preserved by user.", text]));
 }
 
 #[test]

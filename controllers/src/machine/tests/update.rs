@@ -182,6 +182,31 @@ fn a_failure_is_named_and_ends_in_the_replacement_of_the_machine() {
 }
 
 #[test]
+fn a_program_that_is_asked_again_finds_no_reason_of_its_former_failure() {
+    let mut life = ready();
+    life.node.as_mut().unwrap()["metadata"]["annotations"][REASON] = "no space left".into();
+    life.answers("failed").settle_writes("node status");
+    life.settle_writes("machine status");
+    life.label(RESULT, None);
+    life.settle_writes("machine status");
+    assert_eq!(life.phase(), "Running", "its health counts until it is drained");
+    life.settle_writes("node");
+    assert_eq!(life.node.as_ref().unwrap()["metadata"]["annotations"][REASON], json!(null));
+}
+
+#[test]
+fn a_node_that_was_updated_and_takes_no_pods_is_named() {
+    let mut life = ready();
+    life.answers("successful").settle();
+    assert!(life.fixture().plan().waits.is_empty());
+    let taint = json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
+    life.node.as_mut().unwrap()["spec"]["taints"] = taint;
+    let plan = life.fixture().plan();
+    assert_eq!(plan.waits[0].reason, "CriticalComponentsNotReady");
+    assert!(plan.waits[0].message.starts_with("node n was updated, and waits until"), "{:?}", plan.waits);
+}
+
+#[test]
 fn a_second_answer_counts() {
     let mut life = ready();
     for answer in ["failed", "successful", "failed"] {

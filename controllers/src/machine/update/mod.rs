@@ -23,5 +23,5 @@ mod plan;
 
 pub(super) use self::{
     decision::{failure, needs_drain},
-    plan::{Part, part},
+    plan::{Part, awaiting_components, part},
 };

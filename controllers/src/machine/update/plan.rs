@@ -16,6 +16,7 @@ use crate::{
 };
 
 const WAITS: &str = "UpdatingInPlace";
+const AWAITING_COMPONENTS: &str = "CriticalComponentsNotReady";
 
 /// What the update of its Node adds to the plan of a Machine.
 pub(in super::super) enum Part {
@@ -47,6 +48,18 @@ pub(in super::super) fn part(scope: &Scope<'_>) -> Part {
         Decision::Show(node, answer) => shown(scope, node, answer),
         Decision::Record(node, answer) => recorded(scope, node, answer),
     })
+}
+
+/// What a Machine waits for whose Node was updated and takes no Pods yet, beside the check of its health.
+pub(in super::super) fn awaiting_components(scope: &Scope<'_>, health: PartialPlan) -> PartialPlan {
+    let node = scope.snapshot.node.as_deref().filter(|node| in_place::awaits_components(node));
+    match node.filter(|_| *scope.machine.phase() == MachinePhase::Running) {
+        Some(node) => health.and_wait(
+            AWAITING_COMPONENTS,
+            format!("node {} was updated, and {}", name(node), in_place::AWAITED_COMPONENTS),
+        ),
+        None => health,
+    }
 }
 
 fn drained(scope: &Scope<'_>, node: &Node) -> PartialPlan {

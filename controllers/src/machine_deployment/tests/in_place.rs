@@ -372,6 +372,20 @@ fn no_other_machine_is_selected_before_the_node_of_the_last_one_takes_pods() {
 }
 
 #[test]
+fn the_last_node_that_was_updated_is_named_while_it_takes_no_pods() {
+    let mut cluster = rolled(1);
+    let name = cluster.update_one();
+    let closed = json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
+    cluster.node(&name)["spec"]["taints"] = closed;
+    cluster.settle();
+    let said = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(said.starts_with(&format!("node {name} waits until its critical components are ready")), "{said}");
+    cluster.node(&name)["spec"]["taints"] = json!([]);
+    cluster.settle();
+    assert!(cluster.condition("Reconciling").is_none());
+}
+
+#[test]
 fn a_set_does_not_shrink_while_a_machine_moves_to_it() {
     let mut cluster = rolled(2);
     for _ in 0..2 {

@@ -239,6 +239,20 @@ fn a_deployment_that_is_deleted_says_what_its_deletion_waits_for() {
 }
 
 #[test]
+fn a_failed_machine_that_is_preserved_is_named_as_the_reason() {
+    let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
+    let name = cluster.machines().into_keys().next().unwrap();
+    cluster.edit_machine(&name, |machine| {
+        machine["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = "now".into();
+        machine["status"]["currentStatus"]["phase"] = "Failed".into();
+        machine["status"]["currentStatus"]["preserveExpiryTime"] = "2036-01-01T00:00:00Z".into();
+    });
+    while cluster.act() {}
+    let said = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(said.starts_with("machines that have failed are preserved, and replaced when that ends: "), "{said}");
+}
+
+#[test]
 fn messages_alone_are_written_twice_a_minute_at_most() {
     let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
