@@ -1,9 +1,11 @@
 //! From a MachineDeployment to pods, by nothing but the user data.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::{Api, ResourceExt, api::ListParams};
 use nodewright_e2e_cloud::KubeletOrder;
-use nodewright_e2e_scenarios::{Environment, TestResult, ensure, tokens::tokens};
+use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, tokens::tokens};
 use serde_json::json;
 
 use crate::{
@@ -55,14 +57,19 @@ async fn pods_run_and_are_reached(env: &Environment) -> TestResult {
     let first = ready(&pods, "web").swap_remove(0);
     assert_eq!(env.kubectl(&format!("logs {first}")).await?.trim(), "serving");
     assert_eq!(env.kubectl(&format!("exec {first} -- hostname")).await?.trim(), first);
-    let ask =
-        "for i in $(seq 40); do timeout 5 wget -q -O- http://$WEB_SERVICE_HOST || exit 1; done | sort -u; sleep 3600";
-    env.apply(&script(env, "asker", None, ask)).await?;
-    env.wait_for("answers of all pods", async || {
-        let printed = env.kubectl("logs asker --ignore-errors").await.unwrap_or_default();
-        Ok(printed.lines().count() == 4)
-    })
-    .await
+    let address = env.kubectl("get service web --output jsonpath={.spec.clusterIP}").await?;
+    // A node's proxy learns of the endpoints later than this program, and of one after the other.
+    let ask = format!("while true; do timeout 5 wget -q -O- http://{address} || sleep 1; sleep 0.1; done");
+    env.apply(&script(env, "asker", None, &ask)).await?;
+    let backends = ready(&pods, "web").into_iter().collect::<BTreeSet<_>>();
+    let printed = async || env.kubectl("logs asker --tail=400 --ignore-errors").await.unwrap_or_default();
+    let answered = env.wait_for("answers of all pods", async || {
+        Ok(printed().await.lines().map(str::to_owned).collect::<BTreeSet<_>>() == backends)
+    });
+    match answered.await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(Failure::new(format!("{error}\nof {backends:?} answered: {}", printed().await))),
+    }
 }
 
 async fn a_restarted_kubelet_changes_nothing(env: &Environment) -> TestResult {
