@@ -378,6 +378,9 @@ pub(crate) struct MachineConfigFlags {
     /// MachineConfigs are generated.
     #[arg(long, value_name = "DIR")]
     pub(crate) machine_config_templates: Option<PathBuf>,
+    /// Name of the Node that this process runs on: its pool moves it last, so that the manager moves only once.
+    #[arg(long, env = "NODE_NAME", value_name = "NODE")]
+    pub(crate) node_name: Option<String>,
     #[command(flatten)]
     pub(crate) extensions: ExtensionFlags,
 }
@@ -385,7 +388,8 @@ pub(crate) struct MachineConfigFlags {
 impl MachineConfigFlags {
     pub(crate) fn settings(&self) -> machine_config_pool::Settings {
         let extensions = self.extensions.allowed();
-        machine_config_pool::Settings { rendered_retention: self.rendered_retention, extensions }
+        let own_node = self.node_name.clone().filter(|node| !node.is_empty());
+        machine_config_pool::Settings { rendered_retention: self.rendered_retention, extensions, own_node }
     }
 }
 

@@ -79,12 +79,15 @@ pub struct Settings {
     pub rendered_retention: Duration,
     /// The extensions of the operating system that a MachineConfig may ask for. `None`: any.
     pub extensions: Option<Vec<String>>,
+    /// The name of the Node that this process runs on, if that is known. It is moved last: its drain makes another process lead.
+    pub own_node: Option<String>,
 }
 
 /// Three days, and what OpenShift's operating system has.
 impl Default for Settings {
     fn default() -> Self {
-        Self { rendered_retention: Duration::from_hours(72), extensions: Some(EXTENSIONS.map(str::to_owned).to_vec()) }
+        let extensions = Some(EXTENSIONS.map(str::to_owned).to_vec());
+        Self { rendered_retention: Duration::from_hours(72), extensions, own_node: None }
     }
 }
 

@@ -81,6 +81,7 @@ impl<'a> Progress<'a> {
             claims,
             target: target.unwrap_or_default(),
             budget,
+            own_node: snapshot.own_node.as_deref(),
             now,
         };
         let rollout = if moves { rollout::decide(&scope) } else { rollout::hold(&scope) };

@@ -43,6 +43,8 @@ pub(super) struct Scope<'a> {
     pub(super) claims: &'a Disruptions,
     pub(super) target: &'a str,
     pub(super) budget: usize,
+    /// The name of the Node that this process runs on, which is claimed last.
+    pub(super) own_node: Option<&'a str>,
     pub(super) now: Timestamp,
 }
 
@@ -67,7 +69,7 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let is_within = disrupted <= scope.budget;
     let is_free = |node: &&Node| !rollout.claims.0.contains_key(name(*node)) && scope.is_candidate(node);
     let mut candidates: Vec<_> = scope.nodes.iter().copied().filter(is_free).collect();
-    candidates.sort_by_cached_key(|node| rank(node));
+    candidates.sort_by_cached_key(|node| (scope.own_node == Some(name(*node)), rank(node)));
     let mut size = rollout.claims.to_string().len();
     for node in candidates {
         // One that counts already takes nothing more.

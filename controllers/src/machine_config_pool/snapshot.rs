@@ -63,6 +63,8 @@ pub struct Snapshot {
     pub(super) unknown_use: Option<String>,
     /// How long a rendered MachineConfig that nothing names is kept.
     pub(super) rendered_retention: Duration,
+    /// The name of the Node that this process runs on.
+    pub(super) own_node: Option<String>,
     pub(super) members: Members,
     /// What is wrong with the pool, if no webhook has reviewed it.
     pub(super) errors: Vec<FieldError>,
@@ -119,6 +121,7 @@ impl Snapshot {
             errors: pool.validate(),
             pool,
             rendered_retention: settings.rendered_retention,
+            own_node: settings.own_node.clone(),
         })
     }
 }

@@ -167,8 +167,16 @@ impl World {
     fn plan_pool(&self, budget: usize) -> Vec<Request> {
         let (nodes, claims) = (self.nodes(), self.claims());
         let (target, others, now) = (TARGETS[self.target], vec![], NOW.parse().unwrap());
-        let scope =
-            Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims: &claims, target, budget, now };
+        let scope = Scope {
+            nodes: nodes.iter().collect(),
+            others,
+            unreadable: 0,
+            claims: &claims,
+            target,
+            budget,
+            own_node: None,
+            now,
+        };
         let rollout = decide(&scope);
         let wanted = read(&rollout.claims);
         let given = rollout.targets.iter().map(|node| {

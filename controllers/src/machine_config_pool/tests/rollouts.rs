@@ -38,7 +38,16 @@ fn old(name: &str) -> ObjectBuilder<Node> {
 /// The rollout to `new`.
 fn rolled<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Rollout<'a> {
     let (others, now) = (vec![], NOW.parse().unwrap());
-    decide(&Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims, target: "new", budget, now })
+    decide(&Scope {
+        nodes: nodes.iter().collect(),
+        others,
+        unreadable: 0,
+        claims,
+        target: "new",
+        budget,
+        own_node: None,
+        now,
+    })
 }
 
 fn claimed(nodes: &[Node], budget: usize) -> Vec<String> {
@@ -68,6 +77,28 @@ fn status(nodes: Vec<ObjectBuilder<Node>>, spec: &Value) -> MachineConfigPoolSta
 fn condition(status: &MachineConfigPoolStatus, kind: &str) -> Option<(bool, String, String)> {
     let found = status.conditions.iter().find(|it| it.condition_type == kind)?;
     Some((found.status == ConditionStatus::True, found.reason.clone(), found.message.clone()))
+}
+
+#[test]
+fn the_node_that_the_manager_runs_on_is_moved_last() {
+    let first = |own_node: Option<&str>, nodes: &[&str]| {
+        let nodes: Vec<Node> = nodes.iter().map(|name| old(name).build()).collect();
+        let (claims, now) = (Disruptions::default(), NOW.parse().unwrap());
+        let scope = Scope {
+            nodes: nodes.iter().collect(),
+            others: vec![],
+            unreadable: 0,
+            claims: &claims,
+            target: "new",
+            budget: 1,
+            own_node,
+            now,
+        };
+        decide(&scope).claims.0.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(first(None, &["a", "b"]), ["a"]);
+    assert_eq!(first(Some("a"), &["a", "b"]), ["b"]);
+    assert_eq!(first(Some("a"), &["a"]), ["a"], "it is moved all the same");
 }
 
 #[test]
@@ -366,8 +397,16 @@ fn a_pool_that_moves_no_nodes_keeps_the_claims_of_configurations_and_ends_those_
     ];
     let (others, now) = (vec![], NOW.parse().unwrap());
     let claims = &claims;
-    let found =
-        hold(&Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims, target: "", budget: 1, now });
+    let found = hold(&Scope {
+        nodes: nodes.iter().collect(),
+        others,
+        unreadable: 0,
+        claims,
+        target: "",
+        budget: 1,
+        own_node: None,
+        now,
+    });
     assert_eq!(found.claims.0.keys().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(found.releases.iter().map(|node| name_of(*node)).collect::<Vec<_>>(), ["b"]);
     assert!(found.targets.is_empty() && found.waiting.is_empty());

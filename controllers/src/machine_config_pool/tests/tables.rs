@@ -85,7 +85,7 @@ fn pool(row: &Value) -> Arc<MachineConfigPool> {
 /// The rollout to `cfg-1`.
 fn scope<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Scope<'a> {
     let (others, now) = (vec![], NOW.parse().unwrap());
-    Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims, target: "cfg-1", budget, now }
+    Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims, target: "cfg-1", budget, own_node: None, now }
 }
 
 fn rollout<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Rollout<'a> {

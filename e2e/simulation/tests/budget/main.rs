@@ -1,4 +1,4 @@
-//! A budget of counts: what a manager does for 100 machines, and for 10 pools of node configuration.
+//! A budget of counts: what a manager does for 100 machines, for 10 pools of node configuration, and to move 100 nodes of a pool.
 //!
 //! The table is `docs/reference/budget.tsv`, with a line for each phase and count. A line that rises fails, one that falls has to
 //! be written anew: `make budget`. Everything runs in one thread on simulated time, so that a count is the same on any computer.
@@ -37,6 +37,7 @@ mod allocations;
 mod counters;
 mod machines;
 mod manager;
+mod pool_rollout;
 mod pools;
 mod table;
 
@@ -54,8 +55,14 @@ fn nothing_costs_more_than_before() {
         return;
     }
     let present = thread::scope(|scope| {
-        let runs =
-            [scope.spawn(|| manager::simulated(machines::run(100))), scope.spawn(|| manager::simulated(pools::run()))];
+        let runs = [
+            scope.spawn(|| manager::simulated(machines::run(100))),
+            scope.spawn(|| {
+                let mut table = manager::simulated(pools::run());
+                table.extend(manager::simulated(pool_rollout::run(100)));
+                table
+            }),
+        ];
         runs.into_iter().flat_map(|run| run.join().expect("a run ends")).collect::<Table>()
     });
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/budget.tsv");
@@ -81,4 +88,21 @@ fn instructions_of_100_machines() {
 #[ignore = "takes minutes in a debug build, and prints counts"]
 fn what_400_machines_cost() {
     print!("{}", table::text(&manager::simulated(machines::run(400))));
+}
+
+/// What a node of a pool costs must not depend on how many there are: a plan looks at all of them, and there are as many plans as moments
+/// at which something happens.
+#[test]
+#[ignore = "takes half a minute: make bench-pools"]
+fn a_node_of_a_large_pool_costs_no_more_than_one_of_a_small_one() {
+    let [small, large] = [100, 1000].map(|nodes| manager::simulated(pool_rollout::run(nodes)));
+    let of = |table: &Table, line: &str| table.iter().find(|([_, _, count], _)| count == line).map_or(0, |it| *it.1);
+    println!("{:<44} {:>12} {:>12}", "count", "100 nodes", "1000 nodes");
+    for [_, _, count] in small.keys() {
+        println!("{count:<44} {:>12} {:>12}", of(&small, count), of(&large, count));
+    }
+    for count in ["allocations", "bytes allocated", "look-ups Node", "objects looked up Node", "requests patch nodes"] {
+        let (few, many) = (of(&small, count), of(&large, count));
+        assert!(few > 0 && many <= 12 * few, "{count}: {few} for 100 nodes, {many} for 1000");
+    }
 }
