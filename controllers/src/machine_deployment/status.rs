@@ -315,27 +315,29 @@ impl Draft<'_> {
             return Some((ROLLING_OUT, text(&what)));
         }
         let is_settled = pause::is_settled(deployment, after.replicas, available);
-        let what = if is_kept(snapshot, desired, after) {
-            "machines that have failed are preserved, and replaced when that ends"
-        } else {
-            "the number of machines changes"
-        };
-        (!is_settled.unwrap_or_else(|| is_complete(desired, after))).then(|| (SCALING, text(what)))
+        (!is_settled.unwrap_or_else(|| is_complete(desired, after)))
+            .then(|| (SCALING, text(scaling(snapshot, desired, after))))
     }
 }
 
 /// A Node that was updated in place, and takes no Pods yet.
 fn awaited_components(snapshot: &Snapshot) -> Option<String> {
+    // Only of updates in place are Nodes known.
+    snapshot.nodes.as_ref()?;
     let nodes = snapshot.machines().filter_map(|machine| snapshot.node_of(machine));
     let name = nodes.filter(|node| in_place::awaits_components(node)).map(name).min()?;
     Some(format!("node {name} {}", in_place::AWAITED_COMPONENTS))
 }
 
-/// Whether no Machine is missing but those that have failed and are preserved.
-fn is_kept(snapshot: &Snapshot, desired: i64, status: &Status) -> bool {
+/// What a deployment waits for that rolls nothing out: it may be that only failed Machines are not available that are preserved.
+fn scaling(snapshot: &Snapshot, desired: i64, status: &Status) -> &'static str {
     let preserved: i64 = snapshot.staying().map(|view| view.size().preserved).sum();
     let [replicas, available] = [status.replicas, status.available_replicas].map(i64::from);
-    preserved > 0 && replicas == desired && available + preserved >= desired
+    if preserved > 0 && replicas == desired && available + preserved >= desired {
+        "machines that have failed are preserved, and replaced when that ends"
+    } else {
+        "the number of machines changes"
+    }
 }
 
 fn rolling_out(snapshot: &Snapshot) -> &'static str {

@@ -33,14 +33,13 @@ pub(super) fn mark(node: &Node, has_failed: bool, (until, by_set): (Timestamp, b
     if annotation(node, annotations::SCALE_DOWN_DISABLED) != Some("true") {
         annotations = node::mark_for_autoscaler(node);
     }
-    let is_drained = has_failed && is_drained(node);
-    let shown = node::set_condition(node, &condition(until, by_set, is_drained, now));
+    let shown = |is_drained| node::set_condition(node, &condition(until, by_set, is_drained, now));
     if has_failed {
         annotations.extend(taint(node, true));
-        let shown = if is_drained { shown } else { vec![] };
+        let shown = if is_drained(node) { shown(true) } else { vec![] };
         return Marks { spec: Patch(annotations), status: Patch(shown) };
     }
-    annotations.extend(shown);
+    annotations.extend(shown(false));
     Marks { spec: Patch(opened(node)), status: Patch(annotations) }
 }
 

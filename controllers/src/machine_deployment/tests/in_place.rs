@@ -358,12 +358,16 @@ fn while_the_deployment_is_paused_a_lost_machine_is_created_again() {
     assert_eq!(cluster.machines().len(), 5);
 }
 
+/// The taints of a Node whose critical components are not ready.
+fn without_components() -> Value {
+    json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}])
+}
+
 #[test]
 fn no_other_machine_is_selected_before_the_node_of_the_last_one_takes_pods() {
     let mut cluster = rolled(3);
     let name = cluster.update_one();
-    let closed = json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
-    cluster.node(&name)["spec"]["taints"] = closed;
+    cluster.node(&name)["spec"]["taints"] = without_components();
     cluster.acts();
     assert_eq!((cluster.members("v2").len(), cluster.listed().len()), (1, 0));
     cluster.node(&name)["spec"]["taints"] = json!([]);
@@ -375,8 +379,7 @@ fn no_other_machine_is_selected_before_the_node_of_the_last_one_takes_pods() {
 fn the_last_node_that_was_updated_is_named_while_it_takes_no_pods() {
     let mut cluster = rolled(1);
     let name = cluster.update_one();
-    let closed = json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]);
-    cluster.node(&name)["spec"]["taints"] = closed;
+    cluster.node(&name)["spec"]["taints"] = without_components();
     cluster.settle();
     let said = cluster.condition("Reconciling").unwrap()["message"].as_str().unwrap().to_owned();
     assert!(said.starts_with(&format!("node {name} waits until its critical components are ready")), "{said}");

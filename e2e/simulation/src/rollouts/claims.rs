@@ -6,7 +6,7 @@ use nodewright_api::{
 };
 use serde_json::Value;
 
-use super::{MASTER, judge::Rollouts, node::Member};
+use super::{MASTER, invariants::Rollouts, node::Member};
 
 /// A pool as the invariants see it, without its claims.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,7 +55,7 @@ impl Rollouts {
     /// The Nodes of a pool that take a part of its budget, so that everybody sees it: those that a manager has moved, and those that
     /// have been disrupted for long.
     pub(super) fn disrupted(&self, name: &str) -> Vec<&str> {
-        let is_disrupted = |(_, node): &(&String, &super::judge::Watched)| {
+        let is_disrupted = |(_, node): &(&String, &super::invariants::Watched)| {
             node.disrupted_since.is_some_and(|since| node.is_moved || since.elapsed() > self.sight)
         };
         let own = self.nodes.iter().filter(|(_, node)| node.pool.as_deref() == Some(name));

@@ -10,14 +10,14 @@
 //! | `users` | what users do to pools and Nodes |
 //! | `node` | what a Node says, and to which pool it belongs |
 //! | `past` | what a manager may still see |
-//! | `judge`, `claims` | the invariants, at each write of a manager |
+//! | `invariants`, `claims` | the invariants, at each write of a manager |
 //! | `rest` | whether all pools are as their users want them |
 //! | `generate` | runs made from seeds |
 
 mod agents;
 mod claims;
 pub(super) mod generate;
-mod judge;
+mod invariants;
 mod node;
 mod past;
 mod pods;
@@ -33,7 +33,7 @@ use serde_json::{Map, Value, json};
 
 pub(super) use self::{
     agents::Agents,
-    judge::{Rollouts, Writer},
+    invariants::{Rollouts, Writer},
     rest::difference,
     users::{begin, end},
 };

@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{manager::Counted, table::Table};
+use super::{
+    manager::Counted,
+    pools::{CONFIGS, NODES, POOLS},
+    table::Table,
+};
 
-const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
 const POOL: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools/worker";
-const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
-const NODES: &str = "/api/v1/nodes";
 const WORKER_LABEL: &str = "node-role.kubernetes.io/worker";
 /// How long a Node boots, and in how many moments of a second the agents act.
 const BOOT: Duration = Duration::from_secs(10);

@@ -10,9 +10,9 @@ use tokio::time::sleep;
 
 use super::{manager::Counted, table::Table};
 
-const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
-const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
-const NODES: &str = "/api/v1/nodes";
+pub(crate) const CONFIGS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigs";
+pub(crate) const POOLS: &str = "/apis/machineconfiguration.openshift.io/v1/machineconfigpools";
+pub(crate) const NODES: &str = "/api/v1/nodes";
 
 const POOL_COUNT: usize = 10;
 const NODES_OF_POOL: usize = 50;

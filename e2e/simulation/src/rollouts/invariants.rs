@@ -20,7 +20,7 @@ const UNCLAIMED: Duration = Duration::from_secs(30);
 /// Who writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in super::super) enum Writer {
-    /// A manager: whoever has not said otherwise.
+    /// A manager: the writer of what no other names as its own.
     #[default]
     Manager,
     /// A user, or an accident.
