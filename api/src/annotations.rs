@@ -120,7 +120,8 @@ pub const RENDER_INPUTS: &str = "nodewright.dev/render-inputs";
 pub const GENERATED_CONTENT: &str = "nodewright.dev/generated-content";
 /// Ours, on a rendered MachineConfig: since when no pool and no Node names it (RFC 3339). Absent while one does.
 pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
-/// Ours, on a MachineConfigPool: the nodes that may be disrupted now, see [`Disruptions`](crate::stored::Disruptions).
+/// Ours, on a MachineConfigPool: the nodes that may be disrupted now, see [`Disruptions`](crate::stored::Disruptions). An
+/// empty list is written as well: one that is missing is lost.
 pub const DISRUPTIONS: &str = "nodewright.dev/disruptions";
 /// Ours, on a Node whose agent applies configurations: what is known of its drain, see [`ConfigDrain`](crate::stored::ConfigDrain).
 pub const CONFIG_DRAIN: &str = "nodewright.dev/config-drain";

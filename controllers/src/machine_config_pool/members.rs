@@ -8,7 +8,8 @@ use nodewright_api::{
 };
 use nodewright_runtime::{
     cache::Stores,
-    object::{name, namespace},
+    object::{name, namespace, resource_version},
+    scoped_watch::ScopedWatch,
 };
 
 use crate::shared::{
@@ -18,6 +19,9 @@ use crate::shared::{
     node::Node,
     pools::{members_of, selects_none, unreadable_members},
 };
+
+/// The field selector of all Nodes.
+const ALL: &str = "";
 
 /// The Nodes of a pool, and its claims on Nodes.
 #[derive(Clone, Default)]
@@ -31,8 +35,10 @@ pub(super) struct Members {
     /// The Pods that have yet to leave Nodes which are being drained, by the name of the Node. What a drain watches is not watched
     /// here, so this may be missing.
     pub(super) pods: BTreeMap<String, Vec<String>>,
-    /// An annotation that cannot be read has no claims: Nodes that are being updated count by themselves.
-    pub(super) claims: Disruptions,
+    /// The claims; `None` if their list is lost, and the Nodes have yet to be read.
+    pub(super) claims: Option<Disruptions>,
+    /// Whether the list of the claims is missing, or cannot be read.
+    pub(super) is_lost: bool,
     /// What to say about Nodes that cannot be read, and may be the pool's.
     pub(super) unreadable: Vec<String>,
     /// What to say about a pool that cannot be read: it may have any Node.
@@ -41,22 +47,26 @@ pub(super) struct Members {
 
 impl Members {
     pub(super) fn of(stores: &Stores, pool: &MachineConfigPool) -> Self {
-        let claims = DISRUPTIONS.of(pool).unwrap_or_default();
-        if selects_none(pool) && claims.0.is_empty() {
-            return Self::default();
+        let known = DISRUPTIONS.of(pool);
+        if selects_none(pool) && known.as_ref().is_none_or(|claims| claims.0.is_empty()) {
+            return Self { claims: Some(Disruptions::default()), ..Self::default() };
         }
         let (store, pools) = (stores.of::<Node>(TARGET), stores.of::<MachineConfigPool>(TARGET));
-        let (nodes, ambiguous) = members_of(stores, pool);
+        let (mut nodes, ambiguous) = members_of(stores, pool);
+        let is_lost = known.is_none();
+        let claims = known.or_else(|| rebuilt(stores, &mut nodes));
         let unreadable = unreadable_members(stores, pool);
         let mut members = Self {
             nodes,
             ambiguous,
+            is_lost,
             unreadable: unreadable.iter().map(|node| node.describe::<Node>()).collect(),
             unreadable_pool: pools.unreadable().first().map(|pool| pool.describe::<MachineConfigPool>()),
             ..Self::default()
         };
         let is_member = |node: &str| members.nodes.binary_search_by(|it| name(it.as_ref()).cmp(node)).is_ok();
-        let others = claims.0.keys().filter(|node| !is_member(node));
+        let claimed = claims.iter().flat_map(|claims| claims.0.keys());
+        let others = claimed.filter(|node| !is_member(node));
         members.left = others.filter_map(|node| store.by_name("", node)).collect();
         members.claims = claims;
         let drained = members.nodes.iter().filter(|node| is_drained(node));
@@ -64,6 +74,27 @@ impl Members {
             drained.filter_map(|node| Some((name(node.as_ref()).to_owned(), pods_left(stores, node)?))).collect();
         members
     }
+}
+
+/// The watch that reads all Nodes once more, while the list of a pool is lost.
+pub(super) fn watch() -> ScopedWatch {
+    ScopedWatch::at::<Node>(TARGET, ALL)
+}
+
+/// The claims of a pool whose list is lost: none, since Nodes that are being updated count by themselves. For that the Nodes have to be as
+/// new as the loss, which the cache may not be: those of a list from the quorum, which was begun afterwards, replace older ones.
+fn rebuilt(stores: &Stores, nodes: &mut [Arc<Node>]) -> Option<Disruptions> {
+    let listed = stores.seen::<Node>(TARGET, ALL)?;
+    for node in nodes {
+        if let Some(newer) = listed.by_name("", name(node.as_ref())).filter(|it| version(it) > version(node)) {
+            *node = newer;
+        }
+    }
+    Some(Disruptions::default())
+}
+
+fn version(node: &Arc<Node>) -> u64 {
+    resource_version(node.as_ref())
 }
 
 /// The Pods that a drain of a Node has yet to remove, if they are known.

@@ -28,6 +28,7 @@
 
 mod call;
 mod decision;
+mod etcd;
 mod garbage;
 mod members;
 mod memory;

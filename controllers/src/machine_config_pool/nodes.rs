@@ -11,7 +11,7 @@ use nodewright_api::{
 use nodewright_runtime::{
     clip::clip_list,
     events::Event,
-    object::name,
+    object::{annotation, name},
     plan::{Planned, Step, reference},
 };
 
@@ -24,13 +24,17 @@ use crate::shared::{
     },
     node::{Node, add_taint, remove_taint},
     patch,
+    pools::selects_none,
 };
 
 const LONGEST_NAME: usize = 64;
 const NAMED: usize = 5;
 
-/// The write of the claims, if they change; it is refused if the pool has changed.
+/// The write of the claims, if they change; it is refused if the pool has changed. A pool that selects no Nodes needs no list.
 pub(super) fn claims(pool: &MachineConfigPool, claims: &Disruptions) -> Option<Planned<Render>> {
+    if selects_none(pool) && annotation(pool, annotations::DISRUPTIONS).is_none() {
+        return None;
+    }
     let step = Step::edit(TARGET, pool, disruption::write(pool, claims)?);
     Planned::new("which nodes may be disrupted has changed", step)
 }

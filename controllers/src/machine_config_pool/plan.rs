@@ -19,11 +19,13 @@ use serde_json::Value;
 use super::{
     call::Render,
     decision::{Decision, QUIET_PERIOD, SETTLING, decide, source},
-    garbage,
+    etcd::Etcd,
+    garbage, members,
     memory::{Context, Note, Plan},
     nodes,
     progress::{self, Progress},
     rendering::{Rendering, Scope},
+    rollout::Held,
     snapshot::Snapshot,
     status,
 };
@@ -32,6 +34,9 @@ use crate::shared::{
     machine_config::{CachedConfig, Operator, target_ref},
     patch::{same_version, set},
 };
+
+/// The reason of a pool that waits to know which of its Nodes are disrupted.
+const READING_NODES: &str = "ReadingNodes";
 
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = Plan::idle();
@@ -85,7 +90,20 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
 /// The write of the pool comes first: that of a Node may be refused. Without a decision about the target, it stays, and nothing is said.
 fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'_>>, plan: &mut Plan) {
     let pool = snapshot.pool.as_ref();
+    if snapshot.members.is_lost {
+        plan.scoped_watch(members::watch());
+    }
+    if snapshot.members.claims.is_none() {
+        plan.wait(READING_NODES, "the list of the nodes that are disrupted is lost: the nodes are being read");
+        return;
+    }
     let progress = Progress::of(snapshot, context.now);
+    let mut decision = decision;
+    if let Some(Held::Etcd(etcd)) = &progress.rollout.held {
+        plan.scoped_watch(Etcd::watch());
+        // The next plan knows more.
+        decision = decision.filter(|_| *etcd != Etcd::Pending);
+    }
     let (rollout, target) = (&progress.rollout, progress.target.filter(|_| progress.moves));
     if let Some(claims) = nodes::claims(pool, &rollout.claims) {
         plan.then(claims.why, claims.step);

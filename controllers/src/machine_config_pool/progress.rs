@@ -9,7 +9,7 @@ use nodewright_api::{
     conditions::{machine_config_pool as conditions, node::READY},
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
     reasons::machine_config_pool as reasons,
-    stored::Claim,
+    stored::{Claim, Disruptions},
 };
 use nodewright_runtime::{
     clip::{clip_list, clip_to},
@@ -19,7 +19,8 @@ use nodewright_runtime::{
 };
 
 use super::{
-    rollout::{self, Rollout},
+    etcd::Etcd,
+    rollout::{self, Held, Rollout},
     snapshot::Snapshot,
 };
 use crate::shared::{
@@ -73,18 +74,19 @@ impl<'a> Progress<'a> {
         let halt = snapshot.errors.first().map(ToString::to_string);
         let halt = halt.or_else(|| members.unreadable_pool.clone()).or_else(|| snapshot.unusable_target());
         let moves = halt.is_none() && !pool.spec.paused && target.is_some();
-        let (claims, unreadable) = (&members.claims, members.unreadable.len());
-        let scope = rollout::Scope {
+        let scope = |claims: &'a Disruptions| rollout::Scope {
             nodes: nodes.clone(),
             others: left.clone(),
-            unreadable,
+            unreadable: members.unreadable.len(),
             claims,
             target: target.unwrap_or_default(),
             budget,
             own_node: snapshot.own_node.as_deref(),
+            etcd: &snapshot.etcd,
             now,
         };
-        let rollout = if moves { rollout::decide(&scope) } else { rollout::hold(&scope) };
+        let decide = if moves { rollout::decide } else { rollout::hold };
+        let rollout = members.claims.as_ref().map(|claims| decide(&scope(claims))).unwrap_or_default();
         Self { nodes, target, rollout, moves, halt, budget, pods: &members.pods, left }
     }
 }
@@ -223,10 +225,12 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
     }
     let waiting = rollout.waiting.len();
     if waiting > 0 {
-        let why = if rollout.is_full {
-            "the list of claims is as large as it may be".to_owned()
-        } else {
-            format!("at most {} may be unavailable", progress.budget)
+        let why = match &rollout.held {
+            None | Some(Held::Etcd(Etcd::Room | Etcd::Pending)) => {
+                format!("at most {} may be unavailable", progress.budget)
+            }
+            Some(Held::Full) => "the list of claims is as large as it may be".to_owned(),
+            Some(Held::Etcd(Etcd::Full(why))) => why.clone(),
         };
         texts.push(format!("{waiting} wait for their turn: {why}"));
     }

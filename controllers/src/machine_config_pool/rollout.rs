@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use nodewright_api::stored::{Claim, Disruptions};
 use nodewright_runtime::object::{name, uid};
 
+use super::etcd::Etcd;
 use crate::shared::{
     disruption::{
         self, is_claimed_for_machine,
@@ -45,6 +46,8 @@ pub(super) struct Scope<'a> {
     pub(super) budget: usize,
     /// The name of the Node that this process runs on, which is claimed last.
     pub(super) own_node: Option<&'a str>,
+    /// Whether a Node that runs its configuration may be chosen. One that has failed goes back whatever this says.
+    pub(super) etcd: &'a Etcd,
     pub(super) now: Timestamp,
 }
 
@@ -59,8 +62,16 @@ pub(super) struct Rollout<'a> {
     pub(super) releases: Vec<&'a Node>,
     /// Those that wait, the next one first.
     pub(super) waiting: Vec<&'a Node>,
-    /// Whether claims are held back because their text is too long.
-    pub(super) is_full: bool,
+    /// What holds claims back beside the budget.
+    pub(super) held: Option<Held>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Held {
+    /// Their text is as long as it may be.
+    Full,
+    /// Etcd has no room for another disruption, or that is not known.
+    Etcd(Etcd),
 }
 
 pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
@@ -78,10 +89,15 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
             rollout.waiting.push(node);
             continue;
         }
+        if *scope.etcd != Etcd::Room && !is_failing(node) {
+            rollout.held = Some(Held::Etcd(scope.etcd.clone()));
+            rollout.waiting.push(node);
+            continue;
+        }
         let claim = scope.claim(node);
         let grown = size + Disruptions([(name(node).to_owned(), claim.clone())].into()).to_string().len();
         if grown > LARGEST {
-            rollout.is_full = true;
+            rollout.held = Some(Held::Full);
             rollout.waiting.push(node);
             continue;
         }

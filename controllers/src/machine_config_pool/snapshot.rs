@@ -28,7 +28,7 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
-use super::{Settings, members::Members};
+use super::{Settings, etcd::Etcd, members::Members};
 use crate::shared::{
     TARGET,
     conditions::holding,
@@ -66,6 +66,7 @@ pub struct Snapshot {
     /// The name of the Node that this process runs on.
     pub(super) own_node: Option<String>,
     pub(super) members: Members,
+    pub(super) etcd: Etcd,
     /// What is wrong with the pool, if no webhook has reviewed it.
     pub(super) errors: Vec<FieldError>,
 }
@@ -118,6 +119,7 @@ impl Snapshot {
             }),
             target_name,
             members: Members::of(stores, &pool),
+            etcd: Etcd::of(stores, &pool),
             errors: pool.validate(),
             pool,
             rendered_retention: settings.rendered_retention,

@@ -10,7 +10,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::LabelSelector};
-use nodewright_api::machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
+use nodewright_api::{
+    machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool},
+    stored::Disruptions,
+};
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -66,12 +69,17 @@ fn pool(spec: &Value) -> MachineConfigPool {
     for (key, value) in spec.as_object().unwrap() {
         all[key] = value.clone();
     }
-    cluster_object("worker").with("/spec", all).build()
+    cluster_object("worker").annotation("nodewright.dev/disruptions", "{}").with("/spec", all).build()
 }
 
 fn targeting(name: &str, sources: &[&str]) -> Value {
     let source = |name: &&str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "name": name});
     json!({"configuration": {"name": name, "source": sources.iter().map(source).collect::<Vec<_>>()}})
+}
+
+/// No Nodes, and an empty list of claims.
+fn listed() -> Members {
+    Members { claims: Some(Disruptions::default()), ..Members::default() }
 }
 
 /// A snapshot of a pool whose target exists, with these Nodes and nothing else.

@@ -46,6 +46,10 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
             Decision::Leave
         }
         StrategyType::InPlaceUpdate if is_rolled && !is_paused => match target {
+            // Those that are selected first need no mark of a candidate before. Where users select them, it is what they select from.
+            None if !owners.has_begun && !strategy.is_manual() && Progress::of(node) == Progress::None => {
+                Decision::Leave
+            }
             // The template that it was selected for is a former one itself.
             Some(target) if is_of_former(target, &owners.deployment) => Decision::Unmark { is_preserved },
             // Where users select Nodes, the list follows the labels, and not the other way round.

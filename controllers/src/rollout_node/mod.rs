@@ -33,7 +33,7 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-use self::snapshot::{Snapshot, is_in_use};
+use self::snapshot::{Snapshot, is_in_use, lists_any};
 use crate::shared::{
     CONTROL, TARGET,
     disruption::{WAITING_NODES, waiting_nodes},
@@ -97,11 +97,11 @@ impl Controller for RolloutNodeController {
             if let Some(set) = change.new.as_ref().filter(|_| owner_changes(change)) {
                 of_set(stores, set, wake);
             }
-            // A rollout begins or ends, and with it the annotations of all its Nodes.
+            // A rollout begins or ends, and with it the marks of all its Nodes.
             let owner = change.sides().last().and_then(|set| controller_uid(set.as_ref()));
-            let was_in_use = change.old.as_ref().is_some_and(|set| is_in_use(set));
-            let is_in_use = change.new.as_ref().is_some_and(|set| is_in_use(set));
-            if let Some(owner) = owner.filter(|_| was_in_use != is_in_use) {
+            let gist = |set: &Option<Arc<MachineSet>>| set.as_deref().map(|set| (is_in_use(set), lists_any(set)));
+            let has_changed = gist(&change.old).unwrap_or_default() != gist(&change.new).unwrap_or_default();
+            if let Some(owner) = owner.filter(|_| has_changed) {
                 for set in &stores.of::<MachineSet>(CONTROL).owned_by(owner) {
                     of_set(stores, set, wake);
                 }

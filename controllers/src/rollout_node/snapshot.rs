@@ -40,6 +40,8 @@ pub(super) struct Owners {
     pub(super) target: Option<Arc<MachineSet>>,
     /// Whether the deployment has Machines of former templates.
     pub(super) is_rolled: bool,
+    /// Whether Machines are being updated in place, or some of the present template are there already.
+    pub(super) has_begun: bool,
 }
 
 impl Snapshot {
@@ -71,8 +73,10 @@ fn owners(stores: &Stores, machine: &Machine) -> Option<Owners> {
     let is_target = |other: &Arc<MachineSet>| {
         in_place && uid(other.as_ref()) != uid(set.as_ref()) && !is_deleting(other.as_ref()) && names(other)
     };
+    let has_begun =
+        in_place && sets.iter().any(|set| lists_any(set) || is_in_use(set) && !is_of_former(set, &deployment));
     let target = sets.into_iter().find(is_target);
-    Some(Owners { set, deployment, target, is_rolled })
+    Some(Owners { set, deployment, target, is_rolled, has_begun })
 }
 
 /// All sets of a deployment; none if it has only one, as deployments usually do.
@@ -84,6 +88,11 @@ fn siblings(stores: &Stores, deployment: &MachineDeployment) -> Vec<Arc<MachineS
 /// Whether a set has Machines, or is to have some. Those that are being deleted count: their Pods may have yet to come.
 pub(super) fn is_in_use(set: &MachineSet) -> bool {
     set.spec.replicas > 0 || set.status.as_ref().is_some_and(|status| status.replicas > 0)
+}
+
+/// Whether Machines are being updated in place to the template of a set.
+pub(super) fn lists_any(set: &MachineSet) -> bool {
+    UPDATING.of(set).is_some_and(|updating| !updating.0.is_empty())
 }
 
 /// Whether the Machines of a set are to be replaced or updated.

@@ -35,8 +35,10 @@ struct Fixture {
     machine: MachineBuilder,
     node: Value,
     annotates: bool,
-    /// The class of another set that lists the Machine as one that is being updated.
+    /// The class of another set that lists a Machine as one that is being updated.
     listed_by: Option<&'static str>,
+    /// The Machine that it lists.
+    listed: &'static str,
     /// The replicas of a set of a former template: those that it is to have, and those that it has.
     former: Option<[i32; 2]>,
     proof: NodeProof,
@@ -59,6 +61,7 @@ impl Fixture {
             node,
             annotates: true,
             listed_by: None,
+            listed: "m",
             former: None,
             proof: NodeProof::Here,
             claims: None,
@@ -84,7 +87,7 @@ impl Fixture {
             let mut other = serde_json::to_value(&set).unwrap();
             other["metadata"]["name"] = "other".into();
             other["metadata"]["uid"] = "uid-other".into();
-            other["metadata"]["annotations"]["nodewright.dev/updating"] = "m".into();
+            other["metadata"]["annotations"]["nodewright.dev/updating"] = self.listed.into();
             other["spec"]["template"]["spec"]["class"]["name"] = class.into();
             sets.apply(serde_json::from_value(other).unwrap());
         }
@@ -205,6 +208,11 @@ impl Fixture {
         self
     }
 
+    /// Another Machine is being updated already.
+    fn begun(self) -> Self {
+        Self { listed: "another", ..self.listed("v1") }
+    }
+
     fn with(mut self, labels: &[(&str, &str)], reason: Option<&str>, unschedulable: bool) -> Self {
         for (key, value) in labels {
             self.node["metadata"]["labels"][*key] = (*value).into();
@@ -235,12 +243,13 @@ const UPDATED: [(&str, &str); 3] = [(CANDIDATE, "true"), (SELECTED, "true"), (RE
 
 #[test]
 fn a_candidate_gets_its_label_with_the_marks_and_a_listed_one_is_selected_and_closed() {
-    let mut candidate = Fixture::in_place("former");
+    assert!(!Fixture::in_place("former").act(), "it may be selected at once");
+    let mut candidate = Fixture::in_place("former").begun();
     assert!(candidate.act());
     assert_eq!(candidate.marks(), (true, Some("true"), Some("true")));
     assert_eq!(candidate.update(), (vec!["candidate"], false, None));
     assert!(!candidate.act());
-    let mut listed = candidate.listed("v1");
+    let mut listed = Fixture { listed: "m", ..candidate };
     assert!(listed.act());
     assert_eq!(listed.update(), (vec!["candidate", "selected"], true, Some("true")));
     assert!(!listed.act());
@@ -251,11 +260,11 @@ fn a_candidate_gets_its_label_with_the_marks_and_a_listed_one_is_selected_and_cl
 
 #[test]
 fn an_answer_of_an_earlier_update_goes_before_the_program_is_asked() {
-    for listed in [None, Some("v1")] {
+    for listed in ["another", "m"] {
         let mut fixture = Fixture::in_place("former").with(&[(RESULT, "successful")], Some("UpdateSuccessful"), false);
-        fixture.listed_by = listed;
+        fixture = Fixture { listed, ..fixture.begun() };
         fixture.act();
-        assert!(!fixture.update().0.contains(&"result"), "{listed:?}");
+        assert!(!fixture.update().0.contains(&"result"), "{listed}");
     }
 }
 
@@ -340,6 +349,7 @@ fn the_node_of_a_machine_that_has_moved_is_opened_and_waits_for_its_critical_com
     let mut behind = finished("former", true, Some("true"));
     assert!(behind.act() && behind.update().0.is_empty());
     behind.machine = behind.machine.label("other", "label");
+    behind = behind.begun();
     assert!(behind.act(), "it is of a former template again");
     assert_eq!((behind.update().0, behind.marks().0), (vec!["candidate"], true));
 }

@@ -19,8 +19,6 @@ use serde_json::{Value, json};
 
 use crate::{costs::Costs, error::BenchError, measure::Measured};
 
-/// How many machines are updated at once.
-const AT_ONCE: u32 = 4;
 /// Time between two looks of the program that updates Nodes.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -49,10 +47,10 @@ async fn ask(measured: &mut Measured, count: u32, value: &str, expires: bool) ->
     }
 }
 
-/// Updates all machines in place, with a program on their Nodes that succeeds at once. Returns the requests.
+/// Updates all machines in place at once, with a program on their Nodes that succeeds immediately. Returns the requests.
 pub(crate) async fn update(measured: &mut Measured, count: u32, timeout: Duration) -> Result<Costs, BenchError> {
     let deployments: Api<MachineDeployment> = Api::namespaced(measured.client(), NAMESPACE);
-    let bounds = json!({"maxSurge": 0, "maxUnavailable": AT_ONCE, "orchestrationType": "Auto"});
+    let bounds = json!({"maxSurge": 0, "maxUnavailable": count, "orchestrationType": "Auto"});
     let change = json!({"spec": {
         "strategy": {"type": "InPlaceUpdate", "rollingUpdate": null, "inPlaceUpdate": bounds},
         "template": {"metadata": {"labels": {"version": "2"}}},

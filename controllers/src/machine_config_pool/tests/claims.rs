@@ -15,7 +15,10 @@ use serde_json::json;
 
 use super::cluster_object;
 use crate::{
-    machine_config_pool::rollout::{Scope, decide},
+    machine_config_pool::{
+        etcd::Etcd,
+        rollout::{Scope, decide},
+    },
     shared::{
         disruption::{Permit, SharedBudget, needs_claim},
         node::Node,
@@ -175,6 +178,7 @@ impl World {
             target,
             budget,
             own_node: None,
+            etcd: &Etcd::Room,
             now,
         };
         let rollout = decide(&scope);

@@ -7,18 +7,25 @@ use nodewright_api::{
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
     stored::{Claim, Disruptions},
 };
-use nodewright_runtime::object::name as name_of;
+use nodewright_runtime::{
+    cache::{Store, Stores},
+    controller::Controller,
+    object::name as name_of,
+    plan::Step,
+};
 use nodewright_testing::ObjectBuilder;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
-use super::{cluster_object, snapshot_of};
+use super::{cluster_object, listed, snapshot_of};
 use crate::{
     machine_config_pool::{
-        members::Members,
+        etcd::Etcd,
+        members::{self, Members},
         progress::{Progress, report},
-        rollout::{Rollout, Scope, decide, hold},
+        rollout::{Held, Rollout, Scope, decide, hold},
     },
-    shared::{disruption::budget, node::Node},
+    shared::{TARGET, disruption::budget, drain::BudgetView, node::Node},
     testing::NOW,
 };
 
@@ -46,6 +53,7 @@ fn rolled<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Roll
         target: "new",
         budget,
         own_node: None,
+        etcd: &Etcd::Room,
         now,
     })
 }
@@ -70,7 +78,7 @@ fn status_of(members: Members, spec: &Value) -> MachineConfigPoolStatus {
 
 fn status(nodes: Vec<ObjectBuilder<Node>>, spec: &Value) -> MachineConfigPoolStatus {
     let nodes = nodes.into_iter().map(|node| Arc::new(node.build())).collect();
-    status_of(Members { nodes, ..Members::default() }, spec)
+    status_of(Members { nodes, ..listed() }, spec)
 }
 
 /// Status, reason and message of a condition.
@@ -92,6 +100,7 @@ fn the_node_that_the_manager_runs_on_is_moved_last() {
             target: "new",
             budget: 1,
             own_node,
+            etcd: &Etcd::Room,
             now,
         };
         decide(&scope).claims.0.into_keys().collect::<Vec<_>>()
@@ -99,6 +108,69 @@ fn the_node_that_the_manager_runs_on_is_moved_last() {
     assert_eq!(first(None, &["a", "b"]), ["a"]);
     assert_eq!(first(Some("a"), &["a", "b"]), ["b"]);
     assert_eq!(first(Some("a"), &["a"]), ["a"], "it is moved all the same");
+}
+
+#[test]
+fn a_control_plane_waits_for_room_in_the_disruption_budget_of_etcd() {
+    let of = |pool: &str, budgets: Option<&[(&str, Value, i64, i64)]>| {
+        let stores = Stores::default();
+        let listed = Arc::new(Store::<BudgetView>::new(TARGET, ""));
+        stores.add_scoped(&Etcd::watch(), listed.clone());
+        if let Some(budgets) = budgets {
+            listed.begin_list();
+            for (at, selector, observed, allowed) in budgets {
+                let (namespace, name) = at.split_once('/').unwrap();
+                let budget = json!({"metadata": {"namespace": namespace, "name": name, "uid": name, "resourceVersion": "1",
+                    "generation": 2}, "spec": {"selector": selector},
+                    "status": {"observedGeneration": observed, "disruptionsAllowed": allowed}});
+                listed.apply(serde_json::from_value(budget).unwrap());
+            }
+            listed.end_list(1, Instant::now());
+        }
+        Etcd::of(&stores, &cluster_object(pool).with("/spec", json!({})).build())
+    };
+    let (guard, etcd) = (json!({"matchLabels": {"app": "guard"}}), json!({"matchLabels": {"component": "etcd"}}));
+    let full = |name: &str| Etcd::Full(format!("disruption budget {name} of etcd allows no disruption"));
+    let openshift = |observed, allowed| [("openshift-etcd/etcd-guard-pdb", guard.clone(), observed, allowed)];
+    let kubeadm = |allowed| [("kube-system/etcd", etcd.clone(), 2, allowed)];
+    assert_eq!(of("worker", Some(&openshift(2, 0))), Etcd::Room, "not the control plane");
+    assert_eq!(of("master", None), Etcd::Pending);
+    assert_eq!(of("master", Some(&[])), Etcd::Room);
+    assert_eq!(of("master", Some(&openshift(2, 1))), Etcd::Room);
+    assert_eq!(of("master", Some(&openshift(2, 0))), full("openshift-etcd/etcd-guard-pdb"));
+    assert_eq!(of("master", Some(&openshift(1, 1))), full("openshift-etcd/etcd-guard-pdb"), "an old status");
+    assert_eq!(
+        (of("master", Some(&kubeadm(1))), of("master", Some(&kubeadm(0)))),
+        (Etcd::Room, full("kube-system/etcd"))
+    );
+    assert_eq!(of("master", Some(&[("kube-system/dns", guard.clone(), 2, 0)])), Etcd::Room, "not etcd's");
+
+    let mut nodes = vec![old("a").build()];
+    let rollout = |nodes: &[Node], etcd: &Etcd| {
+        let (claims, now) = (Disruptions::default(), NOW.parse().unwrap());
+        let others = vec![];
+        let nodes = nodes.iter().collect();
+        let scope = Scope {
+            nodes,
+            others,
+            unreadable: 0,
+            claims: &claims,
+            target: "new",
+            budget: 1,
+            own_node: None,
+            etcd,
+            now,
+        };
+        let rollout = decide(&scope);
+        (rollout.claims.0.into_keys().collect::<Vec<_>>(), rollout.held)
+    };
+    for etcd in [Etcd::Pending, full("openshift-etcd/etcd-guard-pdb")] {
+        assert_eq!(rollout(&nodes, &etcd), (vec![], Some(Held::Etcd(etcd))));
+    }
+    assert_eq!(rollout(&nodes, &Etcd::Room), (vec!["a".to_owned()], None));
+    nodes.push(node("b", "old", "bad", "Degraded").build());
+    let (claims, _) = rollout(&nodes, &Etcd::Full(String::new()));
+    assert_eq!(claims, ["b"], "one that has failed may go back");
 }
 
 #[test]
@@ -235,7 +307,7 @@ fn a_paused_pool_and_one_that_is_invalid_move_nothing_and_say_so() {
 fn nodes_of_two_pools_and_unreadable_ones_are_named() {
     let nodes = vec![Arc::new(node("a", "new", "new", "Done").build())];
     let (ambiguous, unreadable) = (vec!["b (gpu, infra)".to_owned()], vec!["Node c cannot be read".to_owned()]);
-    let found = status_of(Members { nodes, ambiguous, unreadable, ..Members::default() }, &json!({}));
+    let found = status_of(Members { nodes, ambiguous, unreadable, ..listed() }, &json!({}));
     let text = condition(&found, "Updating").unwrap().2;
     assert!(text.contains("nodes that several pools select are in none: b (gpu, infra)"), "{text}");
     assert!(text.contains("Node c cannot be read"), "{text}");
@@ -261,7 +333,7 @@ fn a_list_of_claims_that_would_be_too_long_waits() {
     let nodes: Vec<_> = (1_000..1_500).map(|at| old(&format!("{long}-{at}")).build()).collect();
     let none = Disruptions::default();
     let rollout = rolled(&nodes, &none, 500);
-    assert!(rollout.is_full && rollout.claims.to_string().len() < 200 * 1024);
+    assert!(rollout.held == Some(Held::Full) && rollout.claims.to_string().len() < 200 * 1024);
     assert!(!rollout.waiting.is_empty() && rollout.waiting.len() < nodes.len());
     assert!(rollout.waiting.iter().all(|node| !rollout.claims.0.contains_key(name_of(*node))));
 }
@@ -291,6 +363,53 @@ fn a_pool_has_the_nodes_that_it_selects_whatever_it_selects_by() {
     assert_eq!(found(json!({"matchLabels": {"disk": "fast"}})), ["c", "d"]);
     assert_eq!(found(json!({"matchExpressions": [{"key": gpu, "operator": "Exists"}]})), ["b", "c"]);
     assert_eq!(found(json!({})), Vec::<String>::new());
+}
+
+/// The cache is older than the loss: it does not show that a Node has been given another configuration.
+#[test]
+fn a_list_that_is_lost_is_written_again_once_the_nodes_were_read_anew() {
+    let worker = "node-role.kubernetes.io/worker";
+    let at = |name: &str, desired: &str, version: &str| {
+        let node = node(name, "old", desired, "Done").label(worker, "");
+        node.with("/metadata/resourceVersion", version).build()
+    };
+    let selector = json!({"matchLabels": {worker: ""}});
+    let target = super::targeting("new", &[]);
+    for lost in [None, Some("{\"a\": 1}")] {
+        let mut fixture = super::Fixture::new([]);
+        let mut pool = super::pool(&target);
+        pool.spec.node_selector = serde_json::from_value(selector.clone()).unwrap();
+        pool.metadata.annotations =
+            lost.map(|text| [("nodewright.dev/disruptions".to_owned(), text.to_owned())].into());
+        fixture.pool = pool;
+        fixture.put(super::config("new", json!({})));
+        fixture.nodes = vec![at("a", "old", "5"), at("b", "old", "6")];
+        let stores = fixture.stores();
+        let plan = |stores: &Stores| {
+            let snapshot = fixture.controller.snapshot(stores, &super::target_ref("worker")).unwrap();
+            fixture.plan_of(&snapshot)
+        };
+        let waits = plan(&stores);
+        let reads = waits.scoped_watches.iter().any(|watch| watch.selector().is_empty());
+        assert!(reads && waits.waits.iter().any(|wait| wait.reason == "ReadingNodes"), "{lost:?}: {:?}", waits.waits);
+        assert!(!waits.steps().any(|it| it.step.key() == Some(&super::target_ref("worker"))), "nothing is written");
+
+        let listed = Arc::new(Store::<Node>::new(TARGET, ""));
+        stores.add_scoped(&members::watch(), listed.clone());
+        listed.begin_list();
+        listed.apply(at("a", "new", "7"));
+        listed.apply(at("b", "old", "6"));
+        listed.end_list(7, Instant::now());
+        let snapshot = fixture.controller.snapshot(&stores, &super::target_ref("worker")).unwrap();
+        let progress = Progress::of(&snapshot, NOW.parse().unwrap());
+        assert_eq!(progress.rollout.claims, Disruptions::default(), "a is being updated");
+        let plan = plan(&stores);
+        let of_pool = plan.steps().find(|it| it.step.key() == Some(&super::target_ref("worker"))).unwrap();
+        let Step::Edit { patch, .. } = &of_pool.step else { panic!("{of_pool:?}") };
+        let mut pool = serde_json::to_value(&fixture.pool).unwrap();
+        nodewright_testing::json_patch(&mut pool, patch).unwrap();
+        assert_eq!(pool["metadata"]["annotations"]["nodewright.dev/disruptions"], "{}", "{lost:?}");
+    }
 }
 
 /// Their agents report failures outside of an update: each counts, and is a candidate as well.
@@ -405,6 +524,7 @@ fn a_pool_that_moves_no_nodes_keeps_the_claims_of_configurations_and_ends_those_
         target: "",
         budget: 1,
         own_node: None,
+        etcd: &Etcd::Room,
         now,
     });
     assert_eq!(found.claims.0.keys().collect::<Vec<_>>(), ["a", "b"]);

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::cluster_object;
 use crate::{
+    machine_config_pool::etcd::Etcd,
     machine_config_pool::{
         members::Members,
         nodes, progress,
@@ -85,7 +86,17 @@ fn pool(row: &Value) -> Arc<MachineConfigPool> {
 /// The rollout to `cfg-1`.
 fn scope<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Scope<'a> {
     let (others, now) = (vec![], NOW.parse().unwrap());
-    Scope { nodes: nodes.iter().collect(), others, unreadable: 0, claims, target: "cfg-1", budget, own_node: None, now }
+    Scope {
+        nodes: nodes.iter().collect(),
+        others,
+        unreadable: 0,
+        claims,
+        target: "cfg-1",
+        budget,
+        own_node: None,
+        etcd: &Etcd::Room,
+        now,
+    }
 }
 
 fn rollout<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Rollout<'a> {
@@ -264,7 +275,7 @@ fn status(row: &Value, before: MachineConfigPoolStatus) -> (MachineConfigPoolSta
         "machineConfigSelector": {"matchLabels": {super::ROLE: "worker"}}, "maxUnavailable": row["pool"]["max_unavailable"]});
     let pool: MachineConfigPool = cluster_object("worker").with("/spec", spec).build();
     let nodes = node_list(&row["nodes"]);
-    let members = Members { nodes: nodes.iter().cloned().map(Arc::new).collect(), ..Members::default() };
+    let members = Members { nodes: nodes.iter().cloned().map(Arc::new).collect(), ..super::listed() };
     let snapshot = super::snapshot_of(pool, members);
     let now = NOW.parse().unwrap();
     let progress = Progress::of(&snapshot, now);

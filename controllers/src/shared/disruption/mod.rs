@@ -100,15 +100,15 @@ fn count_of(node: &Node) -> (&'static str, String) {
     (annotations::CONFIG_GIVEN, given(node).wrapping_add(1).to_string())
 }
 
-/// The write of the claims of a pool, if they change; it is refused if the pool has changed.
+/// The write of the claims of a pool, if they change; it is refused if the pool has changed. Also an empty list is written: one that is
+/// missing is lost.
 pub(crate) fn write(pool: &MachineConfigPool, claims: &Disruptions) -> Option<Patch> {
-    let known = annotation(pool, annotations::DISRUPTIONS);
-    let wanted = (!claims.0.is_empty()).then(|| claims.to_string());
-    if known == wanted.as_deref() {
+    let wanted = claims.to_string();
+    if annotation(pool, annotations::DISRUPTIONS) == Some(wanted.as_str()) {
         return None;
     }
     let mut operations = vec![patch::same_version(&pool.metadata)];
-    operations.extend(annotation_patch::set(&pool.metadata, annotations::DISRUPTIONS, wanted.as_deref()).0);
+    operations.extend(annotation_patch::set(&pool.metadata, annotations::DISRUPTIONS, Some(&wanted)).0);
     Some(Patch(operations))
 }
 
@@ -140,6 +140,8 @@ pub(crate) struct SharedBudget {
     nodes: Vec<Arc<Node>>,
     unreadable: usize,
     claims: Disruptions,
+    /// Whether the pool has the list of its claims: one that is lost is written again by the pool's controller.
+    is_listed: bool,
     /// Whether it is known that machine-config-operator does not move the Nodes of the pool.
     is_alone: bool,
 }
@@ -170,10 +172,11 @@ impl SharedBudget {
         if is_deleting(pool.as_ref()) || is_opted_out(pool.as_ref()) {
             return None;
         }
-        let claims = DISRUPTIONS.of(pool.as_ref()).unwrap_or_default();
+        let claims = DISRUPTIONS.of(pool.as_ref());
         let unreadable = unreadable_members(stores, &pool).len();
         let (nodes, _) = members_of(stores, &pool);
-        Some(Self { pool, nodes, unreadable, claims, is_alone: is_alone.is_some() })
+        let (is_listed, claims) = (claims.is_some(), claims.unwrap_or_default());
+        Some(Self { pool, nodes, unreadable, claims, is_listed, is_alone: is_alone.is_some() })
     }
 
     /// The watch that plans need which ask for a permit.
@@ -210,6 +213,9 @@ impl SharedBudget {
     fn permit(&self, node: &Node, now: Timestamp, is_next: impl Fn(usize) -> bool) -> Permit {
         if !self.is_alone {
             return Permit::Wait("it has yet to be read whether machine-config-operator runs".to_owned());
+        }
+        if !self.is_listed {
+            return Permit::Wait(format!("pool {} has yet to list the nodes that it disrupts", self.name()));
         }
         let claim = self.claim_of(node);
         if let Some(claim) = claim.filter(|claim| claim.is_of_machine()) {
@@ -277,7 +283,7 @@ impl SharedBudget {
     pub(crate) fn with(pool: MachineConfigPool, nodes: impl IntoIterator<Item = Node>) -> Self {
         let claims = DISRUPTIONS.of(&pool).unwrap_or_default();
         let nodes = nodes.into_iter().map(Arc::new).collect();
-        Self { pool: Arc::new(pool), nodes, unreadable: 0, claims, is_alone: true }
+        Self { pool: Arc::new(pool), nodes, unreadable: 0, claims, is_listed: true, is_alone: true }
     }
 }
 

@@ -45,7 +45,10 @@ use nodewright_runtime::{
 
 #[cfg(test)]
 pub(crate) use self::view::{Attached, Volumes};
-pub(crate) use self::{pods::PodView, view::View};
+pub(crate) use self::{
+    pods::PodView,
+    view::{BudgetView, View},
+};
 use super::node::Node;
 
 /// How long a forced drain waits until the API server has deleted the Pods, as in machine-controller-manager.

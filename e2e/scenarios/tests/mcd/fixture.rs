@@ -157,7 +157,7 @@ impl Fixture {
                     && is(&status, conditions::UPDATED)
                     && !is(&status, conditions::UPDATING)
                     && status.configuration.name == pool.spec.configuration.name;
-                Ok(is_done && !pool.annotations().contains_key(annotations::DISRUPTIONS))
+                Ok(is_done && pool.annotations().get(annotations::DISRUPTIONS).is_some_and(|claims| claims == "{}"))
             })
             .await
     }

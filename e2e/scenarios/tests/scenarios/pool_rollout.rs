@@ -44,6 +44,8 @@ const WEB: App = App { name: "web", replicas: 120, unavailable: 12 };
 /// Nodes in each zone, and how many of all may be unavailable.
 const PER_ZONE: u32 = 10;
 const BUDGET: usize = 3;
+/// How often managers are killed in a rollout.
+const KILLS: usize = 10;
 
 /// Nodes in three zones, the agents on them, and the pool `worker`.
 pub(crate) struct Fixture {
@@ -110,9 +112,20 @@ impl Fixture {
                     && is(&status, conditions::UPDATED)
                     && !is(&status, conditions::UPDATING)
                     && status.configuration.name == pool.spec.configuration.name;
-                Ok(is_done && !pool.annotations().contains_key(annotations::DISRUPTIONS))
+                Ok(is_done && pool.annotations().get(annotations::DISRUPTIONS).is_some_and(|claims| claims == "{}"))
             })
             .await
+    }
+
+    /// Kills one manager after the other, this many times, and starts it again. It does not wait for the lease of the one before.
+    async fn kill_managers(&mut self, kills: usize) -> TestResult {
+        for round in 0..kills {
+            let (at, pause) = (round % self.managers.len(), 300 + 170 * round);
+            tokio::time::sleep(Duration::from_millis(u64::try_from(pause)?)).await;
+            self.managers[at].kill_9();
+            self.managers[at] = manager(&self.env, &format!("manager-{at}-{round}"), &[UNELECTED]).await?;
+        }
+        Ok(())
     }
 
     /// Checks that at no moment since the mark more nodes were disrupted than these.
@@ -189,9 +202,9 @@ async fn writes(env: &Environment, log: &mut AuditLog) -> TestResult<Vec<Entry>>
     Ok(read)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_pool_moves_its_nodes_zone_by_zone_within_its_budget() -> TestResult {
-    let Some(fixture) = Fixture::start("roll", 1, PER_ZONE, json!(BUDGET)).await? else { return Ok(()) };
+/// Moves all nodes to another configuration while they run pods, and kills a manager this many times in between. Checks the budget of the
+/// pool, that of the pods, and that as little is written as it takes. Returns the nodes in the order in which they were moved.
+async fn move_nodes_with_pods(fixture: &mut Fixture, kills: usize) -> TestResult<Vec<Node>> {
     let env = &fixture.env;
     let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
     let items = [WEB.budget(), WEB.deployment(env, ENVIRONMENT_LABEL, env.namespace())];
@@ -202,47 +215,57 @@ async fn a_pool_moves_its_nodes_zone_by_zone_within_its_budget() -> TestResult {
     let (mark, pod_mark) = (env.nodes().mark(), pods.mark());
 
     let config = fixture.retarget("second").await?;
+    fixture.kill_managers(kills).await?;
     fixture.wait_for_all().await?;
     fixture.check_budget(mark, BUDGET)?;
     fixture.check_clean()?;
-    let order = given(env.nodes(), mark, &config)?;
-    let zones: Vec<_> = order.iter().map(|node| node.labels()[ZONE].clone()).collect();
-    assert!(zones.len() == fixture.nodes && zones.is_sorted(), "{zones:?}");
     pods.states(pod_mark, |at, state| {
         let (available, least) = (WEB.available(state), WEB.replicas - WEB.unavailable);
         ensure(available >= least, || format!("at {at} only {available} pods were available"))
     })?;
-    let writes = writes(env, &mut log).await?;
-    let mut by_node = BTreeMap::<&str, usize>::new();
-    for entry in writes.iter().filter(|it| it.resource == "nodes") {
-        *by_node.entry(&entry.name).or_default() += 1;
-    }
-    println!("writes by node: {by_node:?}");
-    assert!(by_node.values().all(|count| *count <= TO_MOVE), "{by_node:?}");
-    let of_pool = writes.iter().filter(|it| it.resource == "machineconfigpools").count();
-    println!("{of_pool} writes of the pool");
-    assert!(of_pool <= OF_POOL * fixture.nodes, "{of_pool}");
-    let evictions = writes.iter().filter(|it| it.subresource == "eviction" && it.code == 201).count();
-    println!("{evictions} pods were evicted");
-    assert!(evictions > 0);
+    check_writes(&writes(&fixture.env, &mut log).await?, fixture.nodes)?;
+    given(fixture.env.nodes(), mark, &config)
+}
+
+/// Checks the writes of managers that have moved this many nodes with their pods. What was refused has written nothing.
+fn check_writes(writes: &[Entry], nodes: usize) -> TestResult {
+    let counts = |resource: &str, subresource: &str| {
+        let mut counts = BTreeMap::<&str, usize>::new();
+        let are = writes.iter().filter(|it| it.resource == resource && it.code < 300);
+        for entry in are.filter(|it| subresource.is_empty() || it.subresource == subresource) {
+            *counts.entry(&entry.name).or_default() += 1;
+        }
+        counts
+    };
+    let (by_node, by_pod) = (counts("nodes", ""), counts("pods", "eviction"));
+    let of_pool: usize = counts("machineconfigpools", "").values().sum();
+    println!("writes by node: {by_node:?}; of the pool: {of_pool}; pods that were evicted: {}", by_pod.len());
+    ensure(by_node.values().all(|count| *count <= TO_MOVE), || format!("writes by node: {by_node:?}"))?;
+    ensure(of_pool <= OF_POOL * nodes, || format!("{of_pool} writes of the pool"))?;
+    let is_once = !by_pod.is_empty() && by_pod.values().all(|count| *count == 1);
+    ensure(is_once, || format!("evictions by pod: {by_pod:?}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_moves_its_nodes_zone_by_zone_within_its_budget() -> TestResult {
+    let Some(mut fixture) = Fixture::start("roll", 1, PER_ZONE, json!(BUDGET)).await? else { return Ok(()) };
+    let order = move_nodes_with_pods(&mut fixture, 0).await?;
+    let zones: Vec<_> = order.iter().map(|node| node.labels()[ZONE].clone()).collect();
+    assert!(zones.len() == fixture.nodes && zones.is_sorted(), "{zones:?}");
     fixture.end().await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_managers_at_once_that_are_killed_again_and_again_keep_the_budget_of_a_pool() -> TestResult {
+async fn a_manager_that_is_killed_again_and_again_moves_the_nodes_of_a_pool() -> TestResult {
+    let Some(mut fixture) = Fixture::start("once", 1, PER_ZONE, json!(BUDGET)).await? else { return Ok(()) };
+    move_nodes_with_pods(&mut fixture, KILLS).await?;
+    fixture.end().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_managers_at_once_that_are_killed_again_and_again_keep_the_budgets() -> TestResult {
     let Some(mut fixture) = Fixture::start("twice", 2, PER_ZONE, json!("10%")).await? else { return Ok(()) };
-    let mark = fixture.env.nodes().mark();
-    fixture.retarget("second").await?;
-    for round in 0..10 {
-        let (at, pause) = (round % 2, 300 + 170 * round);
-        tokio::time::sleep(Duration::from_millis(u64::try_from(pause)?)).await;
-        fixture.managers[at].kill_9();
-        let name = format!("manager-{at}-{round}");
-        fixture.managers[at] = manager(&fixture.env, &name, &[UNELECTED]).await?;
-    }
-    fixture.wait_for_all().await?;
-    fixture.check_budget(mark, BUDGET)?;
-    fixture.check_clean()?;
+    move_nodes_with_pods(&mut fixture, KILLS).await?;
     fixture.end().await
 }
 
@@ -316,6 +339,25 @@ async fn what_users_do_to_nodes_is_not_undone_by_a_pool() -> TestResult {
     env.wait_for("the chosen node", async || Ok(is_moved(&names[1]))).await?;
     assert_eq!(given(env.nodes(), mark, &config)?.len(), 1);
     env.kubectl("patch machineconfigpool worker --type=merge --patch={\"spec\":{\"paused\":false}}").await?;
+    fixture.wait_for_all().await?;
+    fixture.check_budget(mark, 1)?;
+    fixture.check_clean()?;
+    fixture.end().await
+}
+
+/// As `kubectl replace` does. The pool reads its nodes once more, and goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_claims_that_is_removed_again_and_again_lets_no_more_nodes_move() -> TestResult {
+    let Some(fixture) = Fixture::start("lost", 1, 2, json!(1)).await? else { return Ok(()) };
+    let env = &fixture.env;
+    let mark = env.nodes().mark();
+    fixture.retarget("second").await?;
+    let claims = async || Ok::<_, Failure>(pool(env).await?.annotations().get(annotations::DISRUPTIONS).cloned());
+    for _ in 0..fixture.nodes {
+        env.wait_for("a claim", async || Ok(claims().await?.is_some_and(|claims| claims != "{}"))).await?;
+        env.kubectl(&format!("annotate machineconfigpool worker {}-", annotations::DISRUPTIONS)).await?;
+        env.wait_for("another list", async || Ok(claims().await?.is_some())).await?;
+    }
     fixture.wait_for_all().await?;
     fixture.check_budget(mark, 1)?;
     fixture.check_clean()?;
