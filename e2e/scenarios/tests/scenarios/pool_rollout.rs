@@ -223,12 +223,14 @@ async fn move_nodes_with_pods(fixture: &mut Fixture, kills: usize) -> TestResult
         let (available, least) = (WEB.available(state), WEB.replicas - WEB.unavailable);
         ensure(available >= least, || format!("at {at} only {available} pods were available"))
     })?;
-    check_writes(&writes(&fixture.env, &mut log).await?, fixture.nodes)?;
+    check_writes(&writes(&fixture.env, &mut log).await?, fixture)?;
     given(fixture.env.nodes(), mark, &config)
 }
 
-/// Checks the writes of managers that have moved this many nodes with their pods. What was refused has written nothing.
-fn check_writes(writes: &[Entry], nodes: usize) -> TestResult {
+/// Checks the writes of managers that have moved all nodes with their pods. What was refused has written nothing. Of two managers at once
+/// each may evict a pod: of a pod that is leaving, an API server takes any number of evictions.
+fn check_writes(writes: &[Entry], fixture: &Fixture) -> TestResult {
+    let (nodes, managers) = (fixture.nodes, fixture.managers.len());
     let counts = |resource: &str, subresource: &str| {
         let mut counts = BTreeMap::<&str, usize>::new();
         let are = writes.iter().filter(|it| it.resource == resource && it.code < 300);
@@ -242,7 +244,7 @@ fn check_writes(writes: &[Entry], nodes: usize) -> TestResult {
     println!("writes by node: {by_node:?}; of the pool: {of_pool}; pods that were evicted: {}", by_pod.len());
     ensure(by_node.values().all(|count| *count <= TO_MOVE), || format!("writes by node: {by_node:?}"))?;
     ensure(of_pool <= OF_POOL * nodes, || format!("{of_pool} writes of the pool"))?;
-    let is_once = !by_pod.is_empty() && by_pod.values().all(|count| *count == 1);
+    let is_once = !by_pod.is_empty() && by_pod.values().all(|count| *count <= managers);
     ensure(is_once, || format!("evictions by pod: {by_pod:?}"))
 }
 

@@ -29,7 +29,7 @@ pub(in super::super) fn difference(server: &ApiServer) -> Option<String> {
             return Some(format!("pool {}: {left}; {}", name(pool), updating(pool)));
         }
         let claims = &pool["metadata"]["annotations"][annotations::DISRUPTIONS];
-        if !claims.is_null() {
+        if claims != "{}" {
             return Some(format!("pool {} has the claims {claims}", name(pool)));
         }
         if !is_true(pool, "Updated") || is_true(pool, "Degraded") {
