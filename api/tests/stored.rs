@@ -40,7 +40,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("cordoned", 4, 0x45f3_5c0f),
     ("creation-round", 9, 0x5358_552d),
     ("desired-replicas", 7, 0xa7b4_5a45),
-    ("disruptions", 10, 0xeb5d_dcf0),
+    ("disruptions", 11, 0x4eb3_ee59),
     ("freeze", 1, 0xa156_6424),
     ("health-deadline", 9, 0xe47e_4165),
     ("joined-node", 5, 0x50ca_24c2),

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::{Malformed, Seconds};
 
-/// The claims of a MachineConfigPool by the name of the Node, as JSON: `{"<node>":{"uid":…,"target":…,"given":…,"since":…}}`. A Node is given a
+/// The claims of a MachineConfigPool by the name of the Node, as JSON: `{"<node>":{"uid":…,"target":…,"given":…,"since":…}}`,
+/// with `"from"` if the Node was in the middle of something. A Node is given a
 /// configuration, and a rollout of machines disrupts it, only while the pool has a claim for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disruptions(pub BTreeMap<String, Claim>);
@@ -22,6 +23,8 @@ pub struct Claim {
     /// The value of [`CONFIG_GIVEN`](crate::annotations::CONFIG_GIVEN) that the Node had: while it has that, it has yet to be given the
     /// target, and afterwards nobody can give it by this claim.
     pub given: u32,
+    /// The configuration that the Node was to run, if it was not done with that when it was claimed.
+    pub from: Option<String>,
     /// Since when it may be disrupted.
     pub since: Timestamp,
 }
@@ -40,7 +43,11 @@ impl fmt::Display for Disruptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let claim = |claim: &Claim| {
             let since = Seconds(claim.since).to_string();
-            json!({"given": claim.given, "since": since, "target": claim.target, "uid": claim.uid})
+            let mut all = json!({"given": claim.given, "since": since, "target": claim.target, "uid": claim.uid});
+            if let Some(from) = &claim.from {
+                all["from"] = from.as_str().into();
+            }
+            all
         };
         let all: BTreeMap<_, Value> = self.0.iter().map(|(node, it)| (node, claim(it))).collect();
         json!(all).fmt(f)
@@ -56,8 +63,8 @@ impl FromStr for Disruptions {
         let claim = |value: &Value| {
             let part = |key: &str| value[key].as_str().map(str::to_owned);
             let given = u32::try_from(value["given"].as_u64()?).ok()?;
-            let claim =
-                Claim { uid: part("uid")?, target: part("target")?, given, since: part("since")?.parse().ok()? };
+            let (from, since) = (part("from"), part("since")?.parse().ok()?);
+            let claim = Claim { uid: part("uid")?, target: part("target")?, given, from, since };
             (!claim.uid.is_empty() && !claim.target.is_empty()).then_some(claim)
         };
         let claims = all.into_iter().map(|(node, value)| Some((node, claim(&value)?)));

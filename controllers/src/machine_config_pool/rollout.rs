@@ -137,7 +137,8 @@ impl<'a> Scope<'a> {
 
     fn claim(&self, node: &Node) -> Claim {
         let (uid, target) = (uid(node).to_owned(), self.target.to_owned());
-        Claim { uid, target, given: given(node), since: self.now }
+        let from = (!is_done(node)).then(|| desired(node).to_owned());
+        Claim { uid, target, given: given(node), from, since: self.now }
     }
 
     /// The claims that stay, some with another target.
@@ -162,7 +163,8 @@ impl<'a> Scope<'a> {
         // What was wiped is counted again.
         let is_unused = claim.given == given(node) || given(node) == 0;
         let is_current = claim.target == self.target && (is_unused || desired(node) == self.target);
-        let is_of_others = !is_unused && desired(node) != claim.target && !is_done(node) && !is_degraded(node);
+        let is_ours = if is_unused { is_from(claim, node) } else { desired(node) == claim.target };
+        let is_of_others = !is_ours && !is_done(node) && !is_degraded(node);
         if is_current || is_of_others || !is_behind(node, self.target) {
             let given = if is_unused { given(node) } else { claim.given };
             return Claim { given, ..claim.clone() };
@@ -182,9 +184,14 @@ impl<'a> Scope<'a> {
     fn is_targeted(&self, node: &Node, is_within: bool) -> bool {
         let Some(claim) = self.claim_of(node).filter(|claim| claim.target == self.target) else { return false };
         let is_unused = claim.given == given(node);
-        // Of one that has not begun, it has to be seen that it takes Pods, and that others do: since it was claimed it may have been
-        // cordoned, and others may have failed.
-        let may_begin = is_within && is_ready(node) || !is_done(node);
+        let may_begin = if is_done(node) {
+            // It has to be seen that it takes Pods, and that others do: since it was claimed it may have been cordoned, and others may
+            // have failed.
+            is_within && is_ready(node)
+        } else {
+            // What somebody has had it begin since then, it finishes first.
+            is_degraded(node) || is_from(claim, node)
+        };
         is_unused && has_agent(node) && is_behind(node, self.target) && may_begin && !is_leaving(node)
     }
 
@@ -203,6 +210,11 @@ impl<'a> Scope<'a> {
     fn all(&self) -> impl Iterator<Item = &'a Node> {
         self.nodes.iter().chain(&self.others).copied()
     }
+}
+
+/// Whether a Node is to run what it was to run when it was claimed, and was not done with.
+fn is_from(claim: &Claim, node: &Node) -> bool {
+    claim.from.as_deref() == Some(desired(node))
 }
 
 /// Whether a claim was used or taken back, and its Node is done and takes Pods. A smaller count is that of an old cache, or was wiped.

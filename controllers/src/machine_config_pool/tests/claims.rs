@@ -27,8 +27,9 @@ use crate::{
 };
 
 const NODES: usize = 3;
-/// What a Node may be claimed for: two configurations, and the deletion of its Machine.
-const TARGETS: [&str; 3] = ["a", "b", Claim::MACHINE];
+/// What a Node may be claimed for: two configurations, and the deletion of its Machine. A user may have it run another one.
+const TARGETS: [&str; 4] = ["a", "b", Claim::MACHINE, "c"];
+const OF_USERS: usize = 3;
 /// The planner of Machines; the others are the pool's.
 const OF_MACHINES: usize = 2;
 
@@ -57,10 +58,12 @@ struct Agent {
     state: State,
     given: u32,
     machine: Machine,
+    /// Whether a user has chosen what it is to run, and it has neither finished that nor failed.
+    by_hand: bool,
 }
 
-/// The claims: the target, and the count that the Node had.
-type Claims = BTreeMap<usize, (usize, u32)>;
+/// The claims: the target, and the count that the Node had, and what it was to run if it was not done with that.
+type Claims = BTreeMap<usize, (usize, u32, Option<usize>)>;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Request {
@@ -92,8 +95,9 @@ struct World {
     claims: Claims,
     nodes: [Agent; NODES],
     requests: [Vec<Request>; 3],
-    /// What else may happen: changes of the target, failures, removals of the claims, and deletions of Machines.
-    faults: [u8; 4],
+    /// What else may happen: changes of the target, failures, removals of the claims, deletions of Machines, and users who choose
+    /// what a Node is to run.
+    faults: [u8; 5],
 }
 
 impl World {
@@ -127,9 +131,10 @@ impl World {
 
     fn claims(&self) -> Disruptions {
         let nodes: Vec<_> = (0..NODES).map(|at| self.node(at)).collect();
-        let claim = |(at, (target, given)): (&usize, &(usize, u32))| {
+        let claim = |(at, (target, given, from)): (&usize, &(usize, u32, Option<usize>))| {
             let (uid, target) = (nodes[*at].metadata.uid.clone().unwrap(), TARGETS[*target].to_owned());
-            (at.to_string(), Claim { uid, target, given: *given, since: NOW.parse().unwrap() })
+            let from = from.map(|from| TARGETS[from].to_owned());
+            (at.to_string(), Claim { uid, target, given: *given, from, since: NOW.parse().unwrap() })
         };
         Disruptions(self.claims.iter().map(claim).collect())
     }
@@ -217,6 +222,7 @@ impl World {
                 let agent = &mut self.nodes[node];
                 // It tests the taint of those that go as well.
                 if (agent.desired, agent.given, agent.machine) == (from, given, Machine::Stays) {
+                    assert!(!agent.by_hand, "what a user has chosen is overruled: {self:?}");
                     (agent.desired, agent.given) = (to, given + 1);
                 }
             }
@@ -240,7 +246,9 @@ impl World {
             _ if agent.machine == Machine::Gone => vec![],
             State::Done if agent.desired != agent.current => vec![Agent { state: State::Working, ..agent }],
             State::Done => vec![],
-            State::Working => vec![Agent { current: agent.desired, state: State::Done, machine, ..agent }],
+            State::Working => {
+                vec![Agent { current: agent.desired, state: State::Done, machine, by_hand: false, ..agent }]
+            }
             State::Degraded => vec![Agent { state: State::Working, ..agent }],
         }
     }
@@ -270,7 +278,7 @@ impl World {
             all.extend(self.machine(at));
             if self.nodes[at].state == State::Working && self.nodes[at].machine != Machine::Gone && self.faults[1] > 0 {
                 let mut failed = self.clone();
-                failed.nodes[at].state = State::Degraded;
+                failed.nodes[at] = Agent { state: State::Degraded, by_hand: false, ..failed.nodes[at] };
                 failed.faults[1] -= 1;
                 all.push(failed);
             }
@@ -282,6 +290,7 @@ impl World {
             changed.pool_changes();
             all.push(changed);
         }
+        all.extend((0..NODES).filter_map(|at| self.chosen(at)));
         // A request that rests on a claim is answered before somebody removes that.
         let is_quiet = !self.requests.iter().flatten().any(|request| matches!(request, Request::Give { .. }));
         if self.faults[2] > 0 && is_quiet && !self.claims.is_empty() {
@@ -292,6 +301,17 @@ impl World {
             all.push(forgotten);
         }
         all
+    }
+
+    /// A user has a Node that is done run another configuration.
+    fn chosen(&self, at: usize) -> Option<Self> {
+        let agent = self.nodes[at];
+        let is_at_rest =
+            agent.state == State::Done && agent.desired == agent.current && agent.machine == Machine::Stays;
+        let mut next = self.clone();
+        next.faults[4] = next.faults[4].checked_sub(1).filter(|_| is_at_rest)?;
+        next.nodes[at] = Agent { desired: OF_USERS, by_hand: true, ..agent };
+        Some(next)
     }
 
     /// A rollout deletes the Machine of a Node, or that is gone.
@@ -312,14 +332,16 @@ impl World {
 
     fn disrupted(&self) -> usize {
         let is_disrupted = |agent: &&Agent| {
-            agent.desired != agent.current || agent.state != State::Done || agent.machine == Machine::Cordoned
+            let is_moved = agent.desired != agent.current || agent.state != State::Done;
+            // What users do is not the pool's.
+            is_moved && agent.desired != OF_USERS || agent.machine == Machine::Cordoned
         };
         self.nodes.iter().filter(|agent| agent.machine != Machine::Gone).filter(is_disrupted).count()
     }
 
     /// What becomes of it if nothing goes wrong any more.
     fn settled(mut self, budget: usize) -> Self {
-        (self.requests, self.faults) = (Default::default(), [0; 4]);
+        (self.requests, self.faults) = (Default::default(), [0; 5]);
         for _ in 0..30 {
             let before = self.clone();
             for planner in [0, OF_MACHINES] {
@@ -343,22 +365,26 @@ impl World {
 
 fn read(claims: &Disruptions) -> Claims {
     let target = |name: &str| TARGETS.iter().position(|it| *it == name).unwrap();
-    claims.0.iter().map(|(at, it)| (at.parse().unwrap(), (target(&it.target), it.given))).collect()
+    let claim = |it: &Claim| (target(&it.target), it.given, it.from.as_deref().map(target));
+    claims.0.iter().map(|(at, it)| (at.parse().unwrap(), claim(it))).collect()
 }
 
 #[test]
 fn claims_keep_the_budget_and_never_stop_in_any_order() {
     let (of_pool, with_machines, all) = (&[0, 1][..], &[0, OF_MACHINES][..], &[0, 1, OF_MACHINES][..]);
     for (planners, budget, faults) in [
-        (of_pool, 1, [1, 0, 1, 0]),
-        (of_pool, 1, [1, 1, 0, 0]),
-        (of_pool, 1, [2, 0, 0, 0]),
-        (of_pool, 2, [0, 1, 0, 0]),
-        (with_machines, 1, [0, 0, 0, 1]),
-        (with_machines, 1, [0, 0, 0, 2]),
-        (all, 1, [0, 0, 0, 1]),
+        (of_pool, 1, [1, 0, 1, 0, 0]),
+        (of_pool, 1, [1, 1, 0, 0, 0]),
+        (of_pool, 1, [2, 0, 0, 0, 0]),
+        (of_pool, 2, [0, 1, 0, 0, 0]),
+        (&[0], 1, [1, 0, 0, 0, 1]),
+        (&[0], 1, [0, 1, 0, 0, 1]),
+        (with_machines, 1, [0, 0, 0, 1, 0]),
+        (with_machines, 1, [0, 0, 0, 2, 0]),
+        (all, 1, [0, 0, 0, 1, 0]),
     ] {
-        let done = Agent { desired: 0, current: 0, state: State::Done, given: 0, machine: Machine::Stays };
+        let done =
+            Agent { desired: 0, current: 0, state: State::Done, given: 0, machine: Machine::Stays, by_hand: false };
         let mut nodes = [done; NODES];
         if planners.contains(&OF_MACHINES) {
             // With three there are too many orders.

@@ -468,7 +468,7 @@ fn a_claim_on_a_node_that_is_about_to_go_is_taken_back() {
 /// A claim of a rollout of machines, whose Node had this count.
 fn of_machine(node: &str, given: u32) -> Disruptions {
     let uid = old(node).build().metadata.uid.unwrap_or_default();
-    let claim = Claim { uid, target: Claim::MACHINE.to_owned(), given, since: NOW.parse().unwrap() };
+    let claim = Claim { uid, target: Claim::MACHINE.to_owned(), given, from: None, since: NOW.parse().unwrap() };
     Disruptions([(node.to_owned(), claim)].into())
 }
 

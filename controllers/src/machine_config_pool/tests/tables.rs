@@ -195,7 +195,7 @@ fn test_sort_node_list() {
 /// The claim of a Node for `cfg-1`, as a pool has it.
 fn claimed(node: &Node) -> Disruptions {
     let (uid, since) = (uid(node).to_owned(), NOW.parse().unwrap());
-    let claim = Claim { uid, target: "cfg-1".to_owned(), given: 0, since };
+    let claim = Claim { uid, target: "cfg-1".to_owned(), given: 0, from: None, since };
     Disruptions([(name_of(node).to_owned(), claim)].into())
 }
 

@@ -234,7 +234,7 @@ impl SharedBudget {
         let since = claim.map_or(now, |claim| claim.since);
         let (uid, target) = (uid(node).to_owned(), Claim::MACHINE.to_owned());
         let mut claims = self.claims.clone();
-        claims.0.insert(name(node).to_owned(), Claim { uid, target, given: given(node), since });
+        claims.0.insert(name(node).to_owned(), Claim { uid, target, given: given(node), from: None, since });
         write(&self.pool, &claims).map_or_else(|| Permit::Wait(self.wait()), Permit::Claim)
     }
 

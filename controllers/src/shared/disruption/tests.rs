@@ -28,7 +28,7 @@ fn working(name: &str) -> ObjectBuilder<Node> {
 }
 
 fn claim(node: &str, target: &str, given: u32) -> (String, Claim) {
-    (node.to_owned(), Claim { uid: node.to_owned(), target: target.to_owned(), given, since: now() })
+    (node.to_owned(), Claim { uid: node.to_owned(), target: target.to_owned(), given, from: None, since: now() })
 }
 
 /// A pool with this budget and these Nodes and claims.
