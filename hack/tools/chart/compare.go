@@ -13,7 +13,7 @@ import (
 var helmAdds = []string{"helm.sh/chart", "app.kubernetes.io/managed-by", "helm.sh/resource-policy"}
 
 // compareFiles prints how the objects of one file differ from those of another. Differences that do not count: what Helm adds,
-// Namespaces, imagePullPolicy where it is the default, and the order of items that have names.
+// hooks of Helm, Namespaces, imagePullPolicy where it is the default, and the order of items that have names.
 func compareFiles(want, got string) error {
 	wanted, err := readObjects(want)
 	if err != nil {
@@ -55,7 +55,7 @@ func readObjects(path string) (map[string]any, error) {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 		metadata, _ := object["metadata"].(map[string]any)
-		if metadata == nil || object["kind"] == "Namespace" {
+		if metadata == nil || object["kind"] == "Namespace" || isHook(metadata) {
 			continue
 		}
 		name := fmt.Sprintf("%v %v/%v", object["kind"], metadata["namespace"], metadata["name"])
@@ -68,6 +68,11 @@ func readObjects(path string) (map[string]any, error) {
 		return nil, fmt.Errorf("%s has no object", path)
 	}
 	return objects, nil
+}
+
+func isHook(metadata map[string]any) bool {
+	annotations, _ := metadata["annotations"].(map[string]any)
+	return annotations["helm.sh/hook"] != nil
 }
 
 // normalize removes from an object what does not count.

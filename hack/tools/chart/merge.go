@@ -63,7 +63,7 @@ func addChild(merged, base, variant *node, index int, literal string) {
 	merged.children = slices.Insert(merged.children, place, child)
 }
 
-// join adds to a part that other components have brought what one more brings.
+// join adds to a part that other components have brought what one more brings: before theirs, as kustomize merges lists.
 func join(present, child *node, literal string) {
 	for _, grandchild := range present.children {
 		if grandchild.when.isAlways() {
@@ -74,7 +74,7 @@ func join(present, child *node, literal string) {
 	for _, grandchild := range child.children {
 		if present.find(child.identity(grandchild)) == nil {
 			grandchild.when = condition{any: []string{literal}}
-			present.children = append(present.children, grandchild)
+			present.children = slices.Insert(present.children, 0, grandchild)
 		}
 	}
 }
