@@ -15,7 +15,7 @@ root=$(cd "$tools/../.." && pwd)
 control_plane=${CARGO_TARGET_DIR:-$root/target}/debug/nodewright-control-plane
 [ -x "$control_plane" ] || die "$control_plane is missing: run make test-chart"
 kubectl=$("$root/hack/control-plane.sh")/kubectl
-cert_manager=$(find_go && cd "$tools/chart" && "$go" env GOMODCACHE)/github.com/cert-manager
+cert_manager=$("$root/hack/kube-schemas.sh")/cert-manager-crds
 scratch=$(mktemp -d)
 export HELM_CACHE_HOME=$scratch/cache HELM_CONFIG_HOME=$scratch/config HELM_DATA_HOME=$scratch/data
 export KUBECONFIG=$scratch/plane/kubeconfig
@@ -200,23 +200,28 @@ test_another_namespace() {
 	passed "a second release in another namespace comes and goes, and the first stays as it is"
 }
 
+has_replica_set() { [ -n "$(kube get replicasets --namespace "$1" --output name)" ]; }
+
 # What kustomize has installed becomes a release. Helm 4 applies on the server, where kubectl owns the fields.
 test_take_over() {
-	local flags=(--take-ownership)
+	local flags=(--take-ownership) sets
 	! "$helm" install --help | grep -q -e --force-conflicts || flags+=(--force-conflicts)
 	kube apply --server-side -k "$root/hack/chart/another-namespace" >/dev/null
+	eventually has_replica_set team-a
+	sets=$(kube get replicasets --namespace team-a --output name)
 	quiet_helm install nodewright "$chart" --namespace team-a --values "$root/hack/chart/another-namespace/values.yaml" \
 		"${flags[@]}"
 	same_as_kustomize another-namespace
+	equals "$(kube get replicasets --namespace team-a --output name)" "$sets" "the list of ReplicaSets"
 	quiet_helm upgrade nodewright "$chart" --namespace team-a --reuse-values --set replicaCount=1 "${flags[@]:1}"
 	equals "$(kube get deployment nodewright --namespace team-a --output 'jsonpath={.spec.replicas}')" 1 replicas
 	quiet_helm uninstall nodewright --namespace team-a
-	passed "a release takes over what kustomize has installed"
+	passed "a release takes over what kustomize has installed, and no Pod restarts"
 }
 
 # All components at once, in a cluster that has the kinds of cert-manager.
 test_all_components() {
-	kube apply --server-side --filename "$(find "$cert_manager" -path '*@v1*/deploy/crds' | sort -V | tail -n 1)" >/dev/null
+	kube apply --server-side --filename "$cert_manager" >/dev/null
 	eventually kube get certificates
 	kube apply --server-side -k "$root/config/crd/machine-config" >/dev/null
 	quiet_helm install nodewright "$chart" --namespace team-a --values "$root/hack/chart/all-components/values.yaml"
