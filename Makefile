@@ -297,7 +297,7 @@ test-chart: control-plane ## Test the Helm chart with Helm 3 and 4: values, obje
 	@hack/test-chart.sh
 
 .PHONY: lint
-lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)
+lint: fmt-check clippy deny workflows ## Check format, lints (warnings are errors), dependencies, advisories and workflows (2 minutes at first, then seconds)
 #  Builds cargo-deny once if it is missing, and keeps it in ~/.cache/nodewright (4 minutes).
 
 .PHONY: fmt
@@ -315,6 +315,10 @@ clippy:
 .PHONY: deny
 deny:
 	@hack/deny.sh
+
+.PHONY: workflows
+workflows:
+	@hack/workflows.sh
 
 .PHONY: driver-protocol
 driver-protocol: ## Generate the messages of the drivers' protocol from controllers/driver/protocol/proto (1 minute)

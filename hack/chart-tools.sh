@@ -2,7 +2,6 @@
 # Builds what hack/test-chart.sh needs in the versions that hack/tools pins, and prints the directory that holds it:
 #   helm-3, helm-4   Helm, of both major versions
 #   kubeconform      validates objects against JSON schemas
-#   actionlint       checks .github/workflows
 #
 # The binaries are kept outside the checkout, in ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/chart-tools,
 # one directory for each set of pinned versions. Nothing is built if the directory exists. The first build takes about four minutes.
@@ -22,12 +21,11 @@ binaries='
 helm-3      helm-3      helm.sh/helm/v3/cmd/helm
 helm-4      helm-4      helm.sh/helm/v4/cmd/helm
 kubeconform kubeconform github.com/yannh/kubeconform/cmd/kubeconform
-actionlint  actionlint  github.com/rhysd/actionlint/cmd/actionlint
 '
 
 # What the content of the directory depends on: pinned versions, platform and recipe.
 pins() {
-	cat "$tools"/{helm-3,helm-4,kubeconform,actionlint}/go.{mod,sum}
+	cat "$tools"/{helm-3,helm-4,kubeconform}/go.{mod,sum}
 	printf '%s %s\n' "$recipe" "$(uname -sm)"
 }
 

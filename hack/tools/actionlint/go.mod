@@ -1,4 +1,4 @@
-// actionlint, which checks .github/workflows.
+// actionlint for hack/workflows.sh.
 module nodewright.dev/hack/tools/actionlint
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// Helm 3 for hack/test-chart.sh.
+// Helm 3 for hack/chart-tools.sh.
 module nodewright.dev/hack/tools/helm-3
 
 go 1.26.0

@@ -1,4 +1,4 @@
-// Helm 4 for hack/test-chart.sh.
+// Helm 4 for hack/chart-tools.sh.
 module nodewright.dev/hack/tools/helm-4
 
 go 1.26.0

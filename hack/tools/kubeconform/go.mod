@@ -1,4 +1,4 @@
-// kubeconform for hack/test-chart.sh.
+// kubeconform for hack/chart-tools.sh.
 module nodewright.dev/hack/tools/kubeconform
 
 go 1.26.0
