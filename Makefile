@@ -204,7 +204,7 @@ build-bench:
 
 .PHONY: test
 test: ## Check everything: format, lints, unit and end-to-end tests (42 minutes at first, then 32)
-test: fmt-check control-plane clippy forget-times unit-test scenario-test deny
+test: fmt-check control-plane clippy chart-check forget-times unit-test scenario-test deny
 	@hack/test-times --slowest
 # With machine-controller-manager's CRDs, test leaves out what they do not change: faults of processes, connections and clouds.
 test: left_out := cloud_faults crashes fleet kwok leaders metrics outages planes played secrets traces
@@ -290,8 +290,14 @@ test-mcd: control-plane ## Run the scenarios with machine-config-operator's daem
 	cargo build --locked --workspace --all-targets
 	NODEWRIGHT_E2E_TIMEOUT=600 cargo test --locked --workspace --test mcd -- --ignored --test-threads=1
 
+.PHONY: test-chart
+test-chart: control-plane ## Test the Helm chart with Helm 3 and 4: values, objects, and releases on a control plane (4 minutes, once compiled)
+#  Its objects are those of kustomize, and valid for Kubernetes 1.34 to 1.36. Builds Helm and kubeconform at first (4 minutes).
+	cargo build --locked --package nodewright-e2e-lab --bin nodewright-control-plane
+	@hack/test-chart.sh
+
 .PHONY: lint
-lint: fmt-check clippy deny ## Check format, lints (warnings are errors), dependencies and advisories (2 minutes at first, then seconds)
+lint: fmt-check clippy deny workflows ## Check format, lints (warnings are errors), dependencies, advisories and workflows (2 minutes at first, then seconds)
 #  Builds cargo-deny once if it is missing, and keeps it in ~/.cache/nodewright (4 minutes).
 
 .PHONY: fmt
@@ -310,6 +316,10 @@ clippy:
 deny:
 	@hack/deny.sh
 
+.PHONY: workflows
+workflows:
+	@hack/workflows.sh
+
 .PHONY: driver-protocol
 driver-protocol: ## Generate the messages of the drivers' protocol from controllers/driver/protocol/proto (1 minute)
 	UPDATE_GENERATED=1 cargo test --locked --package nodewright-driver-protocol --features generate --test generated
@@ -320,6 +330,14 @@ crds: ## Generate config/crd and config/webhook from the code, and the table of 
 	UPDATE_CRDS=1 cargo test --locked --package nodewright-api --test crds
 	UPDATE_RIGHTS=1 cargo test --locked --package nodewright-api --test rights
 	UPDATE_MANIFESTS=1 cargo test --locked --package nodewright-webhooks --test manifests
+
+.PHONY: chart
+chart: control-plane ## Make the templates of config/chart, the Helm chart, from the kustomize folders (5 s)
+	@hack/chart.sh
+
+.PHONY: chart-check
+chart-check: control-plane
+	@hack/chart.sh --check
 
 .PHONY: control-plane
 control-plane: ## Build kube-apiserver, etcd and so on, unless they exist (4 minutes at first, then 0 s)

@@ -49,6 +49,11 @@ async fn the_components_render() -> TestResult {
         ("components/certmanager", "mutatingwebhookconfigurations", 0),
         ("components/machine-controller-manager-name", "  name: machine-controller-manager\n", 1),
         ("components/network-policy", "kind: NetworkPolicy", 2),
+        ("components/without-webhooks", "WebhookConfiguration", 0),
+        ("components/without-webhooks", "nodewright-webhook\n", 0),
+        ("components/without-webhooks", "--webhooks", 0),
+        ("components/target-cluster", "- --target-kubeconfig=/target/kubeconfig\n", 1),
+        ("components/target-cluster", "  name: nodewright-nodes\n", 1),
         ("components/driver", "image: nodewright-driver\n", 1),
         ("components/driver-aws", "- --driver-socket=/run/driver/driver.sock\n", 1),
         ("components/driver-aws", "image: nodewright-driver-aws\n", 1),
@@ -93,6 +98,10 @@ async fn an_overlay_with_another_namespace_shares_nothing() -> TestResult {
         assert!(first.len() > 30 && first.len() == second.len(), "{first:?}");
         let both: Vec<_> = first.intersection(&second).collect();
         assert!(both.is_empty(), "{both:?}");
+        // Policies have no namespace.
+        let misplaced: Vec<_> =
+            second.iter().filter(|object| object.contains("AdmissionPolicy") && !object.contains(" /")).collect();
+        assert!(misplaced.is_empty(), "{misplaced:?}");
         // What is not of the namespace is where it was.
         for object in [
             "Role kube-system/nodewright-bootstrap-tokens-team-a",

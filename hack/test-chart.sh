@@ -1,0 +1,120 @@
+#!/usr/bin/env bash
+# Tests the Helm chart of config/chart with Helm 3 and 4, in the versions that hack/tools pins:
+#   - the templates are what hack/chart.sh makes of the kustomize folders
+#   - each folder of hack/chart has a kustomization and values that say the same: both render the same objects, which are valid for
+#     Kubernetes 1.34 to 1.36; `helm lint --strict` accepts the values
+#   - wrong values are refused, with the name of the value
+#   - it works on a real control plane: see hack/test-chart-releases.sh
+#
+# It needs nodewright-control-plane, which `make test-chart` builds. The rest is built and kept in
+# ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}, which takes about eight minutes at first.
+set -euo pipefail
+
+# shellcheck source-path=SCRIPTDIR source=lib-go.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
+
+takes_no_arguments "$@"
+
+root=$(cd "$tools/../.." && pwd)
+chart=$root/config/chart
+pairs=$root/hack/chart
+binaries=$("$root/hack/chart-tools.sh")
+schemas=$("$root/hack/kube-schemas.sh")
+kubectl=$("$root/hack/control-plane.sh")/kubectl
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+find_go
+# Helm must not read or write what the user has.
+export HELM_CACHE_HOME=$scratch/cache HELM_CONFIG_HOME=$scratch/config HELM_DATA_HOME=$scratch/data
+# A Helm that is built from its module takes itself for one of Kubernetes 1.20.
+capabilities=(--kube-version 1.36.0)
+
+passed() { printf 'ok    %s\n' "$*"; }
+
+# Renders folder $2 of hack/chart with Helm $1.
+render() {
+	local namespace
+	namespace=$(sed -n 's/^namespace: //p' "$pairs/$2/kustomization.yaml")
+	"$binaries/$1" template nodewright "$chart" --namespace "${namespace:-nodewright-system}" "${capabilities[@]}" \
+		--values "$pairs/$2/values.yaml"
+}
+
+# Validates the objects of the files against the schemas of each release. Nothing is skipped: a kind without a schema is an error.
+validate() {
+	local release
+	for release in "$schemas"/v*; do
+		"$binaries/kubeconform" -strict -schema-location "$release/{{.ResourceKind}}{{.KindSuffix}}.json" \
+			-schema-location "$schemas/cert-manager/{{.ResourceKind}}{{.KindSuffix}}.json" "$@" >&2 ||
+			die "not valid for Kubernetes ${release##*/}: see above"
+	done
+}
+
+# Compares kustomize and Helm $1 for folder $2 of hack/chart.
+test_pair() {
+	local helm=$1 pair=$2 equal
+	"$binaries/$helm" lint --strict --quiet "$chart" "${capabilities[@]}" --values "$pairs/$pair/values.yaml" >&2 ||
+		die "$helm lint refuses $pair: see above"
+	"$kubectl" kustomize "$pairs/$pair" >"$scratch/kustomize.yaml"
+	render "$helm" "$pair" >"$scratch/$helm.yaml"
+	equal=$("$scratch/chart" compare "$scratch/kustomize.yaml" "$scratch/$helm.yaml") || {
+		printf '%s\n' "$equal" >&2
+		die "$helm renders $pair differently: see above"
+	}
+	validate "$scratch/kustomize.yaml" "$scratch/$helm.yaml"
+	passed "$helm $pair: $equal, and valid for$(printf ' %s' "$schemas"/v* | sed "s|$schemas/||g")"
+}
+
+# Checks that Helm $1 refuses the values $2, and says $3.
+test_refused() {
+	local helm=$1 values=$2 expected=$3 said
+	! said=$("$binaries/$helm" template nodewright "$chart" "${capabilities[@]}" --set "$values" 2>&1 >/dev/null) ||
+		die "$helm accepts $values"
+	grep -qF "$expected" <<<"$said" || die "$helm refuses $values without '$expected': $said"
+	passed "$helm refuses $values: $expected"
+}
+
+# Wrong values, and what is said of them.
+test_all_refused() {
+	local helm=$1 values expected
+	while read -r values expected; do
+		test_refused "$helm" "$values" "$expected"
+	done <<-'END'
+		replicacount=3 additional properties 'replicacount' not allowed
+		driver.image.repo=x at '/driver/image': additional properties 'repo' not allowed
+		replicaCount=two at '/replicaCount': got string, want integer
+		image.repository= at '/image/repository': minLength
+		image.digest=v1 at '/image/digest': 'v1' does not match pattern
+		extraArgs[0]=log-level=debug at '/extraArgs/0': 'log-level=debug' does not match pattern
+		deploymentName=manager at '/deploymentName': value must be one of
+		certManager.enabled=true,webhooks.enabled=false at '/webhooks/enabled': value must be true
+		crds.keep=maybe at '/crds/keep': got string, want boolean
+	END
+}
+
+# Checks that the comparison finds a Role that lacks one verb.
+test_comparison() {
+	cp -r "$chart" "$scratch/broken"
+	sed -i '0,/^  - patch$/{/^  - patch$/d}' "$scratch/broken/templates/generated/role.yaml"
+	"$binaries/helm-3" template nodewright "$scratch/broken" --namespace nodewright-system "${capabilities[@]}" >"$scratch/broken.yaml"
+	"$kubectl" kustomize "$pairs/default" >"$scratch/kustomize.yaml"
+	! "$scratch/chart" compare "$scratch/kustomize.yaml" "$scratch/broken.yaml" >"$scratch/found" 2>&1 ||
+		die "the comparison does not find a Role that lacks a verb"
+	passed "a Role that lacks a verb is found: $(head -n 1 "$scratch/found" | cut -c1-90)…"
+}
+
+started=$SECONDS
+"$root/hack/chart.sh" --check
+passed "config/chart/templates/generated is what kustomize renders"
+tool_go chart vet . >&2
+tool_go chart build -o "$scratch/chart" .
+for helm in helm-3 helm-4; do
+	test_all_refused "$helm"
+	for pair in "$pairs"/*/; do
+		test_pair "$helm" "$(basename "$pair")"
+	done
+done
+test_comparison
+for helm in helm-3 helm-4; do
+	"$root/hack/test-chart-releases.sh" "$binaries/$helm"
+done
+passed "the chart, in $((SECONDS - started)) s"
