@@ -7,7 +7,7 @@
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
 //! | [`floor`] | the same requests without a manager: the time that none can beat, and what each costs the API server |
 //! | [`instructions`] | the instructions of a manager in a simulated cluster, by crate and controller |
-//! | [`pools`] | renderings and writes of pools at rest |
+//! | [`pools`], [`pool_rollout`] | renderings and writes of pools at rest; CPU to move the nodes of a small and of a large pool |
 //! | [`drain`] | all nodes of a pool drained at once |
 //! | [`soak`] | deadlines and counts over a long time |
 //! | [`hostile`] | attacks |
@@ -21,6 +21,7 @@ mod floor;
 mod hostile;
 mod instructions;
 mod measure;
+mod pool_rollout;
 mod pools;
 mod preserve_and_update;
 mod soak;
@@ -48,6 +49,7 @@ enum Command {
     Writes(writes::WritesArguments),
     Steady(steady::SteadyArguments),
     Pools(pools::PoolsArguments),
+    PoolRollout(pool_rollout::PoolRolloutArguments),
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
     Floor(floor::FloorArguments),
@@ -64,6 +66,7 @@ async fn main() -> ExitCode {
         Command::Writes(arguments) => writes::run(arguments).await,
         Command::Steady(arguments) => steady::run(arguments).await,
         Command::Pools(arguments) => pools::run(arguments).await,
+        Command::PoolRollout(arguments) => pool_rollout::run(arguments).await,
         Command::Soak(arguments) => soak::run(arguments).await,
         Command::Fleet(arguments) => fleet::run(arguments).await,
         Command::Floor(arguments) => floor::run(arguments).await,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Node;
 use kube::{
-    Api, Client,
+    Api, Client, Resource,
     api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::ApiResource,
 };
@@ -130,7 +130,22 @@ async fn renders(measured: &mut Measured) -> Result<u64, BenchError> {
     value.ok_or_else(|| BenchError::Failed(format!("the metrics have no {RENDERS}")))
 }
 
-fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Result<(), BenchError> {
+/// Creates objects of a kind of cluster scope.
+pub(crate) async fn create<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    objects: impl IntoIterator<Item = Value>,
+) -> Result<(), BenchError> {
+    let api = Api::<DynamicObject>::all_with(client.clone(), &ApiResource::erase::<K>(&()));
+    let create = async |object: Value| {
+        let failed = ControlPlaneError::request(format!("create {object}"));
+        let object = serde_json::from_value(object).map_err(|error| BenchError::Failed(error.to_string()))?;
+        api.create(&PostParams::default(), &object).await.map_err(failed)?;
+        Ok(())
+    };
+    stream::iter(objects.into_iter().map(create)).buffer_unordered(AT_ONCE).try_collect().await
+}
+
+pub(crate) fn ensure(holds: bool, problem: impl FnOnce() -> String) -> Result<(), BenchError> {
     if holds { Ok(()) } else { Err(BenchError::Failed(problem())) }
 }
 
@@ -167,21 +182,10 @@ impl Pools {
     async fn create(&self) -> Result<(), BenchError> {
         let PoolsArguments { pools, configs, nodes, .. } = self.sizes;
         let node = |number| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node_name(number)}});
-        self.post(ApiResource::erase::<Node>(&()), (0..nodes).map(node)).await?;
+        create::<Node>(&self.client, (0..nodes).map(node)).await?;
         let all = (0..configs).map(|number| config(number, pools));
-        self.post(ApiResource::erase::<MachineConfig>(&()), all).await?;
-        self.post(ApiResource::erase::<MachineConfigPool>(&()), (0..pools).map(pool)).await
-    }
-
-    async fn post(&self, kind: ApiResource, objects: impl Iterator<Item = Value>) -> Result<(), BenchError> {
-        let api = Api::<DynamicObject>::all_with(self.client.clone(), &kind);
-        let create = async |object: Value| {
-            let failed = ControlPlaneError::request(format!("create {object}"));
-            let object = serde_json::from_value(object).map_err(|error| BenchError::Failed(error.to_string()))?;
-            api.create(&PostParams::default(), &object).await.map_err(failed)?;
-            Ok(())
-        };
-        stream::iter(objects.map(create)).buffer_unordered(AT_ONCE).try_collect().await
+        create::<MachineConfig>(&self.client, all).await?;
+        create::<MachineConfigPool>(&self.client, (0..pools).map(pool)).await
     }
 
     /// Each Node says that it lives, and that it runs the target of a pool.
