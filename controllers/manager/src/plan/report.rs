@@ -1,0 +1,197 @@
+//! What `nodewright plan pool` prints.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use nodewright_api::machine_config::MachineConfigPoolSpec;
+use nodewright_controllers::machine_config_pool::{Move, Preview, Stay};
+use nodewright_runtime::clip::few;
+use serde_json::{Value, json};
+
+use super::costs::Cost;
+
+/// Above so many nodes that move, or that stay, text has a line for each group.
+const LINES: usize = 100;
+/// How many nodes of a group, and how many changes, text names.
+const NAMED: usize = 5;
+const CHANGES: usize = 20;
+
+pub(super) struct Plan<'a> {
+    pub(super) name: &'a str,
+    pub(super) spec: MachineConfigPoolSpec,
+    pub(super) preview: Preview,
+    /// By the MachineConfig that nodes run before.
+    pub(super) costs: BTreeMap<String, Cost>,
+}
+
+impl Plan<'_> {
+    /// For programs.
+    pub(super) fn value(&self) -> Value {
+        let preview = &self.preview;
+        let step = |step: &Move| {
+            let cost = &self.costs[&step.from];
+            json!({"node": step.node, "zone": step.zone, "from": step.from, "begun": step.is_begun,
+                "cost": cost.text, "drains": cost.drains, "reboots": cost.reboots})
+        };
+        let stay = |it: &Stay| {
+            json!({"node": it.node, "zone": it.zone, "from": it.from, "reason": it.reason, "message": it.message,
+                "unavailable": it.is_unavailable})
+        };
+        let cost = |(from, cost): (&String, &Cost)| json!({"from": from, "cost": cost.text, "changes": cost.changes});
+        json!({
+            "pool": self.name,
+            "paused": self.spec.paused,
+            "present": self.spec.configuration.name,
+            "target": {"name": preview.target.name, "exists": preview.target.exists, "held": preview.target.held},
+            "nodes": preview.nodes,
+            "updated": preview.updated,
+            "maxUnavailable": preview.max_unavailable,
+            "unavailable": preview.disrupted,
+            "costs": self.costs.iter().map(cost).collect::<Vec<_>>(),
+            "rounds": preview.rounds.iter().map(|round| round.iter().map(step).collect()).collect::<Vec<Vec<_>>>(),
+            "staying": preview.stays.iter().map(stay).collect::<Vec<_>>(),
+        })
+    }
+
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let mut lines = self.head();
+        for (from, cost) in &self.costs {
+            lines.push(format!("cost from {from}: {}", cost.text));
+            lines.extend(cost.changes.iter().take(CHANGES).map(|change| format!("  {change}")));
+            let more = cost.changes.len().saturating_sub(CHANGES);
+            lines.extend((more > 0).then(|| format!("  and {more} more")));
+        }
+        let moves = self.preview.rounds.iter().flatten().count();
+        if moves > 0 {
+            lines.push(String::new());
+            lines.extend(table(if moves > LINES { self.groups() } else { self.steps() }));
+        }
+        lines.push(String::new());
+        lines.push(self.summary(moves));
+        lines.extend(self.stays());
+        lines.iter().flat_map(|line| [line, "\n"]).collect()
+    }
+
+    /// The target, and what keeps to it.
+    fn head(&self) -> Vec<String> {
+        let target = &self.preview.target;
+        let present = self.spec.configuration.name.as_deref().unwrap_or_default();
+        let made = if target.exists { "" } else { " (would be made)" };
+        let mut lines = vec![match present {
+            _ if present == target.name => format!("pool {}: {present}", self.name),
+            "" => format!("pool {}: {}{made}", self.name, target.name),
+            _ => format!("pool {}: {present} -> {}{made}", self.name, target.name),
+        }];
+        lines.extend(target.held.as_ref().map(|why| format!("the target stays, or no node is given it: {why}")));
+        if self.spec.paused {
+            lines.push("the pool is paused: the rounds begin once spec.paused is false".to_owned());
+        }
+        lines.push(format!("maxUnavailable: {}, {} unavailable now", self.budget(), self.preview.disrupted));
+        lines
+    }
+
+    /// `3 (10% of 30)`.
+    fn budget(&self) -> String {
+        let most = self.preview.max_unavailable;
+        let written = match &self.spec.max_unavailable {
+            None => "default".to_owned(),
+            Some(IntOrString::Int(number)) if usize::try_from(*number).ok() == Some(most) => return most.to_string(),
+            Some(IntOrString::Int(number)) => format!("{number} is not possible here"),
+            Some(IntOrString::String(text)) => format!("{text} of {}", self.preview.nodes),
+        };
+        format!("{most} ({written})")
+    }
+
+    fn summary(&self, moves: usize) -> String {
+        let Preview { rounds, max_unavailable, nodes, updated, disrupted, stays, .. } = &self.preview;
+        let mut text = format!("{moves} of {nodes} nodes move in {} rounds; {updated} run the target", rounds.len());
+        if rounds.is_empty() && disrupted >= max_unavailable {
+            let unavailable: Vec<_> = stays.iter().filter(|it| it.is_unavailable).collect();
+            let named = unavailable.iter().map(|it| format!("{} {}", it.node, it.message));
+            text.extend([
+                &format!("; no round can begin, as {disrupted} are unavailable: "),
+                few(NAMED, named).as_str(),
+            ]);
+        }
+        text
+    }
+
+    /// A line for each node.
+    fn steps(&self) -> Vec<[String; 5]> {
+        let rounds = self.preview.rounds.iter().enumerate();
+        let steps = rounds.flat_map(|(at, round)| round.iter().map(move |step| (at + 1, step)));
+        steps.map(|(round, step)| self.row(round.to_string(), step.node.clone(), step)).collect()
+    }
+
+    /// A line for each zone and cost.
+    fn groups(&self) -> Vec<[String; 5]> {
+        let mut groups: Vec<(usize, usize, Vec<&Move>)> = vec![];
+        let mut known = BTreeMap::new();
+        for (at, step) in
+            self.preview.rounds.iter().enumerate().flat_map(|(at, round)| round.iter().map(move |it| (at + 1, it)))
+        {
+            let group = *known.entry((&step.zone, &step.from, step.is_begun)).or_insert(groups.len());
+            match groups.get_mut(group) {
+                Some((_, last, steps)) => {
+                    *last = at;
+                    steps.push(step);
+                }
+                None => groups.push((at, at, vec![step])),
+            }
+        }
+        let row = |(first, last, steps): &(usize, usize, Vec<&Move>)| {
+            let rounds = if first == last { first.to_string() } else { format!("{first}-{last}") };
+            let named = few(2, steps.iter().map(|step| step.node.as_str()));
+            let nodes = format!("{}: {named}", steps.len());
+            steps.first().map(|step| self.row(rounds, nodes, step))
+        };
+        groups.iter().filter_map(row).collect()
+    }
+
+    fn row(&self, round: String, nodes: String, step: &Move) -> [String; 5] {
+        let begun = if step.is_begun { " (begun)" } else { "" };
+        let cost = format!("{}{begun}", self.costs[&step.from].text);
+        [round, nodes, step.zone.clone().unwrap_or_else(|| "-".to_owned()), short(&step.from), cost]
+    }
+
+    /// The nodes that do not move, and why.
+    fn stays(&self) -> Vec<String> {
+        let stays = &self.preview.stays;
+        if stays.len() <= LINES {
+            return stays.iter().map(|it| format!("{} {}", it.node, it.message)).collect();
+        }
+        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        for stay in stays {
+            groups.entry(stay.reason).or_default().push(stay);
+        }
+        let line = |stays: &Vec<&Stay>| {
+            let named = stays.iter().map(|it| format!("{} {}", it.node, it.message));
+            format!("{} nodes: {}", stays.len(), few(2, named))
+        };
+        groups.values().map(line).collect()
+    }
+}
+
+/// The name of a rendered MachineConfig with a part of its digest.
+fn short(name: &str) -> String {
+    const SHOWN: usize = 8;
+    const DIGITS: usize = 32;
+    match name.rsplit_once('-') {
+        Some((pool, digest)) if digest.len() == DIGITS => format!("{pool}-{}…", digest.get(..SHOWN).unwrap_or(digest)),
+        _ => name.to_owned(),
+    }
+}
+
+/// Columns as wide as they have to be.
+fn table(rows: Vec<[String; 5]>) -> Vec<String> {
+    let head = ["ROUND", "NODE", "ZONE", "FROM", "COST"].map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(head).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths = [0, 1, 2, 3, 4].map(width);
+    let line = |row: &[String; 5]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
