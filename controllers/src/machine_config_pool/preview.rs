@@ -121,14 +121,15 @@ pub fn preview(objects: &Objects, pool: &str, settings: &Settings, now: Timestam
     let scope = Scope::of(&context, &snapshot);
     let decision = decide(&context, &scope);
     let (wanted, held) = match &decision {
-        Decision::Hold(_, text) | Decision::Wait(text) => (None, Some(text.clone())),
-        Decision::Render(..) => (None, Some("what it selects could not be rendered".to_owned())),
-        Decision::Keep(wanted) => (Some(*wanted), snapshot.unusable_target()),
+        Decision::Hold(_, text) | Decision::Wait(text) => (None, Some(format!("{}: {text}", snapshot.consequence()))),
+        Decision::Keep(wanted) => {
+            (Some(*wanted), snapshot.unusable_target().map(|text| format!("no node is moved: {text}")))
+        }
         decision => (decision.wanted(), None),
     };
     let known = snapshot.target_name.as_deref().filter(|_| snapshot.has_target());
-    let no_target = || format!("MachineConfigPool {pool}: there is no target: {}", held.clone().unwrap_or_default());
-    let target = wanted.or(known).ok_or_else(no_target)?.to_owned();
+    let why = || format!("MachineConfigPool {pool}: {}", held.as_deref().unwrap_or("it is not rendered"));
+    let target = wanted.or(known).ok_or_else(why)?.to_owned();
     let spec = match &scope.rendering {
         Rendering::Done(done, _)
             if let Ok(done) = done.as_ref()

@@ -13,6 +13,7 @@ use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
+use nodewright_api::machine_config::API_VERSION;
 use nodewright_controllers::machine_config_pool::{Settings, preview};
 use nodewright_render::Rendered;
 
@@ -28,9 +29,11 @@ use crate::{
 
 /// What it takes for granted, and a few examples.
 const EXAMPLES: &str = "\
-A plan takes for granted that all goes well: a node that is given the target runs it and is ready before the next round. Nodes
-that are unavailable, have failed or are about to go stay so, and count against maxUnavailable. Plans of more than 100 nodes
-are printed by group: nodes of one zone that run the same and cost the same. -o json has each node.
+A plan takes for granted that all goes well: a node that is given the target runs it and is ready before the next round. Nodes \
+that are unavailable, have failed or are about to go stay so, and count against maxUnavailable.
+
+Plans of more than 100 nodes are printed by group: the nodes of one zone that run the same and cost the same. -o json has each \
+node.
 
 The command lists Nodes, MachineConfigPools, MachineConfigs, KubeletConfigs and ControllerConfigs, and writes nothing.
 
@@ -41,14 +44,13 @@ Examples:
   # What would this change do, before it is applied?
   nodewright plan pool worker -f machine-configs/
 
-  # What would one node at a time cost? (the pool of pool.yaml, with another maxUnavailable)
-  nodewright plan pool worker -f pool.yaml --context production
+  # How many rounds would it take with another maxUnavailable?
+  nodewright plan pool worker -f pool.yaml -f machine-configs/ --context production
 
-  # The number of rounds, and the nodes that would reboot
-  nodewright plan pool worker -f machine-configs/ -o json | jq '.rounds | length'
-  nodewright plan pool worker -f machine-configs/ -o json | jq -r '.rounds[][] | select(.reboots) | .node'
+  # The nodes that would reboot
+  nodewright plan pool worker -f machine-configs/ -o json | jq -r '.rounds[][] | select(.reboots).node'
 
-Exit codes: 0 if there is a plan, also if no node moves; 1 for an error, with a line for each, also if the pool would not take
+Exit codes: 0 if there is a plan, also if no node moves; 1 for an error, with a line for each, also if the pool would not take \
 what is in the files; 2 for wrong flags.";
 
 #[derive(Clone, Debug, Subcommand)]
@@ -100,6 +102,9 @@ pub(crate) async fn run(command: &PlanCommand) -> ExitCode {
 
 async fn output(flags: &PoolFlags) -> Checked<String> {
     let files = folder::read(&flags.files)?;
+    if !flags.files.is_empty() && !files.iter().any(|(_, object)| object["apiVersion"] == API_VERSION) {
+        return Err(vec![format!("there is no object of {API_VERSION} in the files")]);
+    }
     let client = flags.cluster.client().await?;
     let now = Timestamp::now();
     let objects = overlay::lay_over(cluster::objects(&client).await?, files, now);
@@ -111,7 +116,7 @@ async fn output(flags: &PoolFlags) -> Checked<String> {
         Settings { extensions: flags.extensions.allowed(), own_node: flags.node_name.clone(), ..Settings::default() };
     let preview = preview(&objects, &flags.name, &settings, now).map_err(|error| vec![error])?;
     if let Some(why) = preview.target.held.as_ref().filter(|_| rendered.is_some()) {
-        return Err(vec![format!("MachineConfigPool {}: it would not take this: {why}", flags.name)]);
+        return Err(vec![format!("MachineConfigPool {}: {why}", flags.name)]);
     }
     let pool = objects.pools.iter().find(|pool| pool.metadata.name.as_deref() == Some(flags.name.as_str()));
     let costs = costs::of(&preview, &objects.machine_configs, rendered.as_ref().map(|it| &it.provenance));

@@ -13,8 +13,10 @@ use super::costs::Cost;
 /// Above so many nodes that move, or that stay, text has a line for each group.
 const LINES: usize = 100;
 /// How many nodes of a group, and how many changes, text names.
-const NAMED: usize = 5;
+const GROUP: usize = 2;
 const CHANGES: usize = 20;
+/// How many nodes are named that take all of maxUnavailable.
+const NAMED: usize = 5;
 
 pub(super) struct Plan<'a> {
     pub(super) name: &'a str,
@@ -65,7 +67,7 @@ impl Plan<'_> {
         let moves = self.preview.rounds.iter().flatten().count();
         if moves > 0 {
             lines.push(String::new());
-            lines.extend(table(if moves > LINES { self.groups() } else { self.steps() }));
+            lines.extend(table(self.rows(moves > LINES)));
         }
         lines.push(String::new());
         lines.push(self.summary(moves));
@@ -83,7 +85,7 @@ impl Plan<'_> {
             "" => format!("pool {}: {}{made}", self.name, target.name),
             _ => format!("pool {}: {present} -> {}{made}", self.name, target.name),
         }];
-        lines.extend(target.held.as_ref().map(|why| format!("the target stays, or no node is given it: {why}")));
+        lines.extend(target.held.clone());
         if self.spec.paused {
             lines.push("the pool is paused: the rounds begin once spec.paused is false".to_owned());
         }
@@ -97,7 +99,7 @@ impl Plan<'_> {
         let written = match &self.spec.max_unavailable {
             None => "default".to_owned(),
             Some(IntOrString::Int(number)) if usize::try_from(*number).ok() == Some(most) => return most.to_string(),
-            Some(IntOrString::Int(number)) => format!("{number} is not possible here"),
+            Some(IntOrString::Int(number)) => format!("spec: {number}"),
             Some(IntOrString::String(text)) => format!("{text} of {}", self.preview.nodes),
         };
         format!("{most} ({written})")
@@ -117,60 +119,49 @@ impl Plan<'_> {
         text
     }
 
-    /// A line for each node.
-    fn steps(&self) -> Vec<[String; 5]> {
-        let rounds = self.preview.rounds.iter().enumerate();
-        let steps = rounds.flat_map(|(at, round)| round.iter().map(move |step| (at + 1, step)));
-        steps.map(|(round, step)| self.row(round.to_string(), step.node.clone(), step)).collect()
-    }
-
-    /// A line for each zone and cost.
-    fn groups(&self) -> Vec<[String; 5]> {
+    /// A row for each node, or for all that are alike: those of one zone that run the same.
+    fn rows(&self, is_grouped: bool) -> Vec<[String; 5]> {
         let mut groups: Vec<(usize, usize, Vec<&Move>)> = vec![];
         let mut known = BTreeMap::new();
-        for (at, step) in
-            self.preview.rounds.iter().enumerate().flat_map(|(at, round)| round.iter().map(move |it| (at + 1, it)))
-        {
-            let group = *known.entry((&step.zone, &step.from, step.is_begun)).or_insert(groups.len());
-            match groups.get_mut(group) {
-                Some((_, last, steps)) => {
-                    *last = at;
-                    steps.push(step);
-                }
-                None => groups.push((at, at, vec![step])),
-            }
+        let rounds = self.preview.rounds.iter().zip(1..);
+        for (step, round) in rounds.flat_map(|(steps, round)| steps.iter().map(move |step| (step, round))) {
+            let alike = (&step.zone, &step.from, step.is_begun, (!is_grouped).then_some(&step.node));
+            let at = *known.entry(alike).or_insert(groups.len());
+            groups.resize_with(groups.len().max(at + 1), || (round, round, vec![]));
+            groups[at].1 = round;
+            groups[at].2.push(step);
         }
         let row = |(first, last, steps): &(usize, usize, Vec<&Move>)| {
+            let step = steps.first()?;
             let rounds = if first == last { first.to_string() } else { format!("{first}-{last}") };
-            let named = few(2, steps.iter().map(|step| step.node.as_str()));
-            let nodes = format!("{}: {named}", steps.len());
-            steps.first().map(|step| self.row(rounds, nodes, step))
+            let cost = [self.costs[&step.from].text.as_str(), if step.is_begun { " (begun)" } else { "" }].concat();
+            let zone = step.zone.clone().unwrap_or_else(|| "-".to_owned());
+            Some([rounds, names(steps.iter().map(|step| step.node.as_str())), zone, short(&step.from), cost])
         };
         groups.iter().filter_map(row).collect()
     }
 
-    fn row(&self, round: String, nodes: String, step: &Move) -> [String; 5] {
-        let begun = if step.is_begun { " (begun)" } else { "" };
-        let cost = format!("{}{begun}", self.costs[&step.from].text);
-        [round, nodes, step.zone.clone().unwrap_or_else(|| "-".to_owned()), short(&step.from), cost]
-    }
-
-    /// The nodes that do not move, and why.
+    /// The nodes that do not move, and why: a line for each, or for all that are alike.
     fn stays(&self) -> Vec<String> {
         let stays = &self.preview.stays;
-        if stays.len() <= LINES {
-            return stays.iter().map(|it| format!("{} {}", it.node, it.message)).collect();
-        }
-        let mut groups = BTreeMap::<_, Vec<_>>::new();
+        let mut groups = BTreeMap::<_, Vec<&Stay>>::new();
         for stay in stays {
-            groups.entry(stay.reason).or_default().push(stay);
+            let alone = (stays.len() <= LINES).then_some(&stay.node);
+            groups.entry((alone, stay.reason, stay.is_unavailable)).or_default().push(stay);
         }
         let line = |stays: &Vec<&Stay>| {
-            let named = stays.iter().map(|it| format!("{} {}", it.node, it.message));
-            format!("{} nodes: {}", stays.len(), few(2, named))
+            let (stay, named) = (stays.first()?, names(stays.iter().map(|it| it.node.as_str())));
+            let counts = if stay.is_unavailable { " (unavailable)" } else { "" };
+            Some(format!("{named} {}{counts}", stay.message))
         };
-        groups.values().map(line).collect()
+        groups.values().filter_map(line).collect()
     }
+}
+
+/// The name of a node, or how many there are and the first ones.
+fn names<'a>(names: impl ExactSizeIterator<Item = &'a str>) -> String {
+    let count = if names.len() > 1 { format!("{}: ", names.len()) } else { String::new() };
+    count + &few(GROUP, names)
 }
 
 /// The name of a rendered MachineConfig with a part of its digest.

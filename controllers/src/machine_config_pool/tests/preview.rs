@@ -207,10 +207,10 @@ fn the_target_is_what_the_manager_would_render() {
         config("00-worker", json!({"config": {"ignition": {"version": "3.5.0"}}, "fips": true}));
     let held = plan(&refused).target;
     assert_eq!(held.name, same.target.name, "it stays");
-    assert!(held.held.unwrap().contains("FIPS"));
+    assert!(held.held.unwrap().starts_with("the target stays: spec.fips: Forbidden"));
     let nothing = Objects { pools: vec![super::pool(&json!({}))], ..Objects::default() };
     let error = preview(&nothing, "worker", &Settings::default(), NOW.parse().unwrap()).unwrap_err();
-    assert!(error.contains("there is no target: spec.machineConfigSelector"), "{error}");
+    assert!(error.contains("there is no target yet: spec.machineConfigSelector"), "{error}");
 }
 
 #[test]
