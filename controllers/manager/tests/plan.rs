@@ -271,7 +271,7 @@ fn a_kubelet_config_is_planned_as_it_is_rendered() {
     assert_eq!(value["target"], json!({"name": wanted, "exists": false, "held": null}));
     assert_eq!(
         value["costs"][0]["changes"][0],
-        "+ spec.config.storage.files[/etc/kubernetes/kubelet.conf]  by 01-kubelet, 99-worker-generated-kubelet"
+        "+ spec.config.storage.files[/etc/kubernetes/kubelet.conf]  by 99-worker-generated-kubelet"
     );
 }
 

@@ -20,6 +20,7 @@ use super::{
     Settings,
     call::{Render, render},
     decision::{Decision, decide},
+    etcd::Etcd,
     memory::Context,
     rendering::{Rendering, Scope},
     rollout,
@@ -109,6 +110,8 @@ pub fn preview(objects: &Objects, pool: &str, settings: &Settings, now: Timestam
     let stores = stores(objects);
     let missing = || format!("MachineConfigPool {pool}: not found");
     let mut snapshot = Snapshot::take(&stores, &target_ref(pool), settings).ok_or_else(missing)?;
+    // It is taken for granted that etcd can lose a member whenever a Node of the control plane is next.
+    snapshot.etcd = Etcd::Room;
     let whole = objects.machine_configs.iter().filter(|config| config.is_rendered());
     snapshot.whole = whole.map(|config| (name(config).to_owned(), Lookup::Found(Arc::new(config.clone())))).collect();
     if let Some(target) = &snapshot.target_name {

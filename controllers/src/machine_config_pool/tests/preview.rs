@@ -15,7 +15,9 @@ use super::{
 };
 use crate::{
     machine_config_pool::{
-        Objects, Preview, Settings, preview,
+        Objects, Preview, Settings,
+        etcd::Etcd,
+        preview,
         rollout::Scope,
         rounds::{Move, rounds},
     },
@@ -66,7 +68,17 @@ fn rolled(nodes: Vec<ObjectBuilder<Node>>, budget: usize, claims: &[(String, Cla
 fn rolled_with(nodes: &[Node], budget: usize, claims: &[(String, Claim)], own_node: Option<&str>) -> Vec<String> {
     let claims = Disruptions(claims.iter().cloned().collect());
     let (nodes, now) = (nodes.iter().collect(), NOW.parse().unwrap());
-    let scope = Scope { nodes, others: vec![], unreadable: 0, claims: &claims, target: "new", budget, own_node, now };
+    let scope = Scope {
+        nodes,
+        others: vec![],
+        unreadable: 0,
+        claims: &claims,
+        target: "new",
+        budget,
+        own_node,
+        etcd: &Etcd::Room,
+        now,
+    };
     shown(&rounds(&scope))
 }
 
@@ -106,6 +118,7 @@ fn who_stays_takes_its_part_of_the_budget_in_each_round() {
         target: "new",
         budget: 1,
         own_node: None,
+        etcd: &Etcd::Room,
         now: NOW.parse().unwrap(),
     };
     let nodes = build(nodes());
