@@ -251,7 +251,7 @@ fn many_nodes_are_printed_by_group() {
     assert!(lines[1].starts_with("1-22 150: n-000, n-001 and 148 more z0 rendered-worker-"), "{text}");
     assert!(lines[2].starts_with("22-43 150: n-150, n-151 and 148 more z1 rendered-worker-"), "{text}");
     assert_eq!(lines[4], "300 of 420 nodes move in 43 rounds; 0 run the target");
-    assert!(lines[5].starts_with("120: x-000, x-001 and 118 more has no agent"), "{text}");
+    assert!(lines[5].starts_with("120: x-000, x-001 and 118 more: has no agent"), "{text}");
     assert_eq!(cluster.value(&["worker", "-f", &file])["rounds"].as_array().unwrap().len(), 43);
 }
 

@@ -160,7 +160,9 @@ fn stores(objects: &Objects) -> Stores {
     add(&stores, objects.controller_configs.iter().cloned());
     add(&stores, objects.kubelet_configs.iter().cloned());
     let nodes = add(&stores, objects.nodes.iter().cloned());
-    [NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES].into_iter().for_each(|it| nodes.add_index(it));
+    for index in [NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES] {
+        nodes.add_index(index);
+    }
     stores
 }
 
@@ -169,10 +171,8 @@ fn rendered(snapshot: &Snapshot, now: Timestamp) -> Outcomes<Render> {
     let mut outcomes = Outcomes::default();
     // Once for the digest, and once more if that is not the target's.
     for _ in 0..2 {
-        let call = match Scope::of(&Context::new(now, &outcomes), snapshot).rendering {
-            Rendering::Pending(Some(call), _) => call,
-            _ => break,
-        };
+        let scope = Scope::of(&Context::new(now, &outcomes), snapshot);
+        let Rendering::Pending(Some(call), _) = scope.rendering else { break };
         outcomes.begin(&call, now);
         outcomes.finish(&call, now, render(&call, &Counter::default()));
     }

@@ -114,8 +114,8 @@ fn begin<'a>(scope: &Scope<'a>) -> (Vec<Move>, Vec<Cow<'a, Node>>, Disruptions) 
 
 /// Whether a Node is on its way to what it is to run, or has yet to take Pods after that.
 fn is_being_updated(node: &Node, claims: &Disruptions) -> bool {
-    let is_used = |claim: &&Claim| !claim.is_of_machine() && claim.uid == uid(node) && given(node) > claim.given;
-    let is_claimed = claims.0.get(name(node)).filter(is_used).is_some();
+    let is_used = |claim: &Claim| !claim.is_of_machine() && claim.uid == uid(node) && given(node) > claim.given;
+    let is_claimed = claims.0.get(name(node)).is_some_and(is_used);
     let is_on_its_way = has_agent(node) && !is_done(node) && !desired(node).is_empty();
     (is_on_its_way || is_claimed) && !is_degraded(node) && !is_leaving(node)
 }

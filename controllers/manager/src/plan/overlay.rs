@@ -65,11 +65,12 @@ fn forget(object: &mut Value) {
 mod tests {
     use super::*;
 
-    fn object(kind: &str, name: &str, metadata: Value, rest: Value) -> Value {
-        let mut object = json!({"apiVersion": API_VERSION, "kind": kind, "metadata": metadata});
-        object["metadata"]["name"] = name.into();
-        rest.as_object().into_iter().flatten().for_each(|(key, value)| object[key] = value.clone());
-        object
+    fn object(kind: &str, name: &str, mut metadata: Value, mut rest: Value) -> Value {
+        metadata["name"] = name.into();
+        rest["metadata"] = metadata;
+        rest["apiVersion"] = API_VERSION.into();
+        rest["kind"] = kind.into();
+        rest
     }
 
     fn over(cluster: Vec<Value>, file: Value) -> Vec<(String, Value)> {

@@ -106,9 +106,9 @@ impl Plan<'_> {
     }
 
     fn summary(&self, moves: usize) -> String {
-        let Preview { rounds, max_unavailable, nodes, updated, disrupted, stays, .. } = &self.preview;
+        let Preview { rounds, nodes, updated, disrupted, stays, .. } = &self.preview;
         let mut text = format!("{moves} of {nodes} nodes move in {} rounds; {updated} run the target", rounds.len());
-        if rounds.is_empty() && disrupted >= max_unavailable {
+        if rounds.is_empty() && stays.iter().any(|it| it.reason == "Waiting") {
             let unavailable: Vec<_> = stays.iter().filter(|it| it.is_unavailable).collect();
             let named = unavailable.iter().map(|it| format!("{} {}", it.node, it.message));
             text.extend([
@@ -151,6 +151,7 @@ impl Plan<'_> {
         }
         let line = |stays: &Vec<&Stay>| {
             let (stay, named) = (stays.first()?, names(stays.iter().map(|it| it.node.as_str())));
+            let named = if stays.len() > 1 { named + ":" } else { named };
             let counts = if stay.is_unavailable { " (unavailable)" } else { "" };
             Some(format!("{named} {}{counts}", stay.message))
         };
