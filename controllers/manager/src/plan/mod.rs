@@ -32,7 +32,7 @@ const EXAMPLES: &str = "\
 A plan takes for granted that all goes well: a node that is given the target runs it and is ready before the next round. Nodes \
 that are unavailable, have failed or are about to go stay so, and count against maxUnavailable. Disruption budgets are not read.
 
-Plans of more than 100 nodes are printed by group: the nodes of one zone that run the same and cost the same. -o json has each \
+More than 40 nodes are printed by group: those of one zone that run the same, and those that stay for the same reason. -o json has each \
 node.
 
 The command lists Nodes, MachineConfigPools, MachineConfigs, KubeletConfigs and ControllerConfigs, and writes nothing.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::costs::Cost;
 
 /// Above so many nodes that move, or that stay, text has a line for each group.
-const LINES: usize = 100;
+const LINES: usize = 40;
 /// How many nodes of a group, and how many changes, text names.
 const GROUP: usize = 2;
 const CHANGES: usize = 20;
@@ -147,7 +147,7 @@ impl Plan<'_> {
         let mut groups = BTreeMap::<_, Vec<&Stay>>::new();
         for stay in stays {
             let alone = (stays.len() <= LINES).then_some(&stay.node);
-            groups.entry((alone, stay.reason, stay.is_unavailable)).or_default().push(stay);
+            groups.entry((alone, &stay.message, stay.is_unavailable)).or_default().push(stay);
         }
         let line = |stays: &Vec<&Stay>| {
             let (stay, named) = (stays.first()?, names(stays.iter().map(|it| it.node.as_str())));
