@@ -18,7 +18,7 @@ use crate::{
         Objects, Preview, Settings,
         etcd::Etcd,
         preview,
-        rollout::Scope,
+        rollout::{Scope, decide},
         rounds::{Move, rounds},
     },
     shared::node::Node,
@@ -166,6 +166,77 @@ fn claims_are_kept_as_long_as_the_rollout_keeps_them() {
     assert_eq!(rolled(closed, 1, &[claim("a", "new", 0)]), Vec::<String>::new(), "a user has cordoned it since");
     let by_hand = node("a", "new", "new", "Done");
     assert_eq!(rolled(vec![by_hand, old("b")], 1, &[claim("a", "new", 0)]), ["b"], "its claim is taken back");
+}
+
+/// A Node of one of the kinds that a rollout treats differently.
+fn any(name: &str, kind: u64) -> ObjectBuilder<Node> {
+    let drain = "cordoned;drain-bad;2026-06-01T11:00:00Z";
+    let failed = || node(name, "old", "bad", "Degraded");
+    match kind {
+        0 => down(old(name)),
+        1 => cordoned(old(name)),
+        2 => cluster_object(name),
+        3 => node(name, "new", "new", "Done"),
+        4 => node(name, "old", "new", "Degraded"),
+        5 => node(name, "old", "old", "Degraded"),
+        6 => failed(),
+        7 => cordoned(failed()).annotation("nodewright.dev/config-drain", drain),
+        8 => old(name).with("/metadata/deletionTimestamp", NOW),
+        9 => old(name).annotation("nodewright.dev/update-priority", "3"),
+        kind => old(name).label(ZONE, &format!("z{}", kind % 3)),
+    }
+}
+
+/// The rounds without a window: all Nodes are decided on in each.
+fn rolled_as_a_whole(mut nodes: Vec<Node>, budget: usize) -> Vec<Vec<String>> {
+    let mut rounds = vec![];
+    loop {
+        let mut claims = Disruptions::default();
+        let mut targets: Vec<String> = vec![];
+        for _ in 0..2 {
+            let scope = Scope {
+                nodes: nodes.iter().collect(),
+                others: vec![],
+                unreadable: 0,
+                claims: &claims,
+                target: "new",
+                budget,
+                own_node: None,
+                etcd: &Etcd::Room,
+                now: NOW.parse().unwrap(),
+            };
+            let rollout = decide(&scope);
+            targets = rollout.targets.into_iter().map(|node| name_of(node).to_owned()).collect();
+            claims = rollout.claims;
+        }
+        if targets.is_empty() {
+            return rounds;
+        }
+        for moved in nodes.iter_mut().filter(|node| targets.contains(&name_of(*node).to_owned())) {
+            *moved = node(name_of(moved), "new", "new", "Done").build();
+        }
+        rounds.push(targets);
+    }
+}
+
+#[test]
+fn rounds_of_any_pool_are_those_of_decisions_about_all_its_nodes() {
+    let mut state = 7_u64;
+    let mut next = |below: u64| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % below
+    };
+    for run in 0..500 {
+        let (count, kinds, budget) = (1 + next(14), 11 + next(20), 1 + usize::try_from(next(6)).unwrap());
+        let nodes = build((0..count).map(|at| any(&format!("n-{at:02}"), next(kinds))).collect());
+        let names = |round: &str| {
+            let mut names: Vec<_> = round.split(' ').map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        let found: Vec<_> = rolled_with(&nodes, budget, &[], None).iter().map(|round| names(round)).collect();
+        assert_eq!(found, rolled_as_a_whole(nodes, budget), "run {run}");
+    }
 }
 
 #[test]
