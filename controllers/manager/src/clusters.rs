@@ -89,7 +89,7 @@ async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterErro
 }
 
 /// What is wrong with a file, without a line of it: it may be a Secret.
-fn without_content(error: &KubeconfigError) -> String {
+pub(crate) fn without_content(error: &KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else { return one_line(error) };
     match error.location() {
         Some(at) => format!("it is not a kubeconfig: see line {}, column {}", at.line(), at.column()),

@@ -13,7 +13,7 @@ use nodewright_controllers::{
 };
 use nodewright_observability::telemetry::{self, TelemetryConfig};
 
-use crate::{extensions::ExtensionFlags, render::RenderFlags};
+use crate::{extensions::ExtensionFlags, plan::PlanCommand, render::RenderFlags};
 
 /// Manages Kubernetes worker machines.
 ///
@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// A pool selects MachineConfigs; their merge is what its nodes run. Shows validation errors, which config has set what, and what
     /// a change would cost.
     Render(RenderFlags),
+    /// Print what would happen in a cluster, which is only read.
+    #[command(subcommand)]
+    Plan(PlanCommand),
 }
 
 /// The flags of a process with controllers.

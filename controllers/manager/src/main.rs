@@ -4,6 +4,7 @@
 //! flags ──▶ process: telemetry, ports, signals ──▶ clusters ──▶ preflight ──▶ manager: controllers, elections
 //!                                                                        └──▶ webhooks
 //! flags ──▶ render: files ──▶ configuration of nodes
+//! flags ──▶ plan: objects of a cluster, files ──▶ which nodes would move
 //! ```
 
 mod certificate;
@@ -12,6 +13,7 @@ mod driver;
 mod extensions;
 mod flags;
 mod manager;
+mod plan;
 mod preflight;
 mod process;
 mod render;
@@ -45,6 +47,7 @@ async fn main() -> ExitCode {
             Ok(())
         }
         Command::Render(flags) => return render::run(&flags),
+        Command::Plan(command) => return plan::run(&command).await,
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

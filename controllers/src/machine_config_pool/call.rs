@@ -103,7 +103,7 @@ impl Renderer {
     }
 }
 
-fn render(call: &Render, renders: &Counter) -> Outcome {
+pub(super) fn render(call: &Render, renders: &Counter) -> Outcome {
     let digest = call.digest.clone().unwrap_or_else(|| call.inputs.digest().into());
     if call.of_target.as_ref() == Some(&digest) {
         return Outcome::Settled(digest);

@@ -35,9 +35,11 @@ mod memory;
 mod metrics;
 mod nodes;
 mod plan;
+mod preview;
 mod progress;
 mod rendering;
 mod rollout;
+mod rounds;
 mod snapshot;
 mod status;
 #[cfg(test)]
@@ -63,12 +65,16 @@ use self::{
     snapshot::Snapshot,
 };
 pub(crate) use self::{call::Renderer, metrics::register as register_metrics};
+pub use self::{
+    preview::{Objects, Preview, Stay, Target, preview},
+    rounds::Move,
+};
+pub use crate::shared::node::Node;
 use crate::shared::{
     TARGET,
     disruption::node_state::gist,
     indexes::{NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES},
     machine_config::{CachedConfig, target_ref},
-    node::Node,
     pools::{selects, selects_none},
     wake_every,
 };

@@ -150,7 +150,7 @@ fn wait(decision: &Decision<'_>, snapshot: &Snapshot, plan: &mut Plan) {
 
 impl Decision<'_> {
     /// The name of what is wanted, if it is known.
-    fn wanted(&self) -> Option<&str> {
+    pub(super) fn wanted(&self) -> Option<&str> {
         match self {
             Self::Keep(name)
             | Self::Create(name, _)

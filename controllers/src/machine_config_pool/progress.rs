@@ -9,7 +9,7 @@ use nodewright_api::{
     conditions::{machine_config_pool as conditions, node::READY},
     machine_config::{MachineConfigPool, MachineConfigPoolStatus},
     reasons::machine_config_pool as reasons,
-    stored::{Claim, Disruptions},
+    stored::Claim,
 };
 use nodewright_runtime::{
     clip::{clip_list, clip_to},
@@ -25,12 +25,9 @@ use super::{
 };
 use crate::shared::{
     conditions::{Finding, set},
-    disruption::{
-        budget,
-        node_state::{
-            LONGEST_REASON, has_agent, is_behind, is_degraded, is_done, is_drained, is_leaving, is_ready,
-            is_unavailable, is_updated, reason,
-        },
+    disruption::node_state::{
+        LONGEST_REASON, has_agent, is_behind, is_degraded, is_done, is_drained, is_leaving, is_ready, is_unavailable,
+        is_updated, reason,
     },
     node::Node,
     node_agent::asked,
@@ -67,26 +64,13 @@ fn target(snapshot: &Snapshot) -> Option<&str> {
 impl<'a> Progress<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, now: Timestamp) -> Self {
         let (pool, members, target) = (snapshot.pool.as_ref(), &snapshot.members, target(snapshot));
-        let nodes: Vec<&Node> = members.nodes.iter().map(AsRef::as_ref).collect();
-        let left: Vec<&Node> = members.left.iter().map(AsRef::as_ref).collect();
-        // That of a pool that is refused is not used.
-        let budget = budget::of(pool, nodes.len()).unwrap_or_default();
+        let scope = rollout::Scope::of(snapshot, target.unwrap_or_default(), now);
         let halt = snapshot.errors.first().map(ToString::to_string);
         let halt = halt.or_else(|| members.unreadable_pool.clone()).or_else(|| snapshot.unusable_target());
         let moves = halt.is_none() && !pool.spec.paused && target.is_some();
-        let scope = |claims: &'a Disruptions| rollout::Scope {
-            nodes: nodes.clone(),
-            others: left.clone(),
-            unreadable: members.unreadable.len(),
-            claims,
-            target: target.unwrap_or_default(),
-            budget,
-            own_node: snapshot.own_node.as_deref(),
-            etcd: &snapshot.etcd,
-            now,
-        };
         let decide = if moves { rollout::decide } else { rollout::hold };
-        let rollout = members.claims.as_ref().map(|claims| decide(&scope(claims))).unwrap_or_default();
+        let rollout = members.claims.as_ref().map(|_| decide(&scope)).unwrap_or_default();
+        let rollout::Scope { nodes, others: left, budget, .. } = scope;
         Self { nodes, target, rollout, moves, halt, budget, pods: &members.pods, left }
     }
 }

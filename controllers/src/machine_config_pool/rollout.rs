@@ -13,14 +13,16 @@
 //! * Claims of machines ([`disruption`]) are kept until the Node is gone, or its update in place is over.
 //! * Who writes by hand what a Node is to run is not overruled before the Node has finished that.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use nodewright_api::stored::{Claim, Disruptions};
 use nodewright_runtime::object::{name, uid};
 
-use super::etcd::Etcd;
+use super::{etcd::Etcd, snapshot::Snapshot};
 use crate::shared::{
     disruption::{
-        self, is_claimed_for_machine,
+        self, budget, is_claimed_for_machine,
         node_state::{
             desired, given, has_agent, is_behind, is_degraded, is_done, is_failing, is_leaving, is_ready, rank,
         },
@@ -31,8 +33,10 @@ use crate::shared::{
 
 /// The limit of the claims' text, in bytes. An API server takes 256 KiB of annotations.
 const LARGEST: usize = 160 * 1024;
+const NONE: &Disruptions = &Disruptions(BTreeMap::new());
 
 /// What a decision rests on.
+#[derive(Clone)]
 pub(super) struct Scope<'a> {
     /// The Nodes of the pool, by name.
     pub(super) nodes: Vec<&'a Node>,
@@ -78,9 +82,7 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
     let mut rollout = Rollout { claims: scope.kept(), ..Rollout::default() };
     let mut disrupted = scope.disrupted(&rollout.claims);
     let is_within = disrupted <= scope.budget;
-    let is_free = |node: &&Node| !rollout.claims.0.contains_key(name(*node)) && scope.is_candidate(node);
-    let mut candidates: Vec<_> = scope.nodes.iter().copied().filter(is_free).collect();
-    candidates.sort_by_cached_key(|node| (scope.own_node == Some(name(*node)), rank(node)));
+    let candidates = scope.candidates(&rollout.claims);
     let mut size = rollout.claims.to_string().len();
     for node in candidates {
         // One that counts already takes nothing more.
@@ -122,6 +124,37 @@ pub(super) fn hold<'a>(scope: &Scope<'a>) -> Rollout<'a> {
 }
 
 impl<'a> Scope<'a> {
+    /// That of a pool that has this target.
+    pub(super) fn of(snapshot: &'a Snapshot, target: &'a str, now: Timestamp) -> Self {
+        let members = &snapshot.members;
+        Self {
+            nodes: members.nodes.iter().map(AsRef::as_ref).collect(),
+            others: members.left.iter().map(AsRef::as_ref).collect(),
+            unreadable: members.unreadable.len(),
+            // Of a list that is lost, none counts.
+            claims: members.claims.as_ref().unwrap_or(NONE),
+            target,
+            // That of a pool that is refused is not used.
+            budget: budget::of(&snapshot.pool, members.nodes.len()).unwrap_or_default(),
+            own_node: snapshot.own_node.as_deref(),
+            etcd: &snapshot.etcd,
+            now,
+        }
+    }
+
+    /// The Nodes that may be claimed beside these, the next one first.
+    pub(super) fn candidates(&self, claims: &Disruptions) -> Vec<&'a Node> {
+        let is_free = |node: &&Node| !claims.0.contains_key(name(*node)) && self.is_candidate(node);
+        let mut candidates: Vec<_> = self.nodes.iter().copied().filter(is_free).collect();
+        candidates.sort_by_cached_key(|node| self.order(node));
+        candidates
+    }
+
+    /// The order in which Nodes are claimed.
+    pub(super) fn order(&self, node: &Node) -> impl Ord + use<> {
+        (self.own_node == Some(name(node)), rank(node))
+    }
+
     /// How many Nodes are disrupted, with these claims.
     pub(super) fn disrupted(&self, claims: &Disruptions) -> usize {
         disruption::disrupted(self.nodes.iter().copied(), self.unreadable, claims, self.target)

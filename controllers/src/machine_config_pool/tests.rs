@@ -1,5 +1,6 @@
 mod claims;
 mod garbage;
+mod preview;
 mod rollouts;
 mod tables;
 

@@ -37,8 +37,11 @@ pub(crate) fn autoscaler_marks(node: &Node) -> impl Iterator<Item = &'static str
 #[resource(inherit = k8s_openapi::api::core::v1::Node)]
 #[serde(default)]
 pub struct Node {
+    /// Its metadata.
     pub metadata: ObjectMeta,
+    /// What it is to be.
     pub spec: NodeSpec,
+    /// What it is.
     pub status: NodeStatus,
 }
 
@@ -78,10 +81,12 @@ fn extended_resources<'de, D: Deserializer<'de>>(decoder: D) -> Result<Option<BT
 pub struct Volume {}
 
 impl Node {
+    /// Its conditions.
     pub fn conditions(&self) -> &[NodeCondition] {
         self.status.conditions.as_deref().unwrap_or_default()
     }
 
+    /// Its taints.
     pub fn taints(&self) -> &[Taint] {
         self.spec.taints.as_deref().unwrap_or_default()
     }

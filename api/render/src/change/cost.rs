@@ -123,6 +123,11 @@ impl Cost {
     pub fn drains(&self) -> bool {
         self.0.iter().any(|action| matches!(action, Action::Drain | Action::Reboot))
     }
+
+    /// Whether the node starts again.
+    pub fn reboots(&self) -> bool {
+        self.0.contains(&Action::Reboot)
+    }
 }
 
 impl fmt::Display for Cost {

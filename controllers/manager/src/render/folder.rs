@@ -18,7 +18,7 @@ use nodewright_api::{
     selector,
     validation::Validate,
 };
-use nodewright_controllers::controller_config::pull_secret_content;
+use nodewright_controllers::{controller_config::pull_secret_content, machine_config_pool::Objects};
 use nodewright_runtime::{object::controller, without_managed_fields};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -27,24 +27,24 @@ use super::Checked;
 
 /// An object of a file.
 #[derive(Debug)]
-pub(super) struct Loaded<T> {
+pub(crate) struct Loaded<T> {
     /// The file, for messages.
     pub(super) file: String,
     /// Its name.
-    pub(super) name: String,
+    pub(crate) name: String,
     pub(super) object: T,
 }
 
 /// Objects by name, in the order of their names.
-type Objects<T> = BTreeMap<String, Loaded<T>>;
+type ByName<T> = BTreeMap<String, Loaded<T>>;
 
 /// The objects of all files.
 #[derive(Debug, Default)]
-pub(super) struct Folder {
-    machine_configs: Objects<MachineConfig>,
-    pools: Objects<MachineConfigPool>,
-    controller_configs: Objects<ControllerConfig>,
-    kubelet_configs: Objects<KubeletConfig>,
+pub(crate) struct Folder {
+    machine_configs: ByName<MachineConfig>,
+    pools: ByName<MachineConfigPool>,
+    controller_configs: ByName<ControllerConfig>,
+    kubelet_configs: ByName<KubeletConfig>,
     /// Secrets with credentials of registries, by namespace and name: file and object.
     secrets: BTreeMap<(String, String), (String, Value)>,
     /// OpenShift's configuration of its API server.
@@ -52,19 +52,25 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Reads files, and the files of folders.
-    pub(super) fn read(files: &[PathBuf]) -> Checked<Self> {
-        let (mut folder, mut errors) = (Self::default(), Vec::new());
-        for file in files {
-            match documents(file) {
-                Ok(documents) => {
-                    let refused = documents.iter().filter_map(|(file, object)| folder.add(file, object).err());
-                    errors.extend(refused);
-                }
-                Err(found) => errors.extend(found),
-            }
-        }
+    /// Those of files, and of where else they are from.
+    pub(crate) fn of(objects: &[(String, Value)]) -> Checked<Self> {
+        let mut folder = Self::default();
+        let errors: Vec<_> = objects.iter().filter_map(|(file, object)| folder.add(file, object).err()).collect();
         if errors.is_empty() { Ok(folder) } else { Err(errors) }
+    }
+
+    /// All objects of node configuration, without Nodes.
+    pub(crate) fn into_objects(self) -> Objects {
+        fn all<T>(objects: ByName<T>) -> Vec<T> {
+            objects.into_values().map(|loaded| loaded.object).collect()
+        }
+        Objects {
+            pools: all(self.pools),
+            machine_configs: all(self.machine_configs),
+            controller_configs: all(self.controller_configs),
+            kubelet_configs: all(self.kubelet_configs),
+            nodes: vec![],
+        }
     }
 
     fn add(&mut self, file: &str, object: &Value) -> Result<(), String> {
@@ -93,7 +99,7 @@ impl Folder {
     }
 
     /// The MachineConfigs.
-    pub(super) fn machine_configs(&self) -> impl Iterator<Item = &Loaded<MachineConfig>> {
+    pub(crate) fn machine_configs(&self) -> impl Iterator<Item = &Loaded<MachineConfig>> {
         self.machine_configs.values()
     }
 
@@ -120,7 +126,7 @@ impl Folder {
     }
 
     /// A pool, or all.
-    pub(super) fn pools(&self, name: Option<&str>) -> Checked<Vec<&Loaded<MachineConfigPool>>> {
+    pub(crate) fn pools(&self, name: Option<&str>) -> Checked<Vec<&Loaded<MachineConfigPool>>> {
         let names: Vec<_> = self.pools.keys().map(String::as_str).collect();
         if names.is_empty() {
             return Err(vec![format!("there is no MachineConfigPool of {API_VERSION} in the files")]);
@@ -186,7 +192,7 @@ impl Folder {
 /// The one object of a kind in a file.
 pub(super) fn one<T: Resource<DynamicType = ()> + DeserializeOwned>(file: &Path) -> Checked<T> {
     let kind = T::kind(&());
-    let mut objects = Objects::new();
+    let mut objects = ByName::new();
     for (file, object) in documents(file)? {
         if object["apiVersion"] == API_VERSION && object["kind"] == *kind {
             insert(&mut objects, &file, &object).map_err(|error| vec![error])?;
@@ -201,7 +207,7 @@ pub(super) fn one<T: Resource<DynamicType = ()> + DeserializeOwned>(file: &Path)
 
 /// Reads an object, and adds it to those of its kind.
 fn insert<T: Resource<DynamicType = ()> + DeserializeOwned>(
-    objects: &mut Objects<T>,
+    objects: &mut ByName<T>,
     file: &str,
     object: &Value,
 ) -> Result<(), String> {
@@ -228,6 +234,18 @@ fn insert<T: Resource<DynamicType = ()> + DeserializeOwned>(
 fn without_position(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rsplit_once(" at line ").map_or(text.clone(), |(text, _)| text.to_owned())
+}
+
+/// The objects of files and of folders, each with the name of its file.
+pub(crate) fn read(files: &[PathBuf]) -> Checked<Vec<(String, Value)>> {
+    let (mut found, mut errors) = (Vec::new(), Vec::new());
+    for file in files {
+        match documents(file) {
+            Ok(documents) => found.extend(documents),
+            Err(error) => errors.extend(error),
+        }
+    }
+    if errors.is_empty() { Ok(found) } else { Err(errors) }
 }
 
 /// The objects of a file, of the files of a folder, or of standard input. The elements of a `List` are objects.

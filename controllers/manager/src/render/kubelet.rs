@@ -14,7 +14,7 @@ use super::{
 
 /// Adds the generated MachineConfigs to those of the folder, as a cluster would come to have them. Replaces those that a cluster
 /// has generated before.
-pub(super) fn generate(folder: &mut Folder) -> Checked<()> {
+pub(crate) fn generate(folder: &mut Folder) -> Checked<()> {
     // What is generated for a pool may be a part of what another one is generated of: for as many rounds as there are pools.
     for _ in 0..=folder.pools(None).map_or(0, |pools| pools.len()) {
         let generated = round(folder)?;

@@ -5,10 +5,10 @@
 //!                                                                                    YAML, Ignition, provenance, differences
 //! ```
 
-mod folder;
-mod kubelet;
-mod report;
-mod templates;
+pub(crate) mod folder;
+pub(crate) mod kubelet;
+pub(crate) mod report;
+pub(crate) mod templates;
 
 use std::{fmt, path::PathBuf, process::ExitCode};
 
@@ -94,11 +94,16 @@ enum Output {
 }
 
 /// Errors for users, a line each.
-type Checked<T> = Result<T, Vec<String>>;
+pub(crate) type Checked<T> = Result<T, Vec<String>>;
 
 /// Renders, prints, and returns the exit code.
 pub(crate) fn run(flags: &RenderFlags) -> ExitCode {
-    match output(flags) {
+    finish(output(flags))
+}
+
+/// Prints a text, or errors; returns the exit code.
+pub(crate) fn finish(output: Checked<String>) -> ExitCode {
+    match output {
         Ok(text) => {
             print!("{text}");
             ExitCode::SUCCESS
@@ -113,7 +118,7 @@ pub(crate) fn run(flags: &RenderFlags) -> ExitCode {
 }
 
 fn output(flags: &RenderFlags) -> Checked<String> {
-    let mut folder = Folder::read(&flags.files)?;
+    let mut folder = Folder::of(&folder::read(&flags.files)?)?;
     if let Some(templates) = &flags.templates {
         templates::generate(&mut folder, templates)?;
     }
@@ -135,7 +140,7 @@ fn output(flags: &RenderFlags) -> Checked<String> {
 }
 
 /// Renders all pools, so that all errors are shown at once. Prints warnings; those of a MachineConfig of two pools once.
-fn render_all(
+pub(crate) fn render_all(
     folder: &Folder,
     pools: &[&Loaded<MachineConfigPool>],
     extensions: Option<&[String]>,

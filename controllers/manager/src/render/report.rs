@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use nodewright_api::machine_config::{API_VERSION, MachineConfig};
 use nodewright_render::{
-    Origin, Rendered, RenderedSpec,
-    change::{Kind, Policy, cost, differences, irreconcilable},
+    Origin, Provenance, Rendered, RenderedSpec,
+    change::{Difference, Kind, Policy, cost, differences, irreconcilable},
     name,
 };
 use serde_json::{Value, json};
@@ -80,21 +80,28 @@ pub(super) fn diff(before: &MachineConfig, pool: &str, rendered: &Rendered) -> C
     if !errors.is_empty() {
         return Err(errors.iter().map(|error| format!("MachineConfigPool {pool}: {error}")).collect());
     }
-    let mut text = String::new();
-    for difference in differences(&old, &rendered.spec) {
+    let changes = changes(&old, &rendered.spec, Some(&rendered.provenance));
+    let text: String = changes.iter().flat_map(|change| [change, "\n"]).collect();
+    let cost = cost(&old, &rendered.spec, &Policy::default());
+    let name = name(pool, &rendered.spec);
+    Ok(format!("{text}from {before_name} to {name}\ncost of each node: {cost}\n"))
+}
+
+/// What differs, a line each, with the MachineConfigs that have set it, if they are known.
+pub(crate) fn changes(old: &RenderedSpec, new: &RenderedSpec, provenance: Option<&Provenance>) -> Vec<String> {
+    let line = |difference: Difference| {
         let sign = match difference.kind {
             Kind::Added => "+",
             Kind::Removed => "-",
             Kind::Changed => "~",
         };
-        let authors: BTreeSet<_> = rendered.provenance.at(&difference.key).flat_map(|origin| origin.set_by).collect();
-        text.extend([sign, " spec.", &difference.key]);
+        let origins = provenance.into_iter().flat_map(|provenance| provenance.at(&difference.key));
+        let authors: BTreeSet<_> = origins.flat_map(|origin| origin.set_by).collect();
+        let mut text = [sign, " spec.", &difference.key].concat();
         if !authors.is_empty() {
             text.extend(["  by ", &authors.into_iter().collect::<Vec<_>>().join(", ")]);
         }
-        text.push('\n');
-    }
-    let cost = cost(&old, &rendered.spec, &Policy::default());
-    let name = name(pool, &rendered.spec);
-    Ok(format!("{text}from {before_name} to {name}\ncost of each node: {cost}\n"))
+        text
+    };
+    differences(old, new).into_iter().map(line).collect()
 }

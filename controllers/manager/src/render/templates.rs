@@ -12,7 +12,7 @@ use super::{
 };
 
 /// Adds what is generated of the ControllerConfig of the folder, in place of what a cluster has generated of one before.
-pub(super) fn generate(folder: &mut Folder, dir: &Path) -> Checked<()> {
+pub(crate) fn generate(folder: &mut Folder, dir: &Path) -> Checked<()> {
     let at = |error: &templates::TemplateError| {
         if error.file.is_empty() {
             format!("{}: {error}", dir.display())

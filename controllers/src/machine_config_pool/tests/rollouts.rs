@@ -32,13 +32,13 @@ use crate::{
 const PREFIX: &str = "machineconfiguration.openshift.io/";
 
 /// A Node that runs a configuration, and is to run another one.
-fn node(name: &str, current: &str, desired: &str, state: &str) -> ObjectBuilder<Node> {
+pub(super) fn node(name: &str, current: &str, desired: &str, state: &str) -> ObjectBuilder<Node> {
     let keys = [("currentConfig", current), ("desiredConfig", desired), ("state", state)];
     let node = cluster_object(name).with("/status/conditions", json!([{"type": "Ready", "status": "True"}]));
     keys.into_iter().fold(node, |node, (key, value)| node.annotation(&format!("{PREFIX}{key}"), value))
 }
 
-fn old(name: &str) -> ObjectBuilder<Node> {
+pub(super) fn old(name: &str) -> ObjectBuilder<Node> {
     node(name, "old", "old", "Done")
 }
 

@@ -25,6 +25,7 @@ mod orphans;
 mod outages;
 mod planes;
 mod played;
+mod pool_plan;
 mod pool_rollout;
 mod preservation;
 mod remote_driver;

@@ -160,7 +160,7 @@ impl Fixture {
 }
 
 /// A MachineConfig of the pool.
-fn motd(text: &str) -> Value {
+pub(crate) fn motd(text: &str) -> Value {
     let files = json!([{"path": "/etc/motd", "contents": {"source": format!("data:,{text}")}}]);
     json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": "00-worker", "labels": {ROLE: "worker"}},
@@ -171,7 +171,7 @@ pub(crate) async fn pool(env: &Environment) -> TestResult<MachineConfigPool> {
     Ok(Api::all(env.client()).get("worker").await?)
 }
 
-async fn target(env: &Environment) -> TestResult<String> {
+pub(crate) async fn target(env: &Environment) -> TestResult<String> {
     Ok(pool(env).await?.spec.configuration.name.unwrap_or_default())
 }
 
@@ -185,7 +185,7 @@ async fn message(env: &Environment, kind: &str) -> TestResult<String> {
 }
 
 /// The nodes in the order in which they were given a configuration since the mark.
-fn given(nodes: &History<Node>, mark: usize, config: &str) -> TestResult<Vec<Node>> {
+pub(crate) fn given(nodes: &History<Node>, mark: usize, config: &str) -> TestResult<Vec<Node>> {
     let (mut seen, mut order) = (BTreeSet::new(), vec![]);
     for change in nodes.changes()?.into_iter().skip(mark) {
         if said(&change.object, DESIRED_CONFIG) == config && seen.insert(change.object.name_any()) {
