@@ -81,7 +81,7 @@ async fn measure(arguments: PoolRolloutArguments) -> Result<(), BenchError> {
         let before = cpu(&mut measured)?;
         fleet.move_nodes(nodes, &format!("content-{number}")).await?;
         measured.settle(|_| ()).await?;
-        let per_node = (cpu(&mut measured)? - before) / nodes;
+        let per_node = cpu(&mut measured)?.saturating_sub(before) / nodes;
         print(&format!("{nodes} nodes were moved: {:.2} ms of CPU for each", 1000.0 * per_node.as_secs_f64()))?;
         costs.push(per_node.as_secs_f64());
     }
