@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it. Finds the cache, and a Go toolchain for hack/tools.
-# Defines: $tools, $cache, $go (after find_go), say, die, takes_no_arguments, tool_go, kubernetes_flags, checksum,
+# Defines: $tools, $cache, $go (after find_go), say, die, takes_no_arguments, tool_go, check_source, kubernetes_flags, checksum,
 # build_once.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/tools" && pwd)
@@ -76,6 +76,26 @@ tool_go() {
 	local module=$1
 	shift
 	(cd "$tools/$module" && GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" "$@")
+}
+
+# Ends the script unless $2, the value of the variable $1, is the absolute path of a source tree of Go's module $3 with the directories
+# that follow.
+check_source() {
+	local variable=$1 source=$2 module=$3 wanted found
+	shift 3
+	wanted="$variable names a source tree of ${module##*/} by its absolute path"
+	case $source in
+	*[\"\\]*) die "$variable=$source has a quote or a backslash: $wanted" ;;
+	/*) ;;
+	*) die "$variable=$source is no absolute path: $wanted" ;;
+	esac
+	[ -d "$source" ] || die "$variable=$source is no directory: $wanted"
+	found=$(sed -n 's/^module //p' "$source/go.mod" 2>/dev/null || true)
+	[ "$found" = "$module" ] ||
+		die "$variable=$source has no go.mod of module $module${found:+, but of $found}: $wanted"
+	for found; do
+		[ -d "$source/$found" ] || die "$variable=$source has no directory $found: $wanted"
+	done
 }
 
 # Prints the linker flags that set the version of Kubernetes, which is in two packages.

@@ -17,47 +17,22 @@ set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
+# shellcheck source-path=SCRIPTDIR source=lib-mco.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib-mco.sh"
 
 # Increase this when the build changes, so that older binaries are not used.
 recipe=1
-repository=https://github.com/openshift/machine-config-operator
-commit=7ff337a4ffac8e7562692181178ede61e4b2eec5
-module=github.com/openshift/machine-config-operator
-# The build tags of its own Makefile.
-tags="containers_image_openpgp exclude_graphdriver_btrfs exclude_graphdriver_devicemapper"
-mco_source=${NODEWRIGHT_MCO_SOURCE:-}
-
-# Ends the script unless $mco_source has what is built of it.
-check_source() {
-	local wanted found
-	wanted="NODEWRIGHT_MCO_SOURCE names a source tree of machine-config-operator by its absolute path"
-	case $mco_source in
-	*[\"\\]*) die "NODEWRIGHT_MCO_SOURCE=$mco_source has a quote or a backslash: $wanted" ;;
-	/*) ;;
-	*) die "NODEWRIGHT_MCO_SOURCE=$mco_source is no absolute path: $wanted" ;;
-	esac
-	[ -d "$mco_source" ] || die "NODEWRIGHT_MCO_SOURCE=$mco_source is no directory: $wanted"
-	found=$(sed -n 's/^module //p' "$mco_source/go.mod" 2>/dev/null || true)
-	[ "$found" = "$module" ] ||
-		die "NODEWRIGHT_MCO_SOURCE=$mco_source has no go.mod of module $module${found:+, but of $found}: $wanted"
-	for found in pkg templates vendor; do
-		[ -d "$mco_source/$found" ] || die "NODEWRIGHT_MCO_SOURCE=$mco_source has no directory $found: $wanted"
-	done
-}
 
 # Prints the directory of the pinned commit, and clones it if it is missing.
 clone() {
-	local target=$cache/machine-config-operator-$commit staging
+	local target=$cache/machine-config-operator-$mco_commit staging
 	if [ ! -d "$target" ]; then
 		mkdir -p "$cache"
 		staging=$(mktemp -d "$cache/.clone.XXXXXX")
 		# shellcheck disable=SC2064 # The name is needed after this function has returned.
 		trap "rm -rf '$staging'" EXIT
-		say "cloning $repository at $commit into $target"
-		{
-			git init --quiet "$staging" && git -C "$staging" fetch --quiet --depth 1 "$repository" "$commit" &&
-				git -C "$staging" -c advice.detachedHead=false checkout --quiet FETCH_HEAD
-		} >&2 || die "failed to clone $repository: check the network, or set NODEWRIGHT_MCO_SOURCE to its source"
+		fetch_mco "$staging" ||
+			die "failed to fetch $mco_repository: check the network, or set NODEWRIGHT_MCO_SOURCE to its source"
 		chmod 755 "$staging"
 		# Another run may have been faster. Use its directory.
 		mv -T "$staging" "$target" 2>/dev/null || [ -d "$target" ]
@@ -79,7 +54,7 @@ build() {
 	printf '{"Replace": {"%s/cmd/nodewright-oracle/main.go": "%s/machine-config-operator/main.go"}}\n' \
 		"$mco_source" "$tools" >"$into/.overlay.json"
 	(cd "$mco_source" && GOFLAGS='' GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" build -mod=vendor -trimpath -buildvcs=false \
-		-ldflags '-s -w' -tags "$tags" -overlay "$into/.overlay.json" -o "$into/oracle" ./cmd/nodewright-oracle) >&2 &&
+		-ldflags '-s -w' -tags "$mco_tags" -overlay "$into/.overlay.json" -o "$into/oracle" ./cmd/nodewright-oracle) >&2 &&
 		cp -R "$mco_source/templates" "$into/templates" &&
 		rm "$into/.overlay.json"
 }
@@ -88,13 +63,13 @@ if [ "${1:-}" = source ]; then
 	shift
 	takes_no_arguments "$@"
 	[ -n "$mco_source" ] || mco_source=$(clone)
-	check_source
+	check_mco_source pkg templates
 	printf '%s\n' "$mco_source"
 	exit
 fi
 takes_no_arguments "$@"
 [ -n "$mco_source" ] || die "NODEWRIGHT_MCO_SOURCE is not set, see --help"
 mco_source=$(cd "$mco_source" 2>/dev/null && pwd -P || printf '%s' "$mco_source")
-check_source
+check_mco_source pkg templates
 state=$(pins | checksum)
 build_once "$cache/machine-config-operator" "$state"
