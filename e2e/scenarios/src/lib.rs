@@ -42,6 +42,7 @@ pub mod requests;
 pub mod tokens;
 mod visits;
 pub mod waits;
+pub mod worker_pool;
 
 pub use self::{
     collector::Collector,

@@ -4,9 +4,13 @@ use nodewright_api::{
     conditions::machine_config_pool as conditions,
     machine_config::{CURRENT_CONFIG, DEGRADED, DESIRED_CONFIG, STATE},
 };
-use nodewright_e2e_scenarios::{TestResult, node_agent::said};
+use nodewright_e2e_scenarios::{
+    TestResult,
+    node_agent::said,
+    worker_pool::{is, message, pool, target},
+};
 
-use crate::fixture::{FIRST, Fixture, config, is, message, motd, pool, target};
+use crate::fixture::{FIRST, Fixture, config, motd};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "part of make test-mcd"]

@@ -3,21 +3,15 @@
 use std::{collections::BTreeSet, path::PathBuf, process::Command};
 
 use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
-use nodewright_api::{
-    ConditionStatus, annotations,
-    conditions::machine_config_pool as conditions,
-    machine_config::{MachineConfigPool, MachineConfigPoolStatus},
-};
+use kube::ResourceExt;
 use nodewright_e2e_lab::{
     control_plane::{ControlPlane, ControlPlaneOptions, machine_config_daemon},
     devcluster::ManagerProcess,
     node::requirements,
 };
 use nodewright_e2e_scenarios::{
-    Change, Cluster, Environment, Failure, TestResult, ensure,
-    node_agent::{self, is_disrupted},
-    skip_on_external_cluster,
+    Change, Cluster, Environment, Failure, TestResult, ensure, node_agent, skip_on_external_cluster,
+    worker_pool::{self, check_budget, target},
 };
 use serde_json::{Value, json};
 
@@ -139,36 +133,17 @@ impl Fixture {
 
     /// Applies a change, and waits until the pool has another target; returns its name.
     pub(crate) async fn retarget(&self, change: &Value) -> TestResult<String> {
-        let before = target(&self.env).await?;
-        self.env.apply(change).await?;
-        self.env.wait_for("another target", async || Ok(target(&self.env).await? != before)).await?;
-        target(&self.env).await
+        worker_pool::retarget(&self.env, change).await
     }
 
     /// Waits until all nodes run the target, and the pool says so.
     pub(crate) async fn wait_for_all(&self) -> TestResult {
-        let what = format!("{} nodes to be updated", self.nodes);
-        self.env
-            .wait_for(&what, async || {
-                let pool = pool(&self.env).await?;
-                let status = pool.status.clone().unwrap_or_default();
-                let is_done = usize::try_from(status.ready_machine_count)? == self.nodes
-                    && status.machine_count == status.ready_machine_count
-                    && is(&status, conditions::UPDATED)
-                    && !is(&status, conditions::UPDATING)
-                    && status.configuration.name == pool.spec.configuration.name;
-                Ok(is_done && pool.annotations().get(annotations::DISRUPTIONS).is_some_and(|claims| claims == "{}"))
-            })
-            .await
+        worker_pool::wait_for_all(&self.env, self.nodes).await
     }
 
     /// Checks that at no moment since the mark more than one node was disrupted.
     pub(crate) fn check_budget(&self, mark: usize) -> TestResult {
-        self.env.nodes().states(mark, |at, nodes| {
-            let disrupted: Vec<_> =
-                nodes.values().filter(|node| is_disrupted(node)).map(|node| node.name_any()).collect();
-            ensure(disrupted.len() <= 1, || format!("at {at}: {disrupted:?}"))
-        })
+        check_budget(&self.env, mark, 1)
     }
 
     /// The names of the nodes.
@@ -277,21 +252,4 @@ pub(crate) fn config(name: &str, files: &[File], units: &[Value]) -> Value {
     let files: Vec<_> = files.iter().map(File::of_config).collect();
     json!({"apiVersion": API, "kind": "MachineConfig", "metadata": {"name": name, "labels": {ROLE: "worker"}},
         "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}, "systemd": {"units": units}}}})
-}
-
-pub(crate) async fn pool(env: &Environment) -> TestResult<MachineConfigPool> {
-    Ok(Api::all(env.client()).get("worker").await?)
-}
-
-pub(crate) async fn target(env: &Environment) -> TestResult<String> {
-    Ok(pool(env).await?.spec.configuration.name.unwrap_or_default())
-}
-
-pub(crate) fn is(status: &MachineConfigPoolStatus, kind: &str) -> bool {
-    status.conditions.iter().any(|it| it.condition_type == kind && it.status == ConditionStatus::True)
-}
-
-pub(crate) async fn message(env: &Environment, kind: &str) -> TestResult<String> {
-    let status = pool(env).await?.status.unwrap_or_default();
-    Ok(status.conditions.into_iter().find(|it| it.condition_type == kind).map(|it| it.message).unwrap_or_default())
 }

@@ -13,11 +13,12 @@ use nodewright_e2e_scenarios::{
     History, TestResult, ensure,
     history::State,
     node_agent::{TAKEN_BACK, UPDATE, said},
+    worker_pool::{message, target},
 };
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{FIRST, Fixture, config, message, motd, target},
+    fixture::{FIRST, Fixture, config, motd},
     image::File,
     openshift::QUIET_FILE,
 };

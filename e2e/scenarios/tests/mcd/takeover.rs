@@ -15,11 +15,15 @@ use nodewright_api::{
     conditions::machine_config_pool as conditions,
     machine_config::{ControllerConfig, DESIRED_CONFIG, DESIRED_DRAIN, LAST_APPLIED_DRAIN, MachineConfig},
 };
-use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure, node_agent::said};
+use nodewright_e2e_scenarios::{
+    Environment, Failure, TestResult, ensure,
+    node_agent::said,
+    worker_pool::{is, pool, target},
+};
 use serde_json::{Value, json};
 
 use crate::{
-    fixture::{Ground, config, is, manager, motd, pool, skip, target},
+    fixture::{Ground, config, manager, motd, skip},
     openshift::NAMESPACE,
 };
 

@@ -12,11 +12,12 @@ use nodewright_e2e_lab::process::executable;
 use nodewright_e2e_scenarios::{
     Failure, TestResult, ensure,
     node_agent::{is_disrupted, said},
+    worker_pool::target,
 };
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::pool_rollout::{Fixture, given, motd, target};
+use crate::pool_rollout::{Fixture, given, motd};
 
 /// Nodes in each zone, and how many of all may be unavailable.
 const PER_ZONE: u32 = 3;

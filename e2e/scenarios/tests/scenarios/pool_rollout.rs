@@ -8,9 +8,9 @@ use std::{
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, ResourceExt};
 use nodewright_api::{
-    ConditionStatus, annotations,
+    annotations,
     conditions::machine_config_pool as conditions,
-    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG, MachineConfigPool, MachineConfigPoolStatus},
+    machine_config::{CURRENT_CONFIG, DESIRED_CONFIG},
     taints,
 };
 use nodewright_e2e_lab::{
@@ -23,6 +23,7 @@ use nodewright_e2e_scenarios::{
     objects::ENVIRONMENT_LABEL,
     requests::AGENT,
     skip_on_external_cluster,
+    worker_pool::{self, check_budget, is, message, pool, target},
 };
 use serde_json::{Value, json};
 
@@ -94,27 +95,12 @@ impl Fixture {
 
     /// Has the pool render something else; returns the name of its new target.
     pub(crate) async fn retarget(&self, text: &str) -> TestResult<String> {
-        let before = target(&self.env).await?;
-        self.env.apply(&motd(text)).await?;
-        self.env.wait_for("another target", async || Ok(target(&self.env).await? != before)).await?;
-        target(&self.env).await
+        worker_pool::retarget(&self.env, &motd(text)).await
     }
 
     /// Waits until all nodes run the target, and the pool says so.
     pub(crate) async fn wait_for_all(&self) -> TestResult {
-        let what = format!("{} nodes to be updated", self.nodes);
-        self.env
-            .wait_for(&what, async || {
-                let pool = pool(&self.env).await?;
-                let status = pool.status.clone().unwrap_or_default();
-                let is_done = usize::try_from(status.ready_machine_count)? == self.nodes
-                    && status.machine_count == status.ready_machine_count
-                    && is(&status, conditions::UPDATED)
-                    && !is(&status, conditions::UPDATING)
-                    && status.configuration.name == pool.spec.configuration.name;
-                Ok(is_done && pool.annotations().get(annotations::DISRUPTIONS).is_some_and(|claims| claims == "{}"))
-            })
-            .await
+        worker_pool::wait_for_all(&self.env, self.nodes).await
     }
 
     /// Kills one manager after the other, this many times, and starts it again. It does not wait for the lease of the one before.
@@ -130,11 +116,7 @@ impl Fixture {
 
     /// Checks that at no moment since the mark more nodes were disrupted than these.
     fn check_budget(&self, mark: usize, budget: usize) -> TestResult {
-        self.env.nodes().states(mark, |at, nodes| {
-            let disrupted: Vec<_> =
-                nodes.values().filter(|node| is_disrupted(node)).map(|node| node.name_any()).collect();
-            ensure(disrupted.len() <= budget, || format!("at {at} of {budget} at most: {disrupted:?}"))
-        })
+        check_budget(&self.env, mark, budget)
     }
 
     /// Checks that nothing of a rollout is left on the nodes.
@@ -165,23 +147,6 @@ pub(crate) fn motd(text: &str) -> Value {
     json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": "00-worker", "labels": {ROLE: "worker"}},
         "spec": {"config": {"ignition": {"version": "3.5.0"}, "storage": {"files": files}}}})
-}
-
-pub(crate) async fn pool(env: &Environment) -> TestResult<MachineConfigPool> {
-    Ok(Api::all(env.client()).get("worker").await?)
-}
-
-pub(crate) async fn target(env: &Environment) -> TestResult<String> {
-    Ok(pool(env).await?.spec.configuration.name.unwrap_or_default())
-}
-
-fn is(status: &MachineConfigPoolStatus, kind: &str) -> bool {
-    status.conditions.iter().any(|it| it.condition_type == kind && it.status == ConditionStatus::True)
-}
-
-async fn message(env: &Environment, kind: &str) -> TestResult<String> {
-    let status = pool(env).await?.status.unwrap_or_default();
-    Ok(status.conditions.into_iter().find(|it| it.condition_type == kind).map(|it| it.message).unwrap_or_default())
 }
 
 /// The nodes in the order in which they were given a configuration since the mark.

@@ -14,10 +14,11 @@ use nodewright_e2e_scenarios::{
     node_updater::{Answer, NodeUpdater},
     objects::{ENVIRONMENT_LABEL, Pool},
     waits::is_ready,
+    worker_pool::pool,
 };
 use serde_json::{Value, json};
 
-use crate::pool_rollout::{Fixture, WORKER, ZONE, ZONES, pool};
+use crate::pool_rollout::{Fixture, WORKER, ZONE, ZONES};
 
 const BUDGET: usize = 2;
 /// How many machines each deployment has, and may have in addition.
