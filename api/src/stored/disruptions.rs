@@ -33,6 +33,9 @@ impl Claim {
     /// The target of a claim for a rollout of machines, which replaces the Node or updates it in place.
     pub const MACHINE: &'static str = "machine";
 
+    /// The time of a claim that is yet to be written: it begins with that.
+    pub const SINCE_NOW: Timestamp = Timestamp::MAX;
+
     /// Whether it is one for a rollout of machines.
     pub fn is_of_machine(&self) -> bool {
         self.target == Self::MACHINE

@@ -13,9 +13,11 @@ use crate::shared::{TARGET, drain::BudgetView, pools::MASTER};
 
 /// Where OpenShift's etcd runs, and what guards its quorum.
 const NAMESPACE: &str = "openshift-etcd";
-/// The labels of kubeadm's etcd, and its namespace.
+/// The labels of kubeadm's etcd, of which the first one is its own, and its namespace.
 const KUBEADM: [(&str, &str); 2] = [("component", "etcd"), ("tier", "control-plane")];
 const KUBEADM_NAMESPACE: &str = "kube-system";
+/// The reason of a budget of which the disruption controller cannot count the Pods.
+const SYNC_FAILED: &str = "SyncFailed";
 /// The field selector of all disruption budgets.
 const ALL: &str = "";
 
@@ -56,13 +58,21 @@ impl Etcd {
 
 /// Whether a budget is for the Pods of etcd.
 fn is_of_etcd(budget: &BudgetView) -> bool {
-    let labels = || BTreeMap::from(KUBEADM.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    let selects = || selector::matches(budget.spec.selector.as_ref(), Some(&labels()));
-    namespace(budget) == NAMESPACE || namespace(budget) == KUBEADM_NAMESPACE && selects()
+    let selects = |labels: &[(&str, &str)]| {
+        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        selector::matches(budget.spec.selector.as_ref(), Some(&labels.collect::<BTreeMap<_, _>>()))
+    };
+    // One for all Pods of the namespace says nothing about etcd.
+    let is_kubeadm = || selects(&KUBEADM) && !selects(&KUBEADM[1..]);
+    namespace(budget) == NAMESPACE || namespace(budget) == KUBEADM_NAMESPACE && is_kubeadm()
 }
 
-/// A status that is older than the spec shows nothing.
+/// A status that is older than the spec shows nothing. Of mirror Pods a budget may be unable to tell how many there should be: it then
+/// never allows anything, and says so. A drain leaves them.
 fn has_room(budget: &BudgetView) -> bool {
+    if budget.status.conditions.iter().any(|condition| condition.reason == SYNC_FAILED) {
+        return true;
+    }
     let is_current =
         budget.metadata.generation.is_none_or(|generation| budget.status.observed_generation >= generation);
     is_current && budget.status.disruptions_allowed > 0

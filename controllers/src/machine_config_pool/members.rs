@@ -4,24 +4,27 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use nodewright_api::{
     machine_config::MachineConfigPool,
-    stored::{DISRUPTIONS, Disruptions},
+    stored::{Claim, DISRUPTIONS, Disruptions},
 };
 use nodewright_runtime::{
     cache::Stores,
-    object::{name, namespace, resource_version},
+    object::{name, namespace, resource_version, uid},
     scoped_watch::ScopedWatch,
 };
 
 use crate::shared::{
     TARGET,
-    disruption::node_state::is_drained,
+    disruption::{
+        is_claimed_for_machine,
+        node_state::{desired, given, is_drained, is_failing, is_unavailable},
+    },
     drain::View,
     node::Node,
     pools::{members_of, selects_none, unreadable_members},
 };
 
-/// The field selector of all Nodes.
-const ALL: &str = "";
+/// How many claims are made for Nodes after a loss. More of them count by themselves.
+const REBUILT: usize = 500;
 
 /// The Nodes of a pool, and its claims on Nodes.
 #[derive(Clone, Default)]
@@ -54,7 +57,7 @@ impl Members {
         let (store, pools) = (stores.of::<Node>(TARGET), stores.of::<MachineConfigPool>(TARGET));
         let (mut nodes, ambiguous) = members_of(stores, pool);
         let is_lost = known.is_none();
-        let claims = known.or_else(|| rebuilt(stores, &mut nodes));
+        let claims = known.or_else(|| rebuilt(stores, pool, &mut nodes));
         let unreadable = unreadable_members(stores, pool);
         let mut members = Self {
             nodes,
@@ -76,21 +79,41 @@ impl Members {
     }
 }
 
-/// The watch that reads all Nodes once more, while the list of a pool is lost.
-pub(super) fn watch() -> ScopedWatch {
-    ScopedWatch::at::<Node>(TARGET, ALL)
+/// The watch that reads all Nodes once more, while the list of a pool is lost. No Node has such a name: each loss has a list of its own,
+/// which is begun after it.
+pub(super) fn watch(pool: &MachineConfigPool) -> ScopedWatch {
+    ScopedWatch::at::<Node>(TARGET, all_since(pool))
 }
 
-/// The claims of a pool whose list is lost: none, since Nodes that are being updated count by themselves. For that the Nodes have to be as
-/// new as the loss, which the cache may not be: those of a list from the quorum, which was begun afterwards, replace older ones.
-fn rebuilt(stores: &Stores, nodes: &mut [Arc<Node>]) -> Option<Disruptions> {
-    let listed = stores.seen::<Node>(TARGET, ALL)?;
-    for node in nodes {
+fn all_since(pool: &MachineConfigPool) -> String {
+    format!("metadata.name!={}@{}", name(pool), resource_version(pool))
+}
+
+/// The claims of a pool whose list is lost, by the Nodes that are disrupted. They have to be as new as the loss, which the cache may not
+/// be: those of a list from the quorum replace older ones. A cache that is older still, here or in another process, has the claims then.
+fn rebuilt(stores: &Stores, pool: &MachineConfigPool, nodes: &mut [Arc<Node>]) -> Option<Disruptions> {
+    let listed = stores.seen::<Node>(TARGET, &all_since(pool))?;
+    for node in &mut *nodes {
         if let Some(newer) = listed.by_name("", name(node.as_ref())).filter(|it| version(it) > version(node)) {
             *node = newer;
         }
     }
-    Some(Disruptions::default())
+    let claims = nodes.iter().filter_map(|node| Some((name(node.as_ref()).to_owned(), used_claim(node)?)));
+    Some(Disruptions(claims.take(REBUILT).collect()))
+}
+
+/// The claim by which a Node may have been disrupted: one that was used. It goes once the Node takes Pods again.
+fn used_claim(node: &Node) -> Option<Claim> {
+    let is_disrupted = is_unavailable(node) || is_failing(node);
+    let given = given(node).checked_sub(1).filter(|_| is_disrupted)?;
+    let target = if is_claimed_for_machine(node) { Claim::MACHINE } else { desired(node) };
+    (!target.is_empty()).then(|| Claim {
+        uid: uid(node).to_owned(),
+        target: target.to_owned(),
+        given,
+        from: None,
+        since: Claim::SINCE_NOW,
+    })
 }
 
 fn version(node: &Arc<Node>) -> u64 {

@@ -91,7 +91,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
 fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'_>>, plan: &mut Plan) {
     let pool = snapshot.pool.as_ref();
     if snapshot.members.is_lost {
-        plan.scoped_watch(members::watch());
+        plan.scoped_watch(members::watch(pool));
     }
     if snapshot.members.claims.is_none() {
         plan.wait(READING_NODES, "the list of the nodes that are disrupted is lost: the nodes are being read");

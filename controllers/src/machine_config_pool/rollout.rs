@@ -11,7 +11,8 @@
 //! * A claim goes when its Node runs the target, is ready and takes Pods, or is gone. One that was not used is taken back first: the
 //!   count of the Node grows, so that a request that comes too late fails.
 //! * Claims of machines ([`disruption`]) are kept until the Node is gone, or its update in place is over.
-//! * Who writes by hand what a Node is to run is not overruled before the Node has finished that.
+//! * Who writes by hand what a Node is to run is not overruled before the Node has finished that, unless its agent reports a failure:
+//!   also one of before, until the agent begins.
 
 use std::collections::BTreeMap;
 
@@ -117,7 +118,7 @@ pub(super) fn hold<'a>(scope: &Scope<'a>) -> Rollout<'a> {
         let node = scope.all().find(|node| name(*node) == node_name && uid(*node) == claim.uid);
         claim.is_of_machine() && node.is_none_or(|node| is_over(node, claim))
     };
-    let mut claims = scope.claims.clone();
+    let mut claims = scope.dated(scope.claims.clone());
     claims.0.retain(|node, claim| !is_over(node, claim));
     let is_released = |node: &&Node| scope.claim_of(node).is_some_and(Claim::is_of_machine) && scope.is_released(node);
     Rollout { claims, releases: scope.all().filter(is_released).collect(), ..Rollout::default() }
@@ -184,7 +185,14 @@ impl<'a> Scope<'a> {
             let claim = if is_moved { self.renewed(node, claim) } else { claim.clone() };
             Some((node_name.clone(), claim))
         });
-        Disruptions(kept.collect())
+        self.dated(Disruptions(kept.collect()))
+    }
+
+    /// The claims, of which those that were made after a loss begin now.
+    fn dated(&self, mut claims: Disruptions) -> Disruptions {
+        let undated = claims.0.values_mut().filter(|claim| claim.since == Claim::SINCE_NOW);
+        undated.for_each(|claim| claim.since = self.now);
+        claims
     }
 
     /// A claim for the present target, unless somebody else has given the Node another configuration, and it is not done with that.

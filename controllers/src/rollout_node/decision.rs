@@ -4,7 +4,8 @@ use nodewright_api::StrategyType;
 
 use super::snapshot::{Snapshot, is_of_former};
 use crate::shared::{
-    in_place::{Progress, is_begun, is_moving, is_updated},
+    in_place::{Progress, is_begun, is_moving, is_prefer_no_schedule, is_updated},
+    node::Node,
     pause,
     preservation::preserve_expiry,
 };
@@ -46,10 +47,9 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
             Decision::Leave
         }
         StrategyType::InPlaceUpdate if is_rolled && !is_paused => match target {
-            // Those that are selected first need no mark of a candidate before. Where users select them, it is what they select from.
-            None if !owners.has_begun && !strategy.is_manual() && Progress::of(node) == Progress::None => {
-                Decision::Leave
-            }
+            // Those that are selected first need no mark of a candidate before. Where users select them, it is what they select from, and
+            // one that was marked for its replacement becomes a candidate at once.
+            None if !owners.has_begun && !strategy.is_manual() && !is_marked(node) => Decision::Leave,
             // The template that it was selected for is a former one itself.
             Some(target) if is_of_former(target, &owners.deployment) => Decision::Unmark { is_preserved },
             // Where users select Nodes, the list follows the labels, and not the other way round.
@@ -61,4 +61,9 @@ pub(super) fn decide(snapshot: &Snapshot) -> Decision {
         }
         _ => Decision::Unmark { is_preserved },
     }
+}
+
+/// Whether a Node has marks of a rollout.
+fn is_marked(node: &Node) -> bool {
+    Progress::of(node) != Progress::None || node.taints().iter().any(is_prefer_no_schedule)
 }

@@ -111,6 +111,10 @@ fn claimed(snapshot: &Snapshot, selects: bool, now: Timestamp, plan: &mut Plan<N
     let node = snapshot.node.as_ref();
     let is_new = selects && label(node, labels::SELECTED_FOR_UPDATE).is_none();
     let Some(shared) = snapshot.shared_budget.as_ref().filter(|_| is_new) else { return (selects, vec![]) };
+    if Progress::of(node) == Progress::None {
+        // The pool takes back a claim for a Node that does not show that it wants one: it is marked first.
+        return (false, vec![]);
+    }
     plan.scoped_watch(SharedBudget::watch());
     match shared.update(node, now) {
         Permit::Granted(used) => return (true, used),

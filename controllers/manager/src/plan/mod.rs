@@ -107,7 +107,7 @@ async fn output(flags: &PoolFlags) -> Checked<String> {
     }
     let client = flags.cluster.client().await?;
     let now = Timestamp::now();
-    let objects = overlay::lay_over(cluster::objects(&client).await?, files, now);
+    let objects = overlay::lay_over(cluster::objects(&client).await?, files, flags.templates.is_some(), now)?;
     let mut folder = Folder::of(&objects)?;
     let rendered = generate(&mut folder, flags)?;
     let mut objects = folder.into_objects();

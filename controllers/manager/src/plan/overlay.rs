@@ -7,9 +7,20 @@ use nodewright_api::machine_config::API_VERSION;
 use serde_json::{Value, json};
 
 use super::cluster::CLUSTER;
+use crate::render::Checked;
 
 /// The objects of both. One of a file replaces that of the cluster of its kind and name, and keeps what is not its author's.
-pub(super) fn lay_over(cluster: Vec<Value>, files: Vec<(String, Value)>, now: Timestamp) -> Vec<(String, Value)> {
+/// `with_templates`: what a controller generates of templates is made here as well.
+///
+/// # Errors
+/// An object of a file has another shape than any has.
+pub(super) fn lay_over(
+    cluster: Vec<Value>,
+    files: Vec<(String, Value)>,
+    with_templates: bool,
+    now: Timestamp,
+) -> Checked<Vec<(String, Value)>> {
+    check_shapes(&files)?;
     let key = |object: &Value| (object["kind"].to_string(), object["metadata"]["name"].to_string());
     let mut live: BTreeMap<_, _> = cluster.into_iter().map(|object| (key(&object), object)).collect();
     let is_changed = !files.is_empty();
@@ -21,8 +32,21 @@ pub(super) fn lay_over(cluster: Vec<Value>, files: Vec<(String, Value)>, now: Ti
         // What is generated of them is made here: it does not matter whether that of the cluster is up to date.
         live.values_mut().filter(|object| object["kind"] == "KubeletConfig").for_each(forget);
     }
+    if with_templates {
+        live.values_mut().filter(|object| object["kind"] == "ControllerConfig").for_each(forget);
+    }
     all.extend(live.into_values().map(|object| (CLUSTER.to_owned(), object)));
-    all
+    Ok(all)
+}
+
+fn check_shapes(files: &[(String, Value)]) -> Checked<()> {
+    let mut errors = vec![];
+    for (file, object) in files.iter().filter(|(_, object)| object["apiVersion"] == API_VERSION) {
+        let fields = [("metadata", &object["metadata"]), ("spec", &object["spec"])];
+        let wrong = fields.into_iter().find(|(_, value)| !value.is_object() && !value.is_null());
+        errors.extend(wrong.map(|(field, _)| format!("{file}: {}: {field}: must be an object", object["kind"])));
+    }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 /// Keeps of the object in the cluster what an apply keeps.
@@ -35,11 +59,10 @@ fn apply(object: &mut Value, live: Option<Value>, now: Timestamp) {
     };
     let written = object["metadata"].take();
     let metadata = &mut live["metadata"];
-    if written["labels"].is_object() {
-        metadata["labels"] = written["labels"].clone();
-    }
-    for (annotation, value) in written["annotations"].as_object().into_iter().flatten() {
-        metadata["annotations"][annotation] = value.clone();
+    for field in ["labels", "annotations"] {
+        for (key, value) in written[field].as_object().into_iter().flatten() {
+            metadata[field][key] = value.clone();
+        }
     }
     object["metadata"] = metadata.take();
     object["status"] = Value::Null;
@@ -74,7 +97,7 @@ mod tests {
     }
 
     fn over(cluster: Vec<Value>, file: Value) -> Vec<(String, Value)> {
-        lay_over(cluster, vec![("a.yaml".to_owned(), file)], Timestamp::UNIX_EPOCH)
+        lay_over(cluster, vec![("a.yaml".to_owned(), file)], false, Timestamp::UNIX_EPOCH).unwrap()
     }
 
     #[test]
@@ -89,6 +112,18 @@ mod tests {
     }
 
     #[test]
+    fn an_object_of_another_shape_is_an_error() {
+        let spec =
+            json!({"apiVersion": API_VERSION, "kind": "MachineConfigPool", "metadata": {"name": "a"}, "spec": []});
+        let metadata = json!({"apiVersion": API_VERSION, "kind": "MachineConfig", "metadata": [1]});
+        for (object, field) in [(spec, "spec"), (metadata, "metadata")] {
+            let live = vec![self::object("MachineConfigPool", "a", json!({}), json!({"spec": {"paused": true}}))];
+            let error = lay_over(live, vec![("f".to_owned(), object)], false, Timestamp::UNIX_EPOCH).unwrap_err();
+            assert!(error[0].ends_with(&format!("{field}: must be an object")), "{error:?}");
+        }
+    }
+
+    #[test]
     fn what_others_write_to_a_pool_stays() {
         let metadata =
             json!({"uid": "1", "labels": {"a": "1"}, "annotations": {"kept": "1", "changed": "1"}, "generation": 7});
@@ -99,7 +134,7 @@ mod tests {
         let all = over(vec![live], object("MachineConfigPool", "worker", metadata, json!({"spec": {}})));
         let (file, pool) = &all[0];
         assert_eq!((file.as_str(), &pool["metadata"]["uid"]), ("a.yaml", &json!("1")));
-        assert_eq!(pool["metadata"]["labels"], json!({"b": "2"}));
+        assert_eq!(pool["metadata"]["labels"], json!({"a": "1", "b": "2"}));
         assert_eq!(pool["metadata"]["annotations"], json!({"kept": "1", "changed": "2"}));
         assert_eq!(pool["spec"], json!({"configuration": {"name": "rendered"}, "paused": true}));
         assert_eq!(pool["status"], json!({"machineCount": 1}));
@@ -111,7 +146,7 @@ mod tests {
         let live = || vec![object("KubeletConfig", "k", json!({"generation": 2}), json!({"status": {}}))];
         let all = over(live(), object("MachineConfig", "a", json!({}), json!({"spec": {}})));
         assert_eq!((&all[1].1["metadata"]["generation"], &all[1].1["status"]), (&Value::Null, &Value::Null));
-        let all = lay_over(live(), vec![], Timestamp::UNIX_EPOCH);
+        let all = lay_over(live(), vec![], false, Timestamp::UNIX_EPOCH).unwrap();
         assert_eq!(all[0].1["metadata"]["generation"], 2);
     }
 }

@@ -153,7 +153,9 @@ impl Plan<'_> {
             let (stay, named) = (stays.first()?, names(stays.iter().map(|it| it.node.as_str())));
             let named = if stays.len() > 1 { named + ":" } else { named };
             let counts = if stay.is_unavailable { " (unavailable)" } else { "" };
-            Some(format!("{named} {}{counts}", stay.message))
+            // An agent may say anything: no line of the plan, and nothing to the terminal.
+            let message = stay.message.replace(char::is_control, " ");
+            Some(format!("{named} {message}{counts}"))
         };
         groups.values().filter_map(line).collect()
     }

@@ -143,6 +143,7 @@ fn a_control_plane_waits_for_room_in_the_disruption_budget_of_etcd() {
         (of("master", Some(&kubeadm(1))), of("master", Some(&kubeadm(0)))),
         (Etcd::Room, full("kube-system/etcd"))
     );
+    assert_eq!(of("master", Some(&[("kube-system/all", json!({}), 2, 0)])), Etcd::Room, "not etcd's alone");
     assert_eq!(of("master", Some(&[("kube-system/dns", guard.clone(), 2, 0)])), Etcd::Room, "not etcd's");
 
     let mut nodes = vec![old("a").build()];
@@ -371,8 +372,10 @@ fn a_list_that_is_lost_is_written_again_once_the_nodes_were_read_anew() {
     let worker = "node-role.kubernetes.io/worker";
     let at = |name: &str, desired: &str, version: &str| {
         let node = node(name, "old", desired, "Done").label(worker, "");
-        node.with("/metadata/resourceVersion", version).build()
+        node.with("/metadata/resourceVersion", version)
     };
+    let given = |node: ObjectBuilder<Node>, count: &str| node.annotation("nodewright.dev/config-given", count).build();
+    let moved = || given(at("a", "new", "7"), "3");
     let selector = json!({"matchLabels": {worker: ""}});
     let target = super::targeting("new", &[]);
     for lost in [None, Some("{\"a\": 1}")] {
@@ -383,32 +386,43 @@ fn a_list_that_is_lost_is_written_again_once_the_nodes_were_read_anew() {
             lost.map(|text| [("nodewright.dev/disruptions".to_owned(), text.to_owned())].into());
         fixture.pool = pool;
         fixture.put(super::config("new", json!({})));
-        fixture.nodes = vec![at("a", "old", "5"), at("b", "old", "6")];
+        fixture.nodes = vec![given(at("a", "old", "5"), "2"), at("b", "old", "6").build()];
         let stores = fixture.stores();
         let plan = |stores: &Stores| {
             let snapshot = fixture.controller.snapshot(stores, &super::target_ref("worker")).unwrap();
             fixture.plan_of(&snapshot)
         };
         let waits = plan(&stores);
-        let reads = waits.scoped_watches.iter().any(|watch| watch.selector().is_empty());
+        let reads = waits.scoped_watches.iter().any(|watch| watch.selector().starts_with("metadata.name!="));
         assert!(reads && waits.waits.iter().any(|wait| wait.reason == "ReadingNodes"), "{lost:?}: {:?}", waits.waits);
         assert!(!waits.steps().any(|it| it.step.key() == Some(&super::target_ref("worker"))), "nothing is written");
 
         let listed = Arc::new(Store::<Node>::new(TARGET, ""));
-        stores.add_scoped(&members::watch(), listed.clone());
+        stores.add_scoped(&members::watch(&fixture.pool), listed.clone());
         listed.begin_list();
-        listed.apply(at("a", "new", "7"));
-        listed.apply(at("b", "old", "6"));
+        listed.apply(moved());
+        listed.apply(at("b", "old", "6").build());
         listed.end_list(7, Instant::now());
         let snapshot = fixture.controller.snapshot(&stores, &super::target_ref("worker")).unwrap();
         let progress = Progress::of(&snapshot, NOW.parse().unwrap());
-        assert_eq!(progress.rollout.claims, Disruptions::default(), "a is being updated");
+        let claims = progress.rollout.claims.to_string();
+        assert!(claims.starts_with("{\"a\":{\"given\":2,\"since\":\"2026"), "a is being updated: {claims}");
+        assert_eq!(progress.rollout.claims.0.len(), 1, "and takes the budget");
         let plan = plan(&stores);
         let of_pool = plan.steps().find(|it| it.step.key() == Some(&super::target_ref("worker"))).unwrap();
         let Step::Edit { patch, .. } = &of_pool.step else { panic!("{of_pool:?}") };
         let mut pool = serde_json::to_value(&fixture.pool).unwrap();
         nodewright_testing::json_patch(&mut pool, patch).unwrap();
-        assert_eq!(pool["metadata"]["annotations"]["nodewright.dev/disruptions"], "{}", "{lost:?}");
+        assert_eq!(pool["metadata"]["annotations"]["nodewright.dev/disruptions"], claims, "{lost:?}");
+
+        // The cache is as old as before, and the Nodes are not read any more.
+        fixture.pool = serde_json::from_value(pool).unwrap();
+        let stores = fixture.stores();
+        let snapshot = fixture.controller.snapshot(&stores, &super::target_ref("worker")).unwrap();
+        let rollout = Progress::of(&snapshot, NOW.parse().unwrap()).rollout;
+        assert_eq!(rollout.claims.to_string(), claims, "b is not claimed");
+        // A write to a tests the count that the cache has, and fails.
+        assert!(rollout.targets.iter().all(|node| name_of(*node) == "a"));
     }
 }
 

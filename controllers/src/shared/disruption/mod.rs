@@ -281,9 +281,10 @@ impl SharedBudget {
 impl SharedBudget {
     /// That of a pool with these Nodes.
     pub(crate) fn with(pool: MachineConfigPool, nodes: impl IntoIterator<Item = Node>) -> Self {
-        let claims = DISRUPTIONS.of(&pool).unwrap_or_default();
+        let claims = DISRUPTIONS.of(&pool);
+        let (is_listed, claims) = (claims.is_some(), claims.unwrap_or_default());
         let nodes = nodes.into_iter().map(Arc::new).collect();
-        Self { pool: Arc::new(pool), nodes, unreadable: 0, claims, is_listed: true, is_alone: true }
+        Self { pool: Arc::new(pool), nodes, unreadable: 0, claims, is_listed, is_alone: true }
     }
 }
 

@@ -67,6 +67,18 @@ fn a_node_is_claimed_while_there_is_room() {
 }
 
 #[test]
+fn a_list_that_is_lost_permits_nothing() {
+    let nodes = [going("a").build(), working("b").build()];
+    let pool = || cluster_object("worker").with("/metadata/resourceVersion", "5").with("/spec", json!({}));
+    let text = "pool worker has yet to list the nodes that it disrupts".to_owned();
+    for pool in [pool().build(), pool().annotation(annotations::DISRUPTIONS, "{\"a\":1}").build()] {
+        let lost = SharedBudget::with(pool, nodes.iter().cloned());
+        assert_eq!(lost.deletion(&nodes[0], now()), Permit::Wait(text.clone()));
+        assert_eq!(lost.update(&nodes[1], now()), Permit::Wait(text.clone()));
+    }
+}
+
+#[test]
 fn of_nodes_that_wait_the_first_is_claimed() {
     let nodes = ["a", "b", "c"].map(|name| going(name).build());
     let shared = shared(2, &nodes, &[]);

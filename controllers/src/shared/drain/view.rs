@@ -8,7 +8,7 @@ use std::{
 
 use k8s_openapi::{
     api::{core::v1::PersistentVolumeClaim, policy::v1::PodDisruptionBudget, storage::v1::VolumeAttachment},
-    apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
+    apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta},
 };
 use kube::Resource;
 use nodewright_runtime::{
@@ -92,6 +92,8 @@ pub(crate) struct BudgetStatusView {
     pub current_healthy: i64,
     pub desired_healthy: i64,
     pub expected_pods: i64,
+    /// Whether the disruption controller could count the Pods.
+    pub conditions: Vec<Condition>,
     /// Pods whose eviction was allowed and that have yet to be deleted.
     pub disrupted_pods: BTreeMap<String, String>,
 }
