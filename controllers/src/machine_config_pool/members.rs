@@ -98,8 +98,13 @@ fn rebuilt(stores: &Stores, pool: &MachineConfigPool, nodes: &mut [Arc<Node>]) -
             *node = newer;
         }
     }
-    let claims = nodes.iter().filter_map(|node| Some((name(node.as_ref()).to_owned(), used_claim(node)?)));
-    Some(Disruptions(claims.take(REBUILT).collect()))
+    Some(used_claims(nodes.iter().map(AsRef::as_ref)))
+}
+
+/// The claims by which these Nodes may have been disrupted.
+pub(super) fn used_claims<'a>(nodes: impl Iterator<Item = &'a Node>) -> Disruptions {
+    let claims = nodes.filter_map(|node| Some((name(node).to_owned(), used_claim(node)?)));
+    Disruptions(claims.take(REBUILT).collect())
 }
 
 /// The claim by which a Node may have been disrupted: one that was used. It goes once the Node takes Pods again.

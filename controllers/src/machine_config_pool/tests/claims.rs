@@ -17,6 +17,7 @@ use super::cluster_object;
 use crate::{
     machine_config_pool::{
         etcd::Etcd,
+        members::used_claims,
         rollout::{Scope, decide},
     },
     shared::{
@@ -93,6 +94,8 @@ enum Request {
 struct World {
     target: usize,
     claims: Claims,
+    /// Whether the list of the claims is lost.
+    is_lost: bool,
     nodes: [Agent; NODES],
     requests: [Vec<Request>; 3],
     /// What else may happen: changes of the target, failures, removals of the claims, deletions of Machines, and users who choose
@@ -148,7 +151,8 @@ impl World {
         let spec = json!({"maxUnavailable": budget, "configuration": {"name": TARGETS[self.target]}});
         let pool = cluster_object("worker").with("/metadata/resourceVersion", "5").with("/spec", spec);
         let claims = self.claims().to_string();
-        let pool: MachineConfigPool = pool.annotation("nodewright.dev/disruptions", &claims).build();
+        let pool = if self.is_lost { pool } else { pool.annotation("nodewright.dev/disruptions", &claims) };
+        let pool: MachineConfigPool = pool.build();
         let (nodes, now) = (self.nodes(), NOW.parse().unwrap());
         let shared = SharedBudget::with(pool, nodes.iter().cloned());
         let of_node = |node: &Node| {
@@ -173,7 +177,8 @@ impl World {
     }
 
     fn plan_pool(&self, budget: usize) -> Vec<Request> {
-        let (nodes, claims) = (self.nodes(), self.claims());
+        let nodes = self.nodes();
+        let claims = if self.is_lost { used_claims(nodes.iter()) } else { self.claims() };
         let (target, others, now) = (TARGETS[self.target], vec![], NOW.parse().unwrap());
         let scope = Scope {
             nodes: nodes.iter().collect(),
@@ -198,7 +203,7 @@ impl World {
             Request::Release { node, given: self.nodes[node].given }
         });
         let mut requests: Vec<_> = given.chain(released).collect();
-        if wanted != self.claims {
+        if wanted != self.claims || self.is_lost {
             requests.push(Request::Claim { claims: wanted, is_current: true });
         }
         requests
@@ -215,7 +220,7 @@ impl World {
     fn arrive(&mut self, request: Request) {
         match request {
             Request::Claim { claims, is_current: true } => {
-                self.claims = claims;
+                (self.claims, self.is_lost) = (claims, false);
                 self.pool_changes();
             }
             Request::Give { node, from, to, given } => {
@@ -292,11 +297,15 @@ impl World {
         }
         all.extend((0..NODES).filter_map(|at| self.chosen(at)));
         // A request that rests on a claim is answered before somebody removes that.
-        let is_quiet = !self.requests.iter().flatten().any(|request| matches!(request, Request::Give { .. }));
-        if self.faults[2] > 0 && is_quiet && !self.claims.is_empty() {
+        let is_quiet = !self
+            .requests
+            .iter()
+            .flatten()
+            .any(|request| matches!(request, Request::Give { .. } | Request::Cordon { .. }));
+        if self.faults[2] > 0 && is_quiet && !self.is_lost {
             let mut forgotten = self.clone();
             forgotten.faults[2] -= 1;
-            forgotten.claims.clear();
+            (forgotten.claims, forgotten.is_lost) = (Claims::new(), true);
             forgotten.pool_changes();
             all.push(forgotten);
         }
@@ -381,6 +390,7 @@ fn claims_keep_the_budget_and_never_stop_in_any_order() {
         (&[0], 1, [0, 1, 0, 0, 1]),
         (with_machines, 1, [0, 0, 0, 1, 0]),
         (with_machines, 1, [0, 0, 0, 2, 0]),
+        (with_machines, 1, [0, 0, 1, 1, 0]),
         (all, 1, [0, 0, 0, 1, 0]),
     ] {
         let done =
@@ -390,7 +400,8 @@ fn claims_keep_the_budget_and_never_stop_in_any_order() {
             // With three there are too many orders.
             nodes[2].machine = Machine::Gone;
         }
-        let first = World { target: 1, claims: Claims::new(), nodes, requests: Default::default(), faults };
+        let first =
+            World { target: 1, claims: Claims::new(), is_lost: false, nodes, requests: Default::default(), faults };
         let (mut seen, mut open) = (BTreeSet::from([first.clone()]), vec![first]);
         while let Some(world) = open.pop() {
             assert!(world.disrupted() <= budget, "over the budget: {world:?}");
