@@ -68,7 +68,7 @@ fn is_of_etcd(budget: &BudgetView) -> bool {
 }
 
 /// A status that is older than the spec shows nothing. Of mirror Pods a budget may be unable to tell how many there should be: it then
-/// never allows anything, and says so. A drain leaves them.
+/// never allows anything, and reports that. A drain leaves them.
 fn has_room(budget: &BudgetView) -> bool {
     if budget.status.conditions.iter().any(|condition| condition.reason == SYNC_FAILED) {
         return true;

@@ -95,7 +95,7 @@ pub struct Stay {
     pub node: String,
     /// Its zone, if it has one.
     pub zone: Option<String>,
-    /// The MachineConfig that it runs, if it says so.
+    /// The MachineConfig that it runs, if it reports one.
     pub from: Option<String>,
     /// Why, in a word: a constant for programs.
     pub reason: &'static str,

@@ -69,7 +69,7 @@ impl<'a> Progress<'a> {
         let halt = halt.or_else(|| members.unreadable_pool.clone()).or_else(|| snapshot.unusable_target());
         let moves = halt.is_none() && !pool.spec.paused && target.is_some();
         let decide = if moves { rollout::decide } else { rollout::hold };
-        let rollout = members.claims.as_ref().map(|_| decide(&scope)).unwrap_or_default();
+        let rollout = decide(&scope);
         let rollout::Scope { nodes, others: left, budget, .. } = scope;
         Self { nodes, target, rollout, moves, halt, budget, pods: &members.pods, left }
     }

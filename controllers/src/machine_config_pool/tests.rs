@@ -31,9 +31,11 @@ use serde_json::{Value, json};
 use super::{
     MachineConfigPoolController, Renderer, Settings,
     call::{Outcome, Render},
+    etcd::Etcd,
     members::Members,
     memory::{Context, Note, Plan},
     register_metrics,
+    rollout::Scope,
     snapshot::Snapshot,
 };
 use crate::shared::{
@@ -76,6 +78,21 @@ fn pool(spec: &Value) -> MachineConfigPool {
 fn targeting(name: &str, sources: &[&str]) -> Value {
     let source = |name: &&str| json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig", "name": name});
     json!({"configuration": {"name": name, "source": sources.iter().map(source).collect::<Vec<_>>()}})
+}
+
+/// What a rollout of these Nodes to `new` rests on.
+fn scope<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Scope<'a> {
+    Scope {
+        nodes: nodes.iter().collect(),
+        others: vec![],
+        unreadable: 0,
+        claims,
+        target: "new",
+        budget,
+        own_node: None,
+        etcd: &Etcd::Room,
+        now: NOW.parse().unwrap(),
+    }
 }
 
 /// No Nodes, and an empty list of claims.

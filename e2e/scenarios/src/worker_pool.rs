@@ -39,7 +39,7 @@ pub async fn retarget(env: &Environment, change: &Value) -> TestResult<String> {
     target(env).await
 }
 
-/// Waits until so many nodes, all that the pool has, run the target, the pool says so, and claims none of them.
+/// Waits until so many nodes, all that the pool has, run the target, the pool reports that, and claims none of them.
 pub async fn wait_for_all(env: &Environment, nodes: usize) -> TestResult {
     env.wait_for(&format!("{nodes} nodes to be updated"), async || {
         let pool = pool(env).await?;

@@ -13,10 +13,9 @@ use nodewright_api::{
 use nodewright_runtime::object::name as name_of;
 use serde_json::json;
 
-use super::cluster_object;
+use super::{cluster_object, scope};
 use crate::{
     machine_config_pool::{
-        etcd::Etcd,
         members::used_claims,
         rollout::{Scope, decide},
     },
@@ -179,19 +178,7 @@ impl World {
     fn plan_pool(&self, budget: usize) -> Vec<Request> {
         let nodes = self.nodes();
         let claims = if self.is_lost { used_claims(nodes.iter()) } else { self.claims() };
-        let (target, others, now) = (TARGETS[self.target], vec![], NOW.parse().unwrap());
-        let scope = Scope {
-            nodes: nodes.iter().collect(),
-            others,
-            unreadable: 0,
-            claims: &claims,
-            target,
-            budget,
-            own_node: None,
-            etcd: &Etcd::Room,
-            now,
-        };
-        let rollout = decide(&scope);
+        let rollout = decide(&Scope { target: TARGETS[self.target], ..scope(&nodes, &claims, budget) });
         let wanted = read(&rollout.claims);
         let given = rollout.targets.iter().map(|node| {
             let node: usize = name_of(*node).parse().unwrap();

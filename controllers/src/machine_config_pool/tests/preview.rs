@@ -12,12 +12,11 @@ use serde_json::{Value, json};
 use super::{
     ROLE, cluster_object, config, file, files,
     rollouts::{node, old},
+    scope,
 };
 use crate::{
     machine_config_pool::{
-        Objects, Preview, Settings,
-        etcd::Etcd,
-        preview,
+        Objects, Preview, Settings, preview,
         rollout::{Scope, decide},
         rounds::{Move, rounds},
     },
@@ -67,19 +66,7 @@ fn rolled(nodes: Vec<ObjectBuilder<Node>>, budget: usize, claims: &[(String, Cla
 
 fn rolled_with(nodes: &[Node], budget: usize, claims: &[(String, Claim)], own_node: Option<&str>) -> Vec<String> {
     let claims = Disruptions(claims.iter().cloned().collect());
-    let (nodes, now) = (nodes.iter().collect(), NOW.parse().unwrap());
-    let scope = Scope {
-        nodes,
-        others: vec![],
-        unreadable: 0,
-        claims: &claims,
-        target: "new",
-        budget,
-        own_node,
-        etcd: &Etcd::Room,
-        now,
-    };
-    shown(&rounds(&scope))
+    shown(&rounds(&Scope { own_node, ..scope(nodes, &claims, budget) }))
 }
 
 #[test]
@@ -110,19 +97,8 @@ fn who_stays_takes_its_part_of_the_budget_in_each_round() {
     );
     let leaving = old("a").with("/metadata/deletionTimestamp", NOW);
     assert_eq!(rolled(vec![leaving, old("b")], 1, &[]), ["b"]);
-    let unreadable = Scope {
-        nodes: vec![],
-        others: vec![],
-        unreadable: 1,
-        claims: &Disruptions::default(),
-        target: "new",
-        budget: 1,
-        own_node: None,
-        etcd: &Etcd::Room,
-        now: NOW.parse().unwrap(),
-    };
     let nodes = build(nodes());
-    assert!(rounds(&Scope { nodes: nodes.iter().collect(), ..unreadable }).is_empty());
+    assert!(rounds(&Scope { unreadable: 1, ..scope(&nodes, &Disruptions::default(), 1) }).is_empty());
 }
 
 #[test]
@@ -194,18 +170,7 @@ fn rolled_as_a_whole(mut nodes: Vec<Node>, budget: usize) -> Vec<Vec<String>> {
         let mut claims = Disruptions::default();
         let mut targets: Vec<String> = vec![];
         for _ in 0..2 {
-            let scope = Scope {
-                nodes: nodes.iter().collect(),
-                others: vec![],
-                unreadable: 0,
-                claims: &claims,
-                target: "new",
-                budget,
-                own_node: None,
-                etcd: &Etcd::Room,
-                now: NOW.parse().unwrap(),
-            };
-            let rollout = decide(&scope);
+            let rollout = decide(&scope(&nodes, &claims, budget));
             targets = rollout.targets.into_iter().map(|node| name_of(node).to_owned()).collect();
             claims = rollout.claims;
         }

@@ -17,7 +17,7 @@ use nodewright_testing::ObjectBuilder;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{cluster_object, listed, snapshot_of};
+use super::{cluster_object, listed, scope, snapshot_of};
 use crate::{
     machine_config_pool::{
         etcd::Etcd,
@@ -44,18 +44,7 @@ pub(super) fn old(name: &str) -> ObjectBuilder<Node> {
 
 /// The rollout to `new`.
 fn rolled<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Rollout<'a> {
-    let (others, now) = (vec![], NOW.parse().unwrap());
-    decide(&Scope {
-        nodes: nodes.iter().collect(),
-        others,
-        unreadable: 0,
-        claims,
-        target: "new",
-        budget,
-        own_node: None,
-        etcd: &Etcd::Room,
-        now,
-    })
+    decide(&scope(nodes, claims, budget))
 }
 
 fn claimed(nodes: &[Node], budget: usize) -> Vec<String> {
@@ -91,19 +80,11 @@ fn condition(status: &MachineConfigPoolStatus, kind: &str) -> Option<(bool, Stri
 fn the_node_that_the_manager_runs_on_is_moved_last() {
     let first = |own_node: Option<&str>, nodes: &[&str]| {
         let nodes: Vec<Node> = nodes.iter().map(|name| old(name).build()).collect();
-        let (claims, now) = (Disruptions::default(), NOW.parse().unwrap());
-        let scope = Scope {
-            nodes: nodes.iter().collect(),
-            others: vec![],
-            unreadable: 0,
-            claims: &claims,
-            target: "new",
-            budget: 1,
-            own_node,
-            etcd: &Etcd::Room,
-            now,
-        };
-        decide(&scope).claims.0.into_keys().collect::<Vec<_>>()
+        decide(&Scope { own_node, ..scope(&nodes, &Disruptions::default(), 1) })
+            .claims
+            .0
+            .into_keys()
+            .collect::<Vec<_>>()
     };
     assert_eq!(first(None, &["a", "b"]), ["a"]);
     assert_eq!(first(Some("a"), &["a", "b"]), ["b"]);
@@ -148,21 +129,8 @@ fn a_control_plane_waits_for_room_in_the_disruption_budget_of_etcd() {
 
     let mut nodes = vec![old("a").build()];
     let rollout = |nodes: &[Node], etcd: &Etcd| {
-        let (claims, now) = (Disruptions::default(), NOW.parse().unwrap());
-        let others = vec![];
-        let nodes = nodes.iter().collect();
-        let scope = Scope {
-            nodes,
-            others,
-            unreadable: 0,
-            claims: &claims,
-            target: "new",
-            budget: 1,
-            own_node: None,
-            etcd,
-            now,
-        };
-        let rollout = decide(&scope);
+        let none = Disruptions::default();
+        let rollout = decide(&Scope { etcd, ..scope(nodes, &none, 1) });
         (rollout.claims.0.into_keys().collect::<Vec<_>>(), rollout.held)
     };
     for etcd in [Etcd::Pending, full("openshift-etcd/etcd-guard-pdb")] {
@@ -528,19 +496,7 @@ fn a_pool_that_moves_no_nodes_keeps_the_claims_of_configurations_and_ends_those_
         old("b").build(),
         old("c").annotation("nodewright.dev/config-given", "1").build(),
     ];
-    let (others, now) = (vec![], NOW.parse().unwrap());
-    let claims = &claims;
-    let found = hold(&Scope {
-        nodes: nodes.iter().collect(),
-        others,
-        unreadable: 0,
-        claims,
-        target: "",
-        budget: 1,
-        own_node: None,
-        etcd: &Etcd::Room,
-        now,
-    });
+    let found = hold(&Scope { target: "", ..scope(&nodes, &claims, 1) });
     assert_eq!(found.claims.0.keys().collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!(found.releases.iter().map(|node| name_of(*node)).collect::<Vec<_>>(), ["b"]);
     assert!(found.targets.is_empty() && found.waiting.is_empty());

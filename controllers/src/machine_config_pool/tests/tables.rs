@@ -16,7 +16,6 @@ use serde_json::{Value, json};
 
 use super::cluster_object;
 use crate::{
-    machine_config_pool::etcd::Etcd,
     machine_config_pool::{
         members::Members,
         nodes, progress,
@@ -85,18 +84,7 @@ fn pool(row: &Value) -> Arc<MachineConfigPool> {
 
 /// The rollout to `cfg-1`.
 fn scope<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Scope<'a> {
-    let (others, now) = (vec![], NOW.parse().unwrap());
-    Scope {
-        nodes: nodes.iter().collect(),
-        others,
-        unreadable: 0,
-        claims,
-        target: "cfg-1",
-        budget,
-        own_node: None,
-        etcd: &Etcd::Room,
-        now,
-    }
+    Scope { target: "cfg-1", ..super::scope(nodes, claims, budget) }
 }
 
 fn rollout<'a>(nodes: &'a [Node], claims: &'a Disruptions, budget: usize) -> Rollout<'a> {
