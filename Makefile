@@ -297,6 +297,15 @@ test-chart: control-plane ## Test the Helm chart with Helm 3 and 4: values, obje
 	cargo build --locked --package nodewright-e2e-lab --bin nodewright-control-plane
 	@hack/test-chart.sh
 
+# The violation that test-gitops makes, to see it fail.
+PLANT ?=
+
+.PHONY: test-gitops
+test-gitops: build control-plane ## Test fleets in git with Flux and Argo CD: applied, scaled, rolled, reverted, pruned, drift (9 minutes, once compiled)
+#  Builds both at first (10 minutes). TOOL=flux or argocd for one; PLANT=… makes a violation, by which it has to fail:
+#  hack/test-gitops.sh --help lists them. Needs git and curl.
+	@PLANT=$(PLANT) hack/test-gitops.sh $(TOOL)
+
 .PHONY: lint
 lint: fmt-check clippy deny workflows ## Check format, lints (warnings are errors), dependencies, advisories and workflows (2 minutes at first, then seconds)
 #  Builds cargo-deny once if it is missing, and keeps it in ~/.cache/nodewright (4 minutes).
