@@ -54,6 +54,16 @@ impl ScopedWatch {
         self.object.as_ref() == Some(key)
     }
 
+    /// The object, if it is a single one.
+    pub fn object(&self) -> Option<&ObjectRef> {
+        self.object.as_ref()
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (self.cluster, self.kind) == (other.cluster, other.kind)
+            && (Arc::ptr_eq(&self.selector, &other.selector) || self.selector == other.selector)
+    }
+
     /// The field selector.
     pub fn selector(&self) -> &str {
         &self.selector
@@ -67,14 +77,15 @@ impl ScopedWatch {
 /// The field selector of an object. It includes the namespace, because the selector identifies a scoped watch. Kinds of cluster
 /// scope have none, and an API server knows no such field of theirs.
 pub(crate) fn named_selector(key: &ObjectRef, fields: &str) -> String {
-    let mut selector = format!("metadata.name={}", key.name);
+    let (name, namespace) = ("metadata.name=", ",metadata.namespace=");
+    let longest = name.len() + key.name.len() + namespace.len() + key.namespace.len() + 1 + fields.len();
+    let mut selector = String::with_capacity(longest);
+    selector.extend([name, &*key.name]);
     if !key.namespace.is_empty() {
-        selector.push_str(",metadata.namespace=");
-        selector.push_str(&key.namespace);
+        selector.extend([namespace, &*key.namespace]);
     }
     if !fields.is_empty() {
-        selector.push(',');
-        selector.push_str(fields);
+        selector.extend([",", fields]);
     }
     selector
 }
@@ -111,14 +122,18 @@ impl ScopedWatches {
         former: &[ScopedWatch],
         wanted: &[ScopedWatch],
     ) -> Vec<ScopedWatch> {
+        // Most plans name what the plan before them did, whose selectors these then share.
+        let current: Vec<_> =
+            wanted.iter().map(|new| former.iter().find(|old| old.is_same(new)).unwrap_or(new)).collect();
         let user = RequeueHandle::new(queue, key);
-        for watch in wanted.iter().filter(|watch| self.connections.contains_key(&watch.cluster)) {
+        let is_new = |watch: &&&ScopedWatch| former.iter().all(|old| !old.is_same(watch));
+        for watch in current.iter().filter(is_new).filter(|watch| self.connections.contains_key(&watch.cluster)) {
             self.begin(watch, user.clone());
         }
-        for watch in former.iter().filter(|old| wanted.iter().all(|new| new.key() != old.key())) {
+        for watch in former.iter().filter(|old| wanted.iter().all(|new| !new.is_same(old))) {
             self.end(&watch.key(), &user);
         }
-        wanted.to_vec()
+        current.into_iter().cloned().collect()
     }
 
     fn begin(self: &Arc<Self>, watch: &ScopedWatch, user: RequeueHandle) {

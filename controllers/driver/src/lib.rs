@@ -309,6 +309,11 @@ pub trait Driver: Send + Sync + 'static {
         true
     }
 
+    /// Whether [`Driver::initialize`] has something to do. If not, the manager does not ask.
+    fn initializes(&self) -> bool {
+        true
+    }
+
     /// Creates the VM of a Machine, or finds the one that an earlier call with the same token created.
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 

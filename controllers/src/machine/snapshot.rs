@@ -22,7 +22,8 @@ use super::{
     update,
 };
 use crate::shared::{
-    CONTROL, TARGET, class_secrets,
+    CONTROL, TARGET,
+    class_secrets::{self, ClassSecrets},
     disruption::{SharedBudget, claimed_since, is_opted_out, needs_claim, node_state::is_being_replaced},
     drain::View,
     driver::DriverProperties,
@@ -114,13 +115,11 @@ impl Snapshot {
         let classes = stores.of::<MachineClass>(CONTROL);
         let machine_class = classes.by_name(namespace(machine.as_ref()), machine.class_name());
         let found = machine_class.as_deref();
+        let ClassView { class, class_held, scoped_watches } = ClassView::of(stores, &machine, found, provider);
         Some(Self {
-            class: found.ok_or_else(|| missing(stores, &machine)).and_then(|found| usable(stores, found, provider)),
-            class_held: found.is_some_and(|class| is_held(stores, class)),
-            scoped_watches: found
-                .filter(|_| needs_class(&machine))
-                .map(class_secrets::scoped_watches)
-                .unwrap_or_default(),
+            class,
+            class_held,
+            scoped_watches,
             // Thousands of Machines have their VM and need not read the record.
             changed_identity: found.filter(|_| vm_id(&machine).is_none()).and_then(changed_identity),
             claim,
@@ -175,6 +174,27 @@ impl Snapshot {
         let problem = self.class.as_ref().err()?;
         let is_pending = problem.reason == class_secrets::PENDING && !self.scoped_watches.is_empty();
         is_pending.then_some(problem.message.as_str())
+    }
+}
+
+/// What a Machine sees of its class and the Secrets of that.
+struct ClassView {
+    class: Result<Class, ClassProblem>,
+    class_held: bool,
+    scoped_watches: Vec<ScopedWatch>,
+}
+
+impl ClassView {
+    fn of(stores: &Stores, machine: &Machine, class: Option<&MachineClass>, provider: &str) -> Self {
+        let Some(class) = class else {
+            return Self { class: Err(missing(stores, machine)), class_held: false, scoped_watches: vec![] };
+        };
+        let secrets = ClassSecrets::of(stores, class);
+        Self {
+            class: usable(&secrets, class, provider),
+            class_held: is_held(&secrets, class),
+            scoped_watches: if needs_class(machine) { secrets.into_watches() } else { vec![] },
+        }
     }
 }
 
@@ -264,9 +284,9 @@ fn owner(stores: &Stores, machine: &Machine) -> Owner {
 }
 
 /// Whether neither the class nor one of its Secrets can vanish while the Machine exists.
-fn is_held(stores: &Stores, class: &MachineClass) -> bool {
+fn is_held(secrets: &ClassSecrets, class: &MachineClass) -> bool {
     let is_secret_held = |(namespace, name): (&str, &str)| {
-        let secret = class_secrets::find(stores, &ObjectRef::new(CONTROL, namespace, name));
+        let secret = secrets.find(namespace, name);
         secret.found().is_some_and(|secret| has_finalizer(secret.as_ref(), finalizers::MACHINE_CONTROLLER))
     };
     has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER) && class.secret_names().all(is_secret_held)

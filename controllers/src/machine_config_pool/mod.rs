@@ -202,12 +202,16 @@ fn wake_pools(change: &Change<CachedConfig>, stores: &Stores, wake: &mut dyn FnM
 
 /// Wakes the pools that select a Node, or did. Kubelets change their Nodes frequently.
 fn wake_members(change: &Change<Node>, stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    let pools = stores.of::<MachineConfigPool>(TARGET);
+    if pools.is_empty() {
+        return;
+    }
     if let (Some(old), Some(new)) = (&change.old, &change.new)
         && (Node::is_heartbeat(change) || gist(old) == gist(new))
     {
         return;
     }
-    for pool in stores.of::<MachineConfigPool>(TARGET).all() {
+    for pool in pools.all() {
         let is_selected = |node: &Arc<Node>| selects(&pool, node.metadata.labels.as_ref());
         // One that has left the pool may be claimed still.
         let is_claimed = |node: &Arc<Node>| {

@@ -17,7 +17,8 @@ use nodewright_runtime::{
 
 use super::{OrphanVmSettings, swept::Swept};
 use crate::shared::{
-    CONTROL, TARGET, class_secrets,
+    CONTROL, TARGET,
+    class_secrets::{self, ClassSecrets},
     driver::Provider,
     indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE, instance_id, object_key},
     ledger::{base, set_of},
@@ -89,7 +90,8 @@ fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result
         let text = format!("the fields of MachineClass {:?} by which its VMs are found were changed", name(class));
         return Err(("ClassIdentityChanged", text));
     }
-    usable(stores, class, &provider.name).map_err(|problem| (problem.reason, problem.message))
+    let secrets = ClassSecrets::of(stores, class);
+    usable(&secrets, class, &provider.name).map_err(|problem| (problem.reason, problem.message))
 }
 
 /// The classes that list the same VMs, in the order of their names: those with the same cluster and credentials. One whose
@@ -104,7 +106,7 @@ pub(super) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Pr
     let mut group = stores.of::<MachineClass>(CONTROL).all();
     group.retain(|other| key(other) == own);
     group.sort_by(|a, b| {
-        let rank = |class: &MachineClass| usable(stores, class, &provider.name).is_err();
+        let rank = |class: &MachineClass| usable(&ClassSecrets::of(stores, class), class, &provider.name).is_err();
         (rank(a), name(a.as_ref())).cmp(&(rank(b), name(b.as_ref())))
     });
     group

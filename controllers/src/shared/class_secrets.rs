@@ -46,6 +46,32 @@ pub(crate) fn find(stores: &Stores, secret: &ObjectRef) -> Lookup<Secret> {
     if can_exist(&secret.name) { stores.named(secret, NAMEABLE) } else { Lookup::Missing }
 }
 
+/// The Secrets that a class names, as far as they are known while their scoped watches request them.
+pub(crate) struct ClassSecrets {
+    watches: Vec<ScopedWatch>,
+    known: Vec<Lookup<Secret>>,
+}
+
+impl ClassSecrets {
+    pub(crate) fn of(stores: &Stores, class: &MachineClass) -> Self {
+        let watches = scoped_watches(class);
+        let known = watches.iter().map(|watch| stores.watched(watch)).collect();
+        Self { watches, known }
+    }
+
+    /// One of them. It is missing if it is of another namespace, or can have no such name.
+    pub(crate) fn find(&self, namespace: &str, name: &str) -> &Lookup<Secret> {
+        let is_it = |watch: &ScopedWatch| {
+            watch.object().is_some_and(|secret| (&*secret.namespace, &*secret.name) == (namespace, name))
+        };
+        self.watches.iter().position(is_it).map_or(&Lookup::Missing, |at| &self.known[at])
+    }
+
+    pub(crate) fn into_watches(self) -> Vec<ScopedWatch> {
+        self.watches
+    }
+}
+
 pub(crate) fn has_user_data(secret: &Secret) -> bool {
     secret.data.as_ref().is_some_and(|data| data.contains_key(USER_DATA))
 }

@@ -30,6 +30,8 @@ pub struct DriverProperties {
     pub poll: Duration,
     /// Whether VMs keep the token of their creation.
     pub stores_owner: bool,
+    /// Whether new VMs have to be initialized.
+    pub initializes: bool,
     /// Whether it says which volumes are the provider's.
     pub knows_volumes: bool,
     /// Grows when it may have become another version.
@@ -43,6 +45,7 @@ impl DriverProperties {
             consistency: driver.consistency(),
             poll: driver.poll(),
             stores_owner: driver.stores_owner(),
+            initializes: driver.initializes(),
             knows_volumes: driver.knows_volumes(),
             session: driver.session(),
         }

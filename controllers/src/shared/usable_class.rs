@@ -4,11 +4,11 @@ use k8s_openapi::api::core::v1::Secret;
 use nodewright_api::{MachineClass, finalizers, reasons::unreadable as reasons};
 use nodewright_driver::{Class, SecretData};
 use nodewright_runtime::{
-    cache::{Lookup, Stores},
-    object::{ObjectRef, has_finalizer, name, namespace, uid},
+    cache::Lookup,
+    object::{has_finalizer, name, namespace, uid},
 };
 
-use crate::shared::{CONTROL, class_secrets};
+use crate::shared::class_secrets::{self, ClassSecrets};
 
 /// Reason: there is no MachineClass of that name.
 pub(crate) const CLASS_NOT_FOUND: &str = "ClassNotFound";
@@ -27,7 +27,7 @@ pub struct ClassProblem {
 }
 
 /// The class with its Secrets. Secrets of other namespaces are never read, whatever the class says.
-pub(crate) fn usable(stores: &Stores, class: &MachineClass, provider: &str) -> Result<Class, ClassProblem> {
+pub(crate) fn usable(secrets: &ClassSecrets, class: &MachineClass, provider: &str) -> Result<Class, ClassProblem> {
     let wanted = name(class);
     let problem = |reason, message: String| ClassProblem { reason, message, never_used: false };
     if !class.provider.is_empty() && !class.provider.eq_ignore_ascii_case(provider) {
@@ -40,7 +40,7 @@ pub(crate) fn usable(stores: &Stores, class: &MachineClass, provider: &str) -> R
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     let never_used = !is_held || class.metadata.generation == Some(1);
     let unusable = |reason, message: String| ClassProblem { reason, message, never_used };
-    let mut secrets = Vec::new();
+    let mut used = Vec::new();
     let mut revision = format!("{}/{}", uid(class), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {
         let secret = reference.name.as_deref().unwrap_or_default();
@@ -52,7 +52,7 @@ pub(crate) fn usable(stores: &Stores, class: &MachineClass, provider: &str) -> R
                 format!("{text} is in namespace {namespace:?}: only Secrets of the class's own namespace are read");
             return Err(unusable("SecretForbidden", text));
         }
-        let found = match class_secrets::find(stores, &ObjectRef::new(CONTROL, namespace, secret)) {
+        let found = match secrets.find(namespace, secret) {
             Lookup::Found(found) => found,
             Lookup::Missing => {
                 let text =
@@ -61,12 +61,12 @@ pub(crate) fn usable(stores: &Stores, class: &MachineClass, provider: &str) -> R
             }
             Lookup::Unreadable(object) => return Err(problem(reasons::SECRET, object.describe::<Secret>())),
             Lookup::Pending => return Err(problem(class_secrets::PENDING, format!("{text} has yet to be read"))),
-            Lookup::Failed(why) => return Err(problem(class_secrets::NOT_READ, class_secrets::not_read(&text, &why))),
+            Lookup::Failed(why) => return Err(problem(class_secrets::NOT_READ, class_secrets::not_read(&text, why))),
         };
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());
-        secrets.push(found);
+        used.push(found.clone());
     }
-    let secret = SecretData::of(secrets);
+    let secret = SecretData::of(used);
     Ok(Class { name: wanted.to_owned(), revision, provider_spec: class.provider_spec.clone(), secret })
 }

@@ -135,8 +135,17 @@ impl Stores {
         store.map_or(Lookup::Pending, |store| Lookup::of(&store, key))
     }
 
+    /// The state of the object that this watches, which is a [`ScopedWatch::named`] of `K`.
+    pub fn watched<K: Kind>(&self, watch: &ScopedWatch) -> Lookup<K> {
+        let Some(key) = watch.object() else { return Lookup::Pending };
+        self.scoped::<K>(watch.key()).map_or(Lookup::Pending, |store| Lookup::of(&store, key))
+    }
+
     fn scoped_watch<K: Kind>(&self, cluster: Cluster, selector: &str) -> Option<Arc<Store<K>>> {
-        let key = (cluster, TypeId::of::<K>(), Some(selector.into()));
+        self.scoped((cluster, TypeId::of::<K>(), Some(selector.into())))
+    }
+
+    fn scoped<K: Kind>(&self, key: StoreKey) -> Option<Arc<Store<K>>> {
         let store = self.lookup::<K>(&key);
         if let Some(view) = &self.view {
             // Take the glimpse before the read, so that a change in between counts as unseen.

@@ -151,12 +151,16 @@ impl Driver for RemoteDriver {
         self.info().stores_owner
     }
 
+    fn initializes(&self) -> bool {
+        self.info().initializes
+    }
+
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
         calls::create(self.link.clone(), protocol::create_request(&request)).boxed()
     }
 
     fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        if !self.info().initializes {
+        if !self.initializes() {
             let error = DriverError::new(Code::Unimplemented, "the provider's VMs need no initialization");
             return std::future::ready(Err(error)).boxed();
         }

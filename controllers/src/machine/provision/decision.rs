@@ -141,6 +141,9 @@ pub(super) fn initialization<'a>(provider: &Provider<'a>) -> Provision<'a> {
         (Ownership::Own, None) => return Provision::Initialized(None),
         (other, _) => return not_own(provider, &answer, other),
     };
+    if !provider.scope.driver.initializes {
+        return Provision::Initialized(Some(instance));
+    }
     // A VM that this process created is new, whatever the answer was.
     let is_new = provider.known(Verb::Create).is_some();
     match provider.newest(&[Verb::Initialize]).map(|answer| (answer.outcome, answer)) {

@@ -78,6 +78,16 @@ fn after_a_restart_the_provider_says_whether_the_vm_is_set_up() {
     assert_eq!(fixture(linked("")).answered(Verb::Status, 0, bare).steps(), ["call Initialize"]);
 }
 
+#[test]
+fn a_driver_whose_vms_need_no_initialization_is_not_asked_for_it() {
+    let created = |initializes: bool| {
+        let mut created = fixture(linked("")).answered(Verb::Create, 0, vm());
+        created.snapshot.driver.initializes = initializes;
+        created.steps()
+    };
+    assert_eq!([created(true), created(false)], [["call Initialize"], ["status Pending"]]);
+}
+
 /// A driver may answer that code without saying which VM it is.
 #[test]
 fn mcm_defect_4_a_vm_that_is_not_initialized_and_not_named_is_asked_for_again() {

@@ -388,6 +388,10 @@ impl Driver for SimulatedDriver {
         self.clone().delete_listed(orphan).boxed()
     }
 
+    fn initializes(&self) -> bool {
+        false
+    }
+
     fn knows_volumes(&self) -> bool {
         true
     }
