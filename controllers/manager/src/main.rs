@@ -32,8 +32,7 @@ use crate::{
 /// A result whose error is a message for the user.
 pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-// One worker: see docs/decisions/0039-one-worker.md. Leader election has a thread of its own, and long computations leave the worker.
-#[tokio::main(flavor = "multi_thread", worker_threads = 1)]
+#[tokio::main]
 async fn main() -> ExitCode {
     let result = match Arguments::parse().command {
         Command::Manager(flags) => manager::run(*flags, Role::All).await,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
+//! | [`restart`] | a manager that starts beside a large fleet: time until it decides, writes, memory |
 //! | [`floor`] | the same requests without a manager: the time that none can beat, and what each costs the API server |
 //! | [`instructions`] | the instructions of a manager in a simulated cluster, by crate and controller |
 //! | [`pools`], [`pool_rollout`] | renderings and writes of pools at rest; CPU to move the nodes of a small and of a large pool |
@@ -24,6 +25,7 @@ mod measure;
 mod pool_rollout;
 mod pools;
 mod preserve_and_update;
+mod restart;
 mod soak;
 mod steady;
 mod usage;
@@ -52,6 +54,7 @@ enum Command {
     PoolRollout(pool_rollout::PoolRolloutArguments),
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
+    Restart(restart::RestartArguments),
     Floor(floor::FloorArguments),
     Instructions(instructions::InstructionsArguments),
     Drain(drain::DrainArguments),
@@ -69,6 +72,7 @@ async fn main() -> ExitCode {
         Command::PoolRollout(arguments) => pool_rollout::run(arguments).await,
         Command::Soak(arguments) => soak::run(arguments).await,
         Command::Fleet(arguments) => fleet::run(arguments).await,
+        Command::Restart(arguments) => restart::run(arguments).await,
         Command::Floor(arguments) => floor::run(arguments).await,
         Command::Instructions(arguments) => instructions::run(arguments).await,
         Command::Drain(arguments) => drain::run(arguments).await,

@@ -46,7 +46,7 @@ impl Goal {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "counts of machines are far below 2^52")]
-    fn exactly(name: &'static str, bound: impl Into<u64>, measured: u64) -> Self {
+    pub(crate) fn exactly(name: &'static str, bound: impl Into<u64>, measured: u64) -> Self {
         Self { name, bound: Bound::Exactly(bound.into()), measured: measured as f64 }
     }
 

@@ -25,7 +25,7 @@ use self::{
     goals::{Goal, REFERENCE, goals, others, processor_goal, results},
     inventory::Inventory,
     peer::Peer,
-    scale_run::ScaleRun,
+    scale_run::{ScaleRun, mebibytes, memory},
 };
 use nodewright_e2e_lab::{
     devcluster::{DevclusterOptions, ManagerProcess, McmProcesses},
@@ -140,6 +140,7 @@ impl Fleet {
         let mut measured: Measured<C> = Measured::start(options).await?;
         // Leave out the first machines, and the requests that do not depend on the number of machines.
         measured.scale(0, timeout, |_| ()).await?;
+        print(&format!("started, idle: {:.1} MiB", mebibytes(memory(&mut measured)?)))?;
         let reference = reference(&mut measured, machines, timeout).await?;
         let up = ScaleRun::measure(&mut measured, machines, machines, timeout).await?;
         print(&format!("\n0 -> {machines}\n\n{up}"))?;

@@ -136,6 +136,11 @@ impl ScaleRun {
     }
 }
 
+/// The peak memory of the controllers since their start, in bytes.
+pub(crate) fn memory<C: Measurable>(measured: &mut Measured<C>) -> Result<u64, BenchError> {
+    total(&pids(measured)?, peak_memory)
+}
+
 /// The processes of the controllers.
 fn pids<C: Measurable>(measured: &mut Measured<C>) -> Result<Vec<u32>, BenchError> {
     measured.controllers().check()?;

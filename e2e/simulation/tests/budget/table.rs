@@ -79,3 +79,15 @@ fn a_table_is_read_as_it_is_written() {
     assert_eq!(parse(&text(&table)), Some(table));
     assert_eq!(parse("size\tphase\tcount\tvalue\na\tb\t3\n"), None);
 }
+
+/// What the table of the repository has is compared, line by line: none is left out.
+#[test]
+fn a_rise_of_each_line_is_found_and_named() {
+    let table = parse(include_str!("../../../../docs/reference/budget.tsv")).unwrap();
+    for (line, value) in &table {
+        let mut risen = table.clone();
+        risen.insert(line.clone(), value + value * TOLERANCE / 100 + 1);
+        let found = differences(&table, &risen);
+        assert!(found.len() == 1 && found[0].starts_with(&line.join(", ")), "{line:?}: {found:?}");
+    }
+}

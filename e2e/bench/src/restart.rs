@@ -1,0 +1,144 @@
+//! `nodewright-bench restart`: how soon a manager that starts beside a large fleet decides, what it writes, and what it weighs.
+//!
+//! A fleet is created as in [`fleet`]. Then the manager is killed and started twice: once with nothing to do, and once after
+//! another machine was asked for. It has to wait for the Lease of the killed one, and has listed all objects by then.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nodewright_e2e_lab::{
+    control_plane::audit::Entry,
+    devcluster::{NAMESPACE, machines::wait_for_running},
+    process::{ProcessError, command::Shutdown},
+};
+
+use crate::{
+    error::BenchError,
+    fleet::{
+        self,
+        goals::Goal,
+        scale_run::{ScaleRun, mebibytes},
+    },
+    measure::{Measured, is_counted_write, print},
+    usage::{peak_memory, processor_time, reset_peak_memory},
+};
+
+/// The Lease of the controllers that create Machines.
+const LEASE: &str = "machine-controller-manager";
+/// How long a manager may take to get it. The killed one holds it for 15 s.
+const LEASE_TIMEOUT: Duration = Duration::from_mins(2);
+/// How long a manager with nothing to do is watched.
+const REST: Duration = Duration::from_mins(1);
+/// Time between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Kill the manager of many machines and start it again: time until it decides, writes, memory.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RestartArguments {
+    /// Number of machines
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    machines: u32,
+    /// Additional flags for the manager
+    #[arg(last = true)]
+    manager_flags: Vec<String>,
+}
+
+/// Runs the command. Fails if a goal is missed.
+pub(crate) async fn run(arguments: RestartArguments) -> Result<(), BenchError> {
+    let stop = Shutdown::listen()?.graceful;
+    stop.run_until_cancelled(Box::pin(measure(arguments))).await.unwrap_or(Ok(()))
+}
+
+async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
+    let machines = arguments.machines;
+    let mut measured: Measured = Measured::start(&fleet::options(arguments.manager_flags)).await?;
+    let up = ScaleRun::measure(&mut measured, machines, machines, fleet::timeout(machines)).await?;
+    print(&format!("0 -> {machines}\n\n{up}"))?;
+    let at_rest = at_rest(&mut measured).await?;
+    print(&format!("at rest: {:.1} MiB", mebibytes(at_rest)))?;
+
+    let leads = restart(&mut measured, None).await?;
+    let mut writes = 0_u64;
+    let begun = Instant::now();
+    while begun.elapsed() < REST {
+        tokio::time::sleep(POLL_INTERVAL).await;
+        for entry in measured.read()?.iter().filter(|entry| is_counted_write(entry)) {
+            writes += 1;
+            print(&format!("written: {} {} {}", entry.verb, entry.uri, entry.code))?;
+        }
+    }
+    let (peak, processor) = usage(&mut measured)?;
+    print(&format!(
+        "started with nothing to do: {writes} writes, {:.1} MiB at the peak, {:.2} CPU s; led since {leads}",
+        mebibytes(peak),
+        processor.as_secs_f64()
+    ))?;
+
+    let leads = restart(&mut measured, Some(machines as usize + 1)).await?;
+    let decided = await_entry(&mut measured, "creates a Machine", is_creation).await?.received;
+    let waited = decided.duration_since(leads.min(decided)).as_secs_f64();
+    print(&format!("started with a machine to create: it did so {waited:.2} s after it led"))?;
+    wait_for_running(&measured.client(), NAMESPACE, machines as usize + 1, LEASE_TIMEOUT).await?;
+    measured.stop().await?;
+    fleet::check(&[
+        Goal::at_most("seconds from the Lease to the first Machine", 5.0, waited),
+        Goal::exactly("writes with nothing to do", 0_u64, writes),
+        Goal::at_most("peak memory, relative to that at rest", 1.1, mebibytes(peak) / mebibytes(at_rest)),
+    ])
+}
+
+/// The memory of the manager while nothing happens, in bytes.
+async fn at_rest(measured: &mut Measured) -> Result<u64, BenchError> {
+    let pid = pid(measured)?;
+    reset_peak_memory(pid).map_err(proc(pid))?;
+    tokio::time::sleep(REST).await;
+    Ok(peak_memory(pid).map_err(proc(pid))?)
+}
+
+/// Kills the manager, sets the number of machines, and starts the manager. Returns when it led.
+async fn restart(measured: &mut Measured, machines: Option<usize>) -> Result<Timestamp, BenchError> {
+    measured.manager().kill_9();
+    if let Some(machines) = machines {
+        measured.set_replicas(machines).await?;
+    }
+    // What the killed one has sent. It renews its Lease every two seconds.
+    tokio::time::sleep(POLL_INTERVAL).await;
+    measured.read()?;
+    measured.manager().start_again().await?;
+    let is_lead = |entry: &Entry| {
+        let is_write = ["update", "patch"].contains(&entry.verb.as_str()) && entry.code == 200;
+        entry.resource == "leases" && entry.name == LEASE && is_write
+    };
+    Ok(await_entry(measured, "gets its Lease", is_lead).await?.answered)
+}
+
+fn is_creation(entry: &Entry) -> bool {
+    entry.resource == "machines" && entry.subresource.is_empty() && entry.code == 201
+}
+
+/// The first request of this kind since the last read.
+async fn await_entry(measured: &mut Measured, what: &str, is_it: impl Fn(&Entry) -> bool) -> Result<Entry, BenchError> {
+    let begun = Instant::now();
+    while begun.elapsed() < LEASE_TIMEOUT {
+        if let Some(entry) = measured.read()?.into_iter().find(&is_it) {
+            return Ok(entry);
+        }
+        measured.manager().check()?;
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+    Err(BenchError::Failed(format!("no manager {what} within {LEASE_TIMEOUT:?}")))
+}
+
+/// Peak memory in bytes and processor time since the start of the manager.
+fn usage(measured: &mut Measured) -> Result<(u64, Duration), BenchError> {
+    let pid = pid(measured)?;
+    Ok((peak_memory(pid).map_err(proc(pid))?, processor_time(pid).map_err(proc(pid))?))
+}
+
+fn pid(measured: &mut Measured) -> Result<u32, BenchError> {
+    measured.manager().pid().ok_or_else(|| BenchError::Failed("the manager does not run".to_owned()))
+}
+
+fn proc(pid: u32) -> impl FnOnce(std::io::Error) -> ProcessError {
+    ProcessError::file("read", format!("/proc/{pid}"))
+}
