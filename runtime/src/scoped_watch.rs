@@ -122,18 +122,20 @@ impl ScopedWatches {
         former: &[ScopedWatch],
         wanted: &[ScopedWatch],
     ) -> Vec<ScopedWatch> {
-        // Most plans name what the plan before them did, whose selectors these then share.
-        let current: Vec<_> =
-            wanted.iter().map(|new| former.iter().find(|old| old.is_same(new)).unwrap_or(new)).collect();
         let user = RequeueHandle::new(queue, key);
-        let is_new = |watch: &&&ScopedWatch| former.iter().all(|old| !old.is_same(watch));
-        for watch in current.iter().filter(is_new).filter(|watch| self.connections.contains_key(&watch.cluster)) {
-            self.begin(watch, user.clone());
+        let mut current = Vec::with_capacity(wanted.len());
+        for watch in wanted {
+            // Most plans name what the plan before them did, whose selectors these then share.
+            let known = former.iter().find(|old| old.is_same(watch));
+            if known.is_none() && self.connections.contains_key(&watch.cluster) {
+                self.begin(watch, user.clone());
+            }
+            current.push(known.unwrap_or(watch).clone());
         }
         for watch in former.iter().filter(|old| wanted.iter().all(|new| !new.is_same(old))) {
             self.end(&watch.key(), &user);
         }
-        current.into_iter().cloned().collect()
+        current
     }
 
     fn begin(self: &Arc<Self>, watch: &ScopedWatch, user: RequeueHandle) {

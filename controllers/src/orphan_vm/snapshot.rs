@@ -105,9 +105,9 @@ pub(super) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Pr
     let own = key(class);
     let mut group = stores.of::<MachineClass>(CONTROL).all();
     group.retain(|other| key(other) == own);
-    group.sort_by(|a, b| {
-        let rank = |class: &MachineClass| usable(&ClassSecrets::of(stores, class), class, &provider.name).is_err();
-        (rank(a), name(a.as_ref())).cmp(&(rank(b), name(b.as_ref())))
+    group.sort_by_cached_key(|class| {
+        let is_unusable = usable(&ClassSecrets::of(stores, class), class, &provider.name).is_err();
+        (is_unusable, name(class.as_ref()).to_owned())
     });
     group
 }
