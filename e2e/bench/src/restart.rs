@@ -57,16 +57,15 @@ async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
     let at_rest = at_rest(&mut measured).await?;
     print(&format!("at rest: {:.1} MiB", mebibytes(at_rest)))?;
 
-    let leads = restart(&mut measured, None).await?;
-    let mut writes = 0_u64;
-    let begun = Instant::now();
-    while begun.elapsed() < REST {
-        tokio::time::sleep(POLL_INTERVAL).await;
-        for entry in measured.read()?.iter().filter(|entry| is_counted_write(entry)) {
-            writes += 1;
-            print(&format!("written: {} {} {}", entry.verb, entry.uri, entry.code))?;
-        }
+    let mut requests = vec![];
+    let leads = restart(&mut measured, &mut requests, None).await?;
+    tokio::time::sleep(REST).await;
+    requests.extend(measured.read()?);
+    let written: Vec<_> = requests.iter().filter(|entry| is_counted_write(entry)).collect();
+    for Entry { verb, uri, code, .. } in &written {
+        print(&format!("written: {verb} {uri} {code}"))?;
     }
+    let writes = written.len() as u64;
     let (peak, processor) = usage(&mut measured)?;
     print(&format!(
         "started with nothing to do: {writes} writes, {:.1} MiB at the peak, {:.2} CPU s; led since {leads}",
@@ -74,8 +73,9 @@ async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
         processor.as_secs_f64()
     ))?;
 
-    let leads = restart(&mut measured, Some(machines as usize + 1)).await?;
-    let decided = await_entry(&mut measured, "creates a Machine", is_creation).await?.received;
+    requests.clear();
+    let leads = restart(&mut measured, &mut requests, Some(machines as usize + 1)).await?;
+    let decided = await_entry(&mut measured, &mut requests, "creates a Machine", is_creation).await?.received;
     let waited = decided.duration_since(leads.min(decided)).as_secs_f64();
     print(&format!("started with a machine to create: it did so {waited:.2} s after it led"))?;
     wait_for_running(&measured.client(), NAMESPACE, machines as usize + 1, LEASE_TIMEOUT).await?;
@@ -95,8 +95,13 @@ async fn at_rest(measured: &mut Measured) -> Result<u64, BenchError> {
     Ok(peak_memory(pid).map_err(proc(pid))?)
 }
 
-/// Kills the manager, sets the number of machines, and starts the manager. Returns when it led.
-async fn restart(measured: &mut Measured, machines: Option<usize>) -> Result<Timestamp, BenchError> {
+/// Kills the manager, sets the number of machines, and starts the manager. Returns when it led; the requests since then are in
+/// `requests`.
+async fn restart(
+    measured: &mut Measured,
+    requests: &mut Vec<Entry>,
+    machines: Option<usize>,
+) -> Result<Timestamp, BenchError> {
     measured.manager().kill_9();
     if let Some(machines) = machines {
         measured.set_replicas(machines).await?;
@@ -109,18 +114,25 @@ async fn restart(measured: &mut Measured, machines: Option<usize>) -> Result<Tim
         let is_write = ["update", "patch"].contains(&entry.verb.as_str()) && entry.code == 200;
         entry.resource == "leases" && entry.name == LEASE && is_write
     };
-    Ok(await_entry(measured, "gets its Lease", is_lead).await?.answered)
+    Ok(await_entry(measured, requests, "gets its Lease", is_lead).await?.answered)
 }
 
 fn is_creation(entry: &Entry) -> bool {
     entry.resource == "machines" && entry.subresource.is_empty() && entry.code == 201
 }
 
-/// The first request of this kind since the last read.
-async fn await_entry(measured: &mut Measured, what: &str, is_it: impl Fn(&Entry) -> bool) -> Result<Entry, BenchError> {
+/// The first request of this kind. It and those before it are taken out of `requests`.
+async fn await_entry(
+    measured: &mut Measured,
+    requests: &mut Vec<Entry>,
+    what: &str,
+    is_it: impl Fn(&Entry) -> bool,
+) -> Result<Entry, BenchError> {
     let begun = Instant::now();
     while begun.elapsed() < LEASE_TIMEOUT {
-        if let Some(entry) = measured.read()?.into_iter().find(&is_it) {
+        requests.extend(measured.read()?);
+        let found = requests.iter().position(&is_it).and_then(|at| requests.drain(..=at).next_back());
+        if let Some(entry) = found {
             return Ok(entry);
         }
         measured.manager().check()?;
