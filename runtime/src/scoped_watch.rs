@@ -51,7 +51,7 @@ impl ScopedWatch {
     }
 
     pub(crate) fn is_of(&self, key: &ObjectRef) -> bool {
-        self.object.as_ref() == Some(key)
+        self.object() == Some(key)
     }
 
     /// The object, if it is a single one.

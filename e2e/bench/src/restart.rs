@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use nodewright_e2e_lab::{
     control_plane::audit::Entry,
     devcluster::{NAMESPACE, machines::wait_for_running},
-    process::{ProcessError, command::Shutdown},
+    process::command::Shutdown,
 };
 
 use crate::{
@@ -17,10 +17,9 @@ use crate::{
     fleet::{
         self,
         goals::Goal,
-        scale_run::{ScaleRun, mebibytes},
+        scale_run::{Processes, ScaleRun, mebibytes, memory, pids},
     },
     measure::{Measured, is_counted_write, print},
-    usage::{peak_memory, processor_time, reset_peak_memory},
 };
 
 /// The Lease of the controllers that create Machines.
@@ -66,11 +65,10 @@ async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
         print(&format!("written: {verb} {uri} {code}"))?;
     }
     let writes = written.len() as u64;
-    let (peak, processor) = usage(&mut measured)?;
+    let peak = memory(&mut measured)?;
     print(&format!(
-        "started with nothing to do: {writes} writes, {:.1} MiB at the peak, {:.2} CPU s; led since {leads}",
-        mebibytes(peak),
-        processor.as_secs_f64()
+        "started with nothing to do: {writes} writes, {:.1} MiB at the peak; led since {leads}",
+        mebibytes(peak)
     ))?;
 
     requests.clear();
@@ -89,10 +87,9 @@ async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
 
 /// The memory of the manager while nothing happens, in bytes.
 async fn at_rest(measured: &mut Measured) -> Result<u64, BenchError> {
-    let pid = pid(measured)?;
-    reset_peak_memory(pid).map_err(proc(pid))?;
+    let manager = Processes::start(pids(measured)?)?;
     tokio::time::sleep(REST).await;
-    Ok(peak_memory(pid).map_err(proc(pid))?)
+    Ok(manager.usage()?.peak_memory)
 }
 
 /// Kills the manager, sets the number of machines, and starts the manager. Returns when it led; the requests since then are in
@@ -139,18 +136,4 @@ async fn await_entry(
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     Err(BenchError::Failed(format!("no manager {what} within {LEASE_TIMEOUT:?}")))
-}
-
-/// Peak memory in bytes and processor time since the start of the manager.
-fn usage(measured: &mut Measured) -> Result<(u64, Duration), BenchError> {
-    let pid = pid(measured)?;
-    Ok((peak_memory(pid).map_err(proc(pid))?, processor_time(pid).map_err(proc(pid))?))
-}
-
-fn pid(measured: &mut Measured) -> Result<u32, BenchError> {
-    measured.manager().pid().ok_or_else(|| BenchError::Failed("the manager does not run".to_owned()))
-}
-
-fn proc(pid: u32) -> impl FnOnce(std::io::Error) -> ProcessError {
-    ProcessError::file("read", format!("/proc/{pid}"))
 }

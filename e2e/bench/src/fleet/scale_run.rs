@@ -59,21 +59,23 @@ pub(crate) struct Usage {
 }
 
 /// Processes that are measured.
-struct Processes {
+pub(crate) struct Processes {
     pids: Vec<u32>,
     /// Their processor time before.
     used: Duration,
 }
 
 impl Processes {
-    fn start(pids: Vec<u32>) -> Result<Self, BenchError> {
+    /// From now on.
+    pub(crate) fn start(pids: Vec<u32>) -> Result<Self, BenchError> {
         for pid in &pids {
             reset_peak_memory(*pid).map_err(proc("reset the peak memory in", *pid))?;
         }
         Ok(Self { used: total(&pids, processor_time)?, pids })
     }
 
-    fn usage(&self) -> Result<Usage, BenchError> {
+    /// What they took since then.
+    pub(crate) fn usage(&self) -> Result<Usage, BenchError> {
         let processor = total(&self.pids, processor_time)?.saturating_sub(self.used);
         Ok(Usage { processor, peak_memory: total(&self.pids, peak_memory)? })
     }
@@ -142,7 +144,7 @@ pub(crate) fn memory<C: Measurable>(measured: &mut Measured<C>) -> Result<u64, B
 }
 
 /// The processes of the controllers.
-fn pids<C: Measurable>(measured: &mut Measured<C>) -> Result<Vec<u32>, BenchError> {
+pub(crate) fn pids<C: Measurable>(measured: &mut Measured<C>) -> Result<Vec<u32>, BenchError> {
     measured.controllers().check()?;
     let missing = |name: &str| BenchError::Failed(format!("{name} does not run"));
     let processes = measured.controllers().processes().into_iter();
