@@ -15,6 +15,8 @@
 //! * `list` returns all VMs with the tags of the cluster and of a Machine, or an error; never a part.
 //! * A failure says if the provider asked for fewer calls ([`DriverError::throttled`]): then all calls with the same
 //!   credentials pause for a while.
+//! * [`Code::NotFound`] is certain: the provider was asked with valid credentials, and has no such VM. All other failures leave that
+//!   open. With [`Driver::describes_instances`] a Node is deleted after two of them.
 //! * Each call ends by itself or can be dropped at any point; `status` finds out what a dropped call did. A VM that does not show
 //!   within [`Driver::consistency`] after that will not appear.
 //! * What cannot work, such as a class or a name, is [`Code::InvalidArgument`]; a lost answer has a code that passes
@@ -236,6 +238,36 @@ pub struct Instance {
     pub last_known_state: Option<String>,
     /// Whether [`Driver::initialize`] still has to be called.
     pub uninitialized: bool,
+    /// What its Node gets where no cloud controller manager runs; `None` if the driver does not know.
+    pub metadata: Option<Box<InstanceMetadata>>,
+    /// Whether it runs.
+    pub power: Power,
+}
+
+/// What a provider knows of a VM and its kubelet does not: Kubernetes' `cloudprovider.InstanceMetadata`, without the id and the
+/// addresses. See [`Driver::describes_instances`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InstanceMetadata {
+    /// For the label `node.kubernetes.io/instance-type`.
+    pub instance_type: Option<String>,
+    /// For the label `topology.kubernetes.io/zone`.
+    pub zone: Option<String>,
+    /// For the label `topology.kubernetes.io/region`.
+    pub region: Option<String>,
+    /// Other labels. Those of `kubernetes.io` and `k8s.io`, and those that the Node has already, are not set.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Whether a VM runs. A VM that boots, or is about to stop, may be either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Power {
+    /// The driver does not know.
+    #[default]
+    Unknown,
+    /// It runs.
+    Running,
+    /// It has been stopped, and exists: it may be started again.
+    Stopped,
 }
 
 /// A VM as `list` shows it.
@@ -312,6 +344,12 @@ pub trait Driver: Send + Sync + 'static {
     /// Whether [`Driver::initialize`] has something to do. If not, the manager does not ask.
     fn initializes(&self) -> bool {
         true
+    }
+
+    /// Whether `create` and `status` answer with [`Instance::metadata`], [`Instance::power`] and all addresses. If not, the manager
+    /// does not initialize Nodes of these VMs: a cloud controller manager has to.
+    fn describes_instances(&self) -> bool {
+        false
     }
 
     /// Creates the VM of a Machine, or finds the one that an earlier call with the same token created.

@@ -146,6 +146,10 @@ pub struct NodeTemplate {
     /// Taints at registration.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
+    /// Whether the kubelet runs with `--cloud-provider=external`: it registers the taint
+    /// `node.cloudprovider.kubernetes.io/uninitialized`, and neither provider id nor instance type nor IP.
+    #[serde(rename = "externalCloudProvider", default, skip_serializing_if = "std::ops::Not::not")]
+    pub external_cloud_provider: bool,
 }
 
 /// The body of `POST /vms`.
@@ -168,6 +172,12 @@ pub struct CreateVm {
     /// The size, one of [`SIZES`]. Absent: `small`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
+    /// The zone. Absent: the label `topology.kubernetes.io/zone` of its Node, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// The region.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// Seconds until the VM runs, exactly. Absent: the boot time of the cloud with its jitter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_seconds: Option<f64>,
@@ -225,6 +235,9 @@ impl CreateVm {
             if !["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&taint.effect.as_str()) {
                 return Err(Failure::invalid(format!("node.taints[].effect {:?} is unknown", taint.effect)));
             }
+        }
+        for (field, value) in [("zone", &self.zone), ("region", &self.region)] {
+            value.as_deref().map_or(Ok(()), |value| bounded_name(field, value))?;
         }
         if let Some(seconds) = self.boot_seconds {
             duration("bootSeconds", seconds)?;
@@ -297,8 +310,37 @@ pub struct Vm {
     pub size: String,
     /// The address, which is the `InternalIP` of its Node.
     pub address: String,
+    /// All addresses: that one, unless [`AddressOrder`] has set others.
+    #[serde(default)]
+    pub addresses: Vec<Address>,
+    /// Its zone, if it was created in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its region, if it was created in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     /// When the create call was accepted.
     pub created_at: Timestamp,
+}
+
+/// An address of a VM.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Address {
+    /// A type of a Node's addresses, such as `InternalIP`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The address.
+    pub address: String,
+}
+
+/// The body of `POST /vms/<id>/addresses`: the addresses that the cloud shows from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AddressOrder {
+    /// The addresses; absent: the VM's own again.
+    #[serde(default)]
+    pub addresses: Option<Vec<Address>>,
 }
 
 /// A page of a list. `next` is the value of `after` for the next page.

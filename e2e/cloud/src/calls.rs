@@ -82,7 +82,7 @@ impl Cloud {
     fn about(&self, call: &Call) -> About {
         let of = |order: &CreateVm| About {
             machine: Some(order.name.clone()),
-            zone: order.node.labels.get(ZONE_LABEL).cloned(),
+            zone: order.zone.as_ref().or_else(|| order.node.labels.get(ZONE_LABEL)).cloned(),
         };
         match call {
             Call::Create(order) => of(order),
@@ -212,6 +212,7 @@ impl Cloud {
             gone_at: None,
             kubelet: KubeletBehavior { silent: shape.never_joins, ..KubeletBehavior::default() },
             hardware: Hardware::default(),
+            addresses: None,
         };
         let view = vm.view();
         self.store(vm);

@@ -14,8 +14,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::api::{
-    Code, CreateVm, Effect, Event, Failure, Fault, FaultOrder, HardwareOrder, KubeletOrder, OBSERVER_HEADER,
-    PAGE_LIMIT, Page, Quota, Stats, Vm,
+    AddressOrder, Code, CreateVm, Effect, Event, Failure, Fault, FaultOrder, HardwareOrder, KubeletOrder,
+    OBSERVER_HEADER, PAGE_LIMIT, Page, Quota, Stats, Vm,
 };
 
 /// The deadline of a call.
@@ -157,6 +157,11 @@ impl CloudClient {
     /// Sets the state of a VM's hardware.
     pub async fn hardware(&self, id: &str, order: HardwareOrder) -> Result<Vm, ClientError> {
         self.ask(Method::POST, &format!("/vms/{}/hardware", escape(id)), Some(encode(&order))).await
+    }
+
+    /// Sets the addresses that the cloud shows of a VM.
+    pub async fn addresses(&self, id: &str, order: &AddressOrder) -> Result<Vm, ClientError> {
+        self.ask(Method::POST, &format!("/vms/{}/addresses", escape(id)), Some(encode(order))).await
     }
 
     /// Adds a fault.

@@ -75,8 +75,9 @@ mod tests;
 pub use self::{
     accept::accept,
     api::{
-        Code, CreateVm, Effect, Event, EventKind, Failure, Fault, FaultMatch, FaultOperation, FaultOrder,
-        HardwareOrder, KubeletOrder, ListVms, NodeTemplate, OBSERVER_HEADER, Page, Quota, Stats, Taint, Vm, VmState,
+        Address, AddressOrder, Code, CreateVm, Effect, Event, EventKind, Failure, Fault, FaultMatch, FaultOperation,
+        FaultOrder, HardwareOrder, KubeletOrder, ListVms, NodeTemplate, OBSERVER_HEADER, Page, Quota, Stats, Taint, Vm,
+        VmState,
     },
     calls::{Call, Caller},
     client::{ClientError, CloudClient},

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::address::node_address;
-use super::api::{CreateVm, Event, Fault, PROVIDER_ID_PREFIX, Quota, Vm, VmState};
+use super::api::{Address, CreateVm, Event, Fault, PROVIDER_ID_PREFIX, Quota, Vm, VmState};
 
 /// How many events are kept.
 pub const HISTORY_LIMIT: usize = 100_000;
@@ -70,6 +70,9 @@ pub struct VmRecord {
     /// The ordered faults of its hardware.
     #[serde(default)]
     pub hardware: Hardware,
+    /// The addresses that were ordered.
+    #[serde(default)]
+    pub addresses: Option<Vec<Address>>,
 }
 
 impl VmRecord {
@@ -89,6 +92,12 @@ impl VmRecord {
     /// The address within 10.64.0.0/10, made from its number.
     pub fn address(&self) -> String {
         node_address(self.number).to_string()
+    }
+
+    /// All addresses that the cloud shows.
+    fn addresses(&self) -> Vec<Address> {
+        let own = || vec![Address { kind: "InternalIP".to_owned(), address: self.address() }];
+        self.addresses.clone().unwrap_or_else(own)
     }
 
     /// When its next state change is due.
@@ -111,6 +120,9 @@ impl VmRecord {
             node_name: self.node_names().swap_remove(0),
             size: self.order.size.clone().unwrap_or_else(|| super::api::SIZES[0].name.to_owned()),
             address: self.address(),
+            addresses: self.addresses(),
+            zone: self.order.zone.clone(),
+            region: self.order.region.clone(),
             created_at: self.created_at,
         }
     }

@@ -49,6 +49,7 @@ fn kubelet_of(vm: &VmRecord) -> Option<KubeletSpec> {
         provider_id: vm.provider_id(),
         labels: vm.order.node.labels.clone(),
         taints: vm.order.node.taints.iter().map(taint_of).collect(),
+        has_external_cloud_provider: vm.order.node.external_cloud_provider,
         instance_type: size.name.to_owned(),
         cores: size.cores,
         memory_gib: size.memory_gib,

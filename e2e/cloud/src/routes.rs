@@ -24,7 +24,8 @@ use tower::{Service, ServiceExt};
 
 use super::{
     api::{
-        Code, CreateVm, DEFAULT_PAGE, Failure, FaultOrder, HardwareOrder, KubeletOrder, ListVms, OBSERVER_HEADER, Quota,
+        AddressOrder, Code, CreateVm, DEFAULT_PAGE, Failure, FaultOrder, HardwareOrder, KubeletOrder, ListVms,
+        OBSERVER_HEADER, Quota,
     },
     calls::{Call, Caller},
     clocked::Clocked,
@@ -46,6 +47,7 @@ fn router(shared: Arc<Clocked>) -> Router {
         .route("/vms/{id}/start", post(start))
         .route("/vms/{id}/kubelet", post(order_kubelet))
         .route("/vms/{id}/hardware", post(order_hardware))
+        .route("/vms/{id}/addresses", post(order_addresses))
         .route("/faults", get(faults).post(add_fault).delete(end_faults))
         .route("/faults/{id}", delete(end_fault))
         .route("/quota", get(quota).put(set_quota))
@@ -134,6 +136,11 @@ async fn order_kubelet(State(shared): Cloud, Path(id): Path<String>, body: Paylo
 async fn order_hardware(State(shared): Cloud, Path(id): Path<String>, body: Payload) -> Result<Response, Failure> {
     let order: HardwareOrder = decode(body)?;
     shared.with(|cloud, now| cloud.order_hardware(now, &id, order))?.map(|vm| reply(StatusCode::OK, &vm))
+}
+
+async fn order_addresses(State(shared): Cloud, Path(id): Path<String>, body: Payload) -> Result<Response, Failure> {
+    let order: AddressOrder = decode(body)?;
+    shared.with(|cloud, now| cloud.order_addresses(now, &id, order))?.map(|vm| reply(StatusCode::OK, &vm))
 }
 
 async fn faults(State(shared): Cloud) -> Result<Response, Failure> {

@@ -21,8 +21,8 @@ use jiff::Timestamp;
 
 use super::{
     api::{
-        Code, Event, EventKind, Failure, Fault, FaultOperation, FaultOrder, HardwareOrder, KubeletOrder, NAME_LIMIT,
-        PAGE_LIMIT, Page, Quota, Stats, Vm, VmState, duration,
+        AddressOrder, Code, Event, EventKind, Failure, Fault, FaultOperation, FaultOrder, HardwareOrder, KubeletOrder,
+        NAME_LIMIT, PAGE_LIMIT, Page, Quota, Stats, Vm, VmState, duration,
     },
     fault::{self, About, Strike},
     memory::{Change, Hardware, KubeletBehavior, Memory, Postponed, VmRecord},
@@ -336,6 +336,15 @@ impl Cloud {
             HardwareOrder::UnlimitDisk => Hardware { disk_bytes_per_second: None, ..vm.hardware },
         };
         let vm = VmRecord { hardware, ..vm.clone() };
+        let view = vm.view();
+        self.store(vm);
+        Ok(view)
+    }
+
+    /// Sets the addresses that the cloud shows of a VM.
+    pub fn order_addresses(&mut self, now: Timestamp, id: &str, order: AddressOrder) -> Result<Vm, Failure> {
+        self.advance(now);
+        let vm = VmRecord { addresses: order.addresses, ..self.known(id)?.clone() };
         let view = vm.view();
         self.store(vm);
         Ok(view)

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use nodewright_driver::Power;
 use serde::{Deserialize, de::DeserializeOwned};
 
 /// Reads an answer. The error has nothing of its text.
@@ -70,9 +71,20 @@ pub(crate) struct Vm {
     #[serde(default)]
     launch_time: Option<String>,
     #[serde(default)]
+    pub instance_type: Option<String>,
+    #[serde(default)]
+    placement: Option<Placement>,
+    #[serde(default)]
     tag_set: Set<Tag>,
     #[serde(default)]
     pub network_interface_set: Set<Interface>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Placement {
+    #[serde(default)]
+    availability_zone: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -104,6 +116,19 @@ impl Vm {
 
     pub(crate) fn is_deleting(&self) -> bool {
         self.state.name == "shutting-down"
+    }
+
+    /// Whether it runs; one that is about to stop or to start may do either.
+    pub(crate) fn power(&self) -> Power {
+        match self.state.name.as_str() {
+            "running" => Power::Running,
+            "stopped" => Power::Stopped,
+            _ => Power::Unknown,
+        }
+    }
+
+    pub(crate) fn zone(&self) -> Option<&str> {
+        self.placement.as_ref()?.availability_zone.as_deref().filter(|zone| !zone.is_empty())
     }
 
     pub(crate) fn tags(&self) -> BTreeMap<&str, &str> {

@@ -44,7 +44,9 @@ use hyper_util::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, Result};
+use nodewright_driver::{
+    Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, OrphanRequest, Result,
+};
 use serde::{Deserialize, Serialize};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
@@ -158,6 +160,13 @@ impl Account {
             addresses: addresses(vm),
             last_known_state: None,
             uninitialized: self.identity.forwards && is_checked && !vm.is_deleting(),
+            metadata: Some(Box::new(InstanceMetadata {
+                instance_type: vm.instance_type.clone().filter(|kind| !kind.is_empty()),
+                zone: vm.zone().map(str::to_owned),
+                region: Some(self.session.region.clone()),
+                labels: BTreeMap::new(),
+            })),
+            power: vm.power(),
         })
     }
 }
@@ -435,6 +444,10 @@ impl Driver for AwsDriver {
 
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().delete_listed(orphan).boxed()
+    }
+
+    fn describes_instances(&self) -> bool {
+        true
     }
 
     fn knows_volumes(&self) -> bool {

@@ -10,10 +10,14 @@ use futures::{
     FutureExt, TryFutureExt,
     future::{BoxFuture, pending, ready},
 };
-use k8s_openapi::{ByteString, api::core::v1::Secret};
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{NodeAddress, Secret},
+};
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
-    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Result, SecretData,
+    Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, Mismatch, OrphanRequest, Power,
+    Result, SecretData,
 };
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
 use parking_lot::Mutex;
@@ -144,8 +148,8 @@ impl MemoryDriver {
         let own: Vec<_> = named.iter().filter(|(_, vm)| request.owns(Some(&vm.owner))).collect();
         match (own.as_slice(), claimed, named.as_slice()) {
             // A VM of another token is found, and the answer says whose it is: the manager knows whether the Machine may adopt it.
-            ([(id, vm)], ..) | ([], Ok(None) | Err(_), [(id, vm)]) => Ok(instance(id, &vm.owner)),
-            ([], Ok(Some(id)), _) => Ok(instance(&id, &vms[&id].owner)),
+            ([(id, vm)], ..) | ([], Ok(None) | Err(_), [(id, vm)]) => Ok(described(id, vm)),
+            ([], Ok(Some(id)), _) => Ok(described(&id, &vms[&id])),
             ([], Err(mismatch), []) => Err(mismatch),
             ([], Ok(None), []) => Err(DriverError::new(Code::NotFound, format!("machine {} has no VM", request.name))),
             ([], ..) => {
@@ -226,6 +230,18 @@ fn instance(id: &str, owner: &str) -> Instance {
     Instance { provider_id, node_name: id.to_owned(), owner_uid, ..Instance::default() }
 }
 
+/// What the Node of a VM gets where no cloud controller manager runs.
+fn described(id: &str, vm: &Vm) -> Instance {
+    let address = NodeAddress { type_: "InternalIP".to_owned(), address: "192.0.2.1".to_owned() };
+    let metadata = InstanceMetadata { instance_type: Some("large".to_owned()), ..InstanceMetadata::default() };
+    Instance {
+        addresses: vec![address],
+        metadata: Some(Box::new(metadata)),
+        power: if vm.is_stopped { Power::Stopped } else { Power::Running },
+        ..instance(id, &vm.owner)
+    }
+}
+
 impl Driver for MemoryDriver {
     fn name(&self) -> &'static str {
         "memory"
@@ -276,6 +292,10 @@ impl Driver for MemoryDriver {
 
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().delete_one(orphan).boxed()
+    }
+
+    fn describes_instances(&self) -> bool {
+        true
     }
 
     fn knows_volumes(&self) -> bool {

@@ -19,7 +19,7 @@ use futures::{FutureExt, future::BoxFuture};
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
-    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Result,
+    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Power, Result,
 };
 use nodewright_driver_contract::{Fixture, Hook, InvalidSpec, Outage, rules, run};
 use parking_lot::Mutex;
@@ -166,7 +166,9 @@ impl Faulty {
         let node_name = if self.is("create") { instance.node_name.to_uppercase() } else { instance.node_name };
         let address = NodeAddress { type_: "InternalIP".to_owned(), address: "127.0.0".to_owned() };
         let addresses = if self.is("addresses") { vec![address] } else { instance.addresses };
-        Instance { node_name, addresses, ..instance }
+        let metadata = instance.metadata.filter(|_| !self.is("described"));
+        let power = if self.is("power") { Power::Running } else { instance.power };
+        Instance { node_name, addresses, metadata, power, ..instance }
     }
 
     async fn found(self, request: MachineRequest) -> Result<Instance> {
@@ -351,6 +353,10 @@ impl Driver for Faulty {
 
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().one_removed(orphan).boxed()
+    }
+
+    fn describes_instances(&self) -> bool {
+        self.inner.describes_instances()
     }
 
     fn knows_volumes(&self) -> bool {

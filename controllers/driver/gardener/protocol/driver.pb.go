@@ -36,6 +36,57 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type Power int32
+
+const (
+	// The driver does not know.
+	Power_POWER_UNKNOWN Power = 0
+	Power_POWER_RUNNING Power = 1
+	// It has been stopped, and exists: it may be started again.
+	Power_POWER_STOPPED Power = 2
+)
+
+// Enum value maps for Power.
+var (
+	Power_name = map[int32]string{
+		0: "POWER_UNKNOWN",
+		1: "POWER_RUNNING",
+		2: "POWER_STOPPED",
+	}
+	Power_value = map[string]int32{
+		"POWER_UNKNOWN": 0,
+		"POWER_RUNNING": 1,
+		"POWER_STOPPED": 2,
+	}
+)
+
+func (x Power) Enum() *Power {
+	p := new(Power)
+	*p = x
+	return p
+}
+
+func (x Power) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Power) Descriptor() protoreflect.EnumDescriptor {
+	return file_driver_proto_enumTypes[0].Descriptor()
+}
+
+func (Power) Type() protoreflect.EnumType {
+	return &file_driver_proto_enumTypes[0]
+}
+
+func (x Power) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Power.Descriptor instead.
+func (Power) EnumDescriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{0}
+}
+
 // The codes of machine-controller-manager's drivers: gRPC's numbers, and one more. What each leads to is in
 // docs/tasks/write-a-driver.md.
 type Code int32
@@ -116,11 +167,11 @@ func (x Code) String() string {
 }
 
 func (Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_driver_proto_enumTypes[0].Descriptor()
+	return file_driver_proto_enumTypes[1].Descriptor()
 }
 
 func (Code) Type() protoreflect.EnumType {
-	return &file_driver_proto_enumTypes[0]
+	return &file_driver_proto_enumTypes[1]
 }
 
 func (x Code) Number() protoreflect.EnumNumber {
@@ -129,7 +180,7 @@ func (x Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Code.Descriptor instead.
 func (Code) EnumDescriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{0}
+	return file_driver_proto_rawDescGZIP(), []int{1}
 }
 
 type Mismatch int32
@@ -167,11 +218,11 @@ func (x Mismatch) String() string {
 }
 
 func (Mismatch) Descriptor() protoreflect.EnumDescriptor {
-	return file_driver_proto_enumTypes[1].Descriptor()
+	return file_driver_proto_enumTypes[2].Descriptor()
 }
 
 func (Mismatch) Type() protoreflect.EnumType {
-	return &file_driver_proto_enumTypes[1]
+	return &file_driver_proto_enumTypes[2]
 }
 
 func (x Mismatch) Number() protoreflect.EnumNumber {
@@ -180,7 +231,7 @@ func (x Mismatch) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Mismatch.Descriptor instead.
 func (Mismatch) EnumDescriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{1}
+	return file_driver_proto_rawDescGZIP(), []int{2}
 }
 
 type GetInfoRequest struct {
@@ -245,9 +296,12 @@ type GetInfoResponse struct {
 	// Machines of the same name. If not, the manager looks for such Machines before it takes or deletes a VM.
 	StoresOwner bool `protobuf:"varint,10,opt,name=stores_owner,json=storesOwner,proto3" json:"stores_owner,omitempty"`
 	// Whether GetVolumeIds is to be called. If not, a drain takes each attached volume for the provider's.
-	KnowsVolumes  bool `protobuf:"varint,11,opt,name=knows_volumes,json=knowsVolumes,proto3" json:"knows_volumes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	KnowsVolumes bool `protobuf:"varint,11,opt,name=knows_volumes,json=knowsVolumes,proto3" json:"knows_volumes,omitempty"`
+	// Whether CreateMachine and GetMachineStatus answer with metadata, power and all addresses. If not, the manager does not initialize
+	// Nodes: a cloud controller manager has to.
+	DescribesInstances bool `protobuf:"varint,12,opt,name=describes_instances,json=describesInstances,proto3" json:"describes_instances,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *GetInfoResponse) Reset() {
@@ -353,6 +407,13 @@ func (x *GetInfoResponse) GetStoresOwner() bool {
 func (x *GetInfoResponse) GetKnowsVolumes() bool {
 	if x != nil {
 		return x.KnowsVolumes
+	}
+	return false
+}
+
+func (x *GetInfoResponse) GetDescribesInstances() bool {
+	if x != nil {
+		return x.DescribesInstances
 	}
 	return false
 }
@@ -1462,7 +1523,11 @@ type Instance struct {
 	// Whether InitializeMachine still has to be called.
 	Uninitialized bool `protobuf:"varint,5,opt,name=uninitialized,proto3" json:"uninitialized,omitempty"`
 	// The token of the CreateMachine that made it, if the provider keeps it.
-	OwnerToken    *string `protobuf:"bytes,6,opt,name=owner_token,json=ownerToken,proto3,oneof" json:"owner_token,omitempty"`
+	OwnerToken *string `protobuf:"bytes,6,opt,name=owner_token,json=ownerToken,proto3,oneof" json:"owner_token,omitempty"`
+	// What its Node gets where no cloud controller manager runs; absent if the driver does not know.
+	Metadata *InstanceMetadata `protobuf:"bytes,7,opt,name=metadata,proto3" json:"metadata,omitempty"`
+	// Whether it runs.
+	Power         Power `protobuf:"varint,8,opt,name=power,proto3,enum=nodewright.driver.v1.Power" json:"power,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1539,6 +1604,92 @@ func (x *Instance) GetOwnerToken() string {
 	return ""
 }
 
+func (x *Instance) GetMetadata() *InstanceMetadata {
+	if x != nil {
+		return x.Metadata
+	}
+	return nil
+}
+
+func (x *Instance) GetPower() Power {
+	if x != nil {
+		return x.Power
+	}
+	return Power_POWER_UNKNOWN
+}
+
+type InstanceMetadata struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For the label node.kubernetes.io/instance-type.
+	InstanceType *string `protobuf:"bytes,1,opt,name=instance_type,json=instanceType,proto3,oneof" json:"instance_type,omitempty"`
+	// For the label topology.kubernetes.io/zone.
+	Zone *string `protobuf:"bytes,2,opt,name=zone,proto3,oneof" json:"zone,omitempty"`
+	// For the label topology.kubernetes.io/region.
+	Region *string `protobuf:"bytes,3,opt,name=region,proto3,oneof" json:"region,omitempty"`
+	// Other labels. Those of kubernetes.io and k8s.io, and those that the Node has already, are not set.
+	Labels        map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceMetadata) Reset() {
+	*x = InstanceMetadata{}
+	mi := &file_driver_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceMetadata) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceMetadata) ProtoMessage() {}
+
+func (x *InstanceMetadata) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceMetadata.ProtoReflect.Descriptor instead.
+func (*InstanceMetadata) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *InstanceMetadata) GetInstanceType() string {
+	if x != nil && x.InstanceType != nil {
+		return *x.InstanceType
+	}
+	return ""
+}
+
+func (x *InstanceMetadata) GetZone() string {
+	if x != nil && x.Zone != nil {
+		return *x.Zone
+	}
+	return ""
+}
+
+func (x *InstanceMetadata) GetRegion() string {
+	if x != nil && x.Region != nil {
+		return *x.Region
+	}
+	return ""
+}
+
+func (x *InstanceMetadata) GetLabels() map[string]string {
+	if x != nil {
+		return x.Labels
+	}
+	return nil
+}
+
 type Address struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A type of a Node's addresses, such as InternalIP.
@@ -1550,7 +1701,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_driver_proto_msgTypes[21]
+	mi := &file_driver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1562,7 +1713,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[21]
+	mi := &file_driver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1575,7 +1726,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{21}
+	return file_driver_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Address) GetType() string {
@@ -1613,7 +1764,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_driver_proto_msgTypes[22]
+	mi := &file_driver_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1625,7 +1776,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[22]
+	mi := &file_driver_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1638,7 +1789,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{22}
+	return file_driver_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Failure) GetCode() Code {
@@ -1695,7 +1846,7 @@ type Exhausted struct {
 
 func (x *Exhausted) Reset() {
 	*x = Exhausted{}
-	mi := &file_driver_proto_msgTypes[23]
+	mi := &file_driver_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1858,7 @@ func (x *Exhausted) String() string {
 func (*Exhausted) ProtoMessage() {}
 
 func (x *Exhausted) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[23]
+	mi := &file_driver_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1871,7 @@ func (x *Exhausted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exhausted.ProtoReflect.Descriptor instead.
 func (*Exhausted) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{23}
+	return file_driver_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Exhausted) GetZone() string {
@@ -1761,7 +1912,7 @@ var File_driver_proto protoreflect.FileDescriptor
 const file_driver_proto_rawDesc = "" +
 	"\n" +
 	"\fdriver.proto\x12\x14nodewright.driver.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\xd4\x03\n" +
+	"\x0eGetInfoRequest\"\x85\x04\n" +
 	"\x0fGetInfoResponse\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\tR\x0fprotocolVersion\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12,\n" +
@@ -1774,7 +1925,8 @@ const file_driver_proto_rawDesc = "" +
 	"\tvalidates\x18\t \x01(\bR\tvalidates\x12!\n" +
 	"\fstores_owner\x18\n" +
 	" \x01(\bR\vstoresOwner\x12#\n" +
-	"\rknows_volumes\x18\v \x01(\bR\fknowsVolumes\";\n" +
+	"\rknows_volumes\x18\v \x01(\bR\fknowsVolumes\x12/\n" +
+	"\x13describes_instances\x18\f \x01(\bR\x12describesInstances\";\n" +
 	"\x14ValidateClassRequest\x12#\n" +
 	"\rprovider_spec\x18\x01 \x01(\tR\fproviderSpec\"L\n" +
 	"\x15ValidateClassResponse\x123\n" +
@@ -1846,7 +1998,7 @@ const file_driver_proto_rawDesc = "" +
 	"\afailure\x18\x02 \x01(\v2\x1d.nodewright.driver.v1.FailureH\x00R\afailureB\t\n" +
 	"\aoutcome\"\x1d\n" +
 	"\tVolumeIds\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\tR\x03ids\"\xa5\x02\n" +
+	"\x03ids\x18\x01 \x03(\tR\x03ids\"\x9c\x03\n" +
 	"\bInstance\x12\x1f\n" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x1b\n" +
@@ -1855,9 +2007,22 @@ const file_driver_proto_rawDesc = "" +
 	"\x10last_known_state\x18\x04 \x01(\tH\x00R\x0elastKnownState\x88\x01\x01\x12$\n" +
 	"\runinitialized\x18\x05 \x01(\bR\runinitialized\x12$\n" +
 	"\vowner_token\x18\x06 \x01(\tH\x01R\n" +
-	"ownerToken\x88\x01\x01B\x13\n" +
+	"ownerToken\x88\x01\x01\x12B\n" +
+	"\bmetadata\x18\a \x01(\v2&.nodewright.driver.v1.InstanceMetadataR\bmetadata\x121\n" +
+	"\x05power\x18\b \x01(\x0e2\x1b.nodewright.driver.v1.PowerR\x05powerB\x13\n" +
 	"\x11_last_known_stateB\x0e\n" +
-	"\f_owner_token\"7\n" +
+	"\f_owner_token\"\x9f\x02\n" +
+	"\x10InstanceMetadata\x12(\n" +
+	"\rinstance_type\x18\x01 \x01(\tH\x00R\finstanceType\x88\x01\x01\x12\x17\n" +
+	"\x04zone\x18\x02 \x01(\tH\x01R\x04zone\x88\x01\x01\x12\x1b\n" +
+	"\x06region\x18\x03 \x01(\tH\x02R\x06region\x88\x01\x01\x12J\n" +
+	"\x06labels\x18\x04 \x03(\v22.nodewright.driver.v1.InstanceMetadata.LabelsEntryR\x06labels\x1a9\n" +
+	"\vLabelsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x10\n" +
+	"\x0e_instance_typeB\a\n" +
+	"\x05_zoneB\t\n" +
+	"\a_region\"7\n" +
 	"\aAddress\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"\xb0\x02\n" +
@@ -1872,7 +2037,11 @@ const file_driver_proto_rawDesc = "" +
 	"\tExhausted\x12\x12\n" +
 	"\x04zone\x18\x01 \x01(\tR\x04zone\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter*\xa3\x03\n" +
+	"retryAfter*@\n" +
+	"\x05Power\x12\x11\n" +
+	"\rPOWER_UNKNOWN\x10\x00\x12\x11\n" +
+	"\rPOWER_RUNNING\x10\x01\x12\x11\n" +
+	"\rPOWER_STOPPED\x10\x02*\xa3\x03\n" +
 	"\x04Code\x12\v\n" +
 	"\aCODE_OK\x10\x00\x12\x11\n" +
 	"\rCODE_CANCELED\x10\x01\x12\x10\n" +
@@ -1921,90 +2090,96 @@ func file_driver_proto_rawDescGZIP() []byte {
 	return file_driver_proto_rawDescData
 }
 
-var file_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_driver_proto_goTypes = []any{
-	(Code)(0),                         // 0: nodewright.driver.v1.Code
-	(Mismatch)(0),                     // 1: nodewright.driver.v1.Mismatch
-	(*GetInfoRequest)(nil),            // 2: nodewright.driver.v1.GetInfoRequest
-	(*GetInfoResponse)(nil),           // 3: nodewright.driver.v1.GetInfoResponse
-	(*ValidateClassRequest)(nil),      // 4: nodewright.driver.v1.ValidateClassRequest
-	(*ValidateClassResponse)(nil),     // 5: nodewright.driver.v1.ValidateClassResponse
-	(*Fault)(nil),                     // 6: nodewright.driver.v1.Fault
-	(*Class)(nil),                     // 7: nodewright.driver.v1.Class
-	(*Secrets)(nil),                   // 8: nodewright.driver.v1.Secrets
-	(*UserData)(nil),                  // 9: nodewright.driver.v1.UserData
-	(*MachineRequest)(nil),            // 10: nodewright.driver.v1.MachineRequest
-	(*CreateMachineRequest)(nil),      // 11: nodewright.driver.v1.CreateMachineRequest
-	(*MachineResponse)(nil),           // 12: nodewright.driver.v1.MachineResponse
-	(*DeleteMachineResponse)(nil),     // 13: nodewright.driver.v1.DeleteMachineResponse
-	(*Deleted)(nil),                   // 14: nodewright.driver.v1.Deleted
-	(*ListMachinesRequest)(nil),       // 15: nodewright.driver.v1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),      // 16: nodewright.driver.v1.ListMachinesResponse
-	(*ListedMachine)(nil),             // 17: nodewright.driver.v1.ListedMachine
-	(*DeleteOrphanRequest)(nil),       // 18: nodewright.driver.v1.DeleteOrphanRequest
-	(*GetVolumeIdsRequest)(nil),       // 19: nodewright.driver.v1.GetVolumeIdsRequest
-	(*GetVolumeIdsResponse)(nil),      // 20: nodewright.driver.v1.GetVolumeIdsResponse
-	(*VolumeIds)(nil),                 // 21: nodewright.driver.v1.VolumeIds
-	(*Instance)(nil),                  // 22: nodewright.driver.v1.Instance
-	(*Address)(nil),                   // 23: nodewright.driver.v1.Address
-	(*Failure)(nil),                   // 24: nodewright.driver.v1.Failure
-	(*Exhausted)(nil),                 // 25: nodewright.driver.v1.Exhausted
-	nil,                               // 26: nodewright.driver.v1.Secrets.DataEntry
-	(*durationpb.Duration)(nil),       // 27: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 28: google.protobuf.Timestamp
-	(*descriptorpb.FieldOptions)(nil), // 29: google.protobuf.FieldOptions
+	(Power)(0),                        // 0: nodewright.driver.v1.Power
+	(Code)(0),                         // 1: nodewright.driver.v1.Code
+	(Mismatch)(0),                     // 2: nodewright.driver.v1.Mismatch
+	(*GetInfoRequest)(nil),            // 3: nodewright.driver.v1.GetInfoRequest
+	(*GetInfoResponse)(nil),           // 4: nodewright.driver.v1.GetInfoResponse
+	(*ValidateClassRequest)(nil),      // 5: nodewright.driver.v1.ValidateClassRequest
+	(*ValidateClassResponse)(nil),     // 6: nodewright.driver.v1.ValidateClassResponse
+	(*Fault)(nil),                     // 7: nodewright.driver.v1.Fault
+	(*Class)(nil),                     // 8: nodewright.driver.v1.Class
+	(*Secrets)(nil),                   // 9: nodewright.driver.v1.Secrets
+	(*UserData)(nil),                  // 10: nodewright.driver.v1.UserData
+	(*MachineRequest)(nil),            // 11: nodewright.driver.v1.MachineRequest
+	(*CreateMachineRequest)(nil),      // 12: nodewright.driver.v1.CreateMachineRequest
+	(*MachineResponse)(nil),           // 13: nodewright.driver.v1.MachineResponse
+	(*DeleteMachineResponse)(nil),     // 14: nodewright.driver.v1.DeleteMachineResponse
+	(*Deleted)(nil),                   // 15: nodewright.driver.v1.Deleted
+	(*ListMachinesRequest)(nil),       // 16: nodewright.driver.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),      // 17: nodewright.driver.v1.ListMachinesResponse
+	(*ListedMachine)(nil),             // 18: nodewright.driver.v1.ListedMachine
+	(*DeleteOrphanRequest)(nil),       // 19: nodewright.driver.v1.DeleteOrphanRequest
+	(*GetVolumeIdsRequest)(nil),       // 20: nodewright.driver.v1.GetVolumeIdsRequest
+	(*GetVolumeIdsResponse)(nil),      // 21: nodewright.driver.v1.GetVolumeIdsResponse
+	(*VolumeIds)(nil),                 // 22: nodewright.driver.v1.VolumeIds
+	(*Instance)(nil),                  // 23: nodewright.driver.v1.Instance
+	(*InstanceMetadata)(nil),          // 24: nodewright.driver.v1.InstanceMetadata
+	(*Address)(nil),                   // 25: nodewright.driver.v1.Address
+	(*Failure)(nil),                   // 26: nodewright.driver.v1.Failure
+	(*Exhausted)(nil),                 // 27: nodewright.driver.v1.Exhausted
+	nil,                               // 28: nodewright.driver.v1.Secrets.DataEntry
+	nil,                               // 29: nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	(*durationpb.Duration)(nil),       // 30: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 31: google.protobuf.Timestamp
+	(*descriptorpb.FieldOptions)(nil), // 32: google.protobuf.FieldOptions
 }
 var file_driver_proto_depIdxs = []int32{
-	27, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
-	27, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
-	27, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
-	6,  // 3: nodewright.driver.v1.ValidateClassResponse.faults:type_name -> nodewright.driver.v1.Fault
-	8,  // 4: nodewright.driver.v1.Class.secrets:type_name -> nodewright.driver.v1.Secrets
-	26, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
-	7,  // 6: nodewright.driver.v1.MachineRequest.class:type_name -> nodewright.driver.v1.Class
-	10, // 7: nodewright.driver.v1.CreateMachineRequest.machine:type_name -> nodewright.driver.v1.MachineRequest
-	9,  // 8: nodewright.driver.v1.CreateMachineRequest.user_data:type_name -> nodewright.driver.v1.UserData
-	22, // 9: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
-	24, // 10: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
-	14, // 11: nodewright.driver.v1.DeleteMachineResponse.deleted:type_name -> nodewright.driver.v1.Deleted
-	24, // 12: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
-	7,  // 13: nodewright.driver.v1.ListMachinesRequest.class:type_name -> nodewright.driver.v1.Class
-	17, // 14: nodewright.driver.v1.ListMachinesResponse.machines:type_name -> nodewright.driver.v1.ListedMachine
-	24, // 15: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
-	28, // 16: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
-	7,  // 17: nodewright.driver.v1.DeleteOrphanRequest.class:type_name -> nodewright.driver.v1.Class
-	21, // 18: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
-	24, // 19: nodewright.driver.v1.GetVolumeIdsResponse.failure:type_name -> nodewright.driver.v1.Failure
-	23, // 20: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
-	0,  // 21: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
-	1,  // 22: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
-	25, // 23: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
-	27, // 24: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
-	29, // 25: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
-	2,  // 26: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
-	4,  // 27: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
-	11, // 28: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
-	10, // 29: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
-	10, // 30: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
-	10, // 31: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
-	15, // 32: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
-	18, // 33: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
-	19, // 34: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
-	3,  // 35: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
-	5,  // 36: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
-	12, // 37: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
-	12, // 38: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
-	13, // 39: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	12, // 40: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
-	16, // 41: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
-	13, // 42: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	20, // 43: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
-	35, // [35:44] is the sub-list for method output_type
-	26, // [26:35] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	25, // [25:26] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	30, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
+	30, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
+	30, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
+	7,  // 3: nodewright.driver.v1.ValidateClassResponse.faults:type_name -> nodewright.driver.v1.Fault
+	9,  // 4: nodewright.driver.v1.Class.secrets:type_name -> nodewright.driver.v1.Secrets
+	28, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
+	8,  // 6: nodewright.driver.v1.MachineRequest.class:type_name -> nodewright.driver.v1.Class
+	11, // 7: nodewright.driver.v1.CreateMachineRequest.machine:type_name -> nodewright.driver.v1.MachineRequest
+	10, // 8: nodewright.driver.v1.CreateMachineRequest.user_data:type_name -> nodewright.driver.v1.UserData
+	23, // 9: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
+	26, // 10: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	15, // 11: nodewright.driver.v1.DeleteMachineResponse.deleted:type_name -> nodewright.driver.v1.Deleted
+	26, // 12: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	8,  // 13: nodewright.driver.v1.ListMachinesRequest.class:type_name -> nodewright.driver.v1.Class
+	18, // 14: nodewright.driver.v1.ListMachinesResponse.machines:type_name -> nodewright.driver.v1.ListedMachine
+	26, // 15: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
+	31, // 16: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
+	8,  // 17: nodewright.driver.v1.DeleteOrphanRequest.class:type_name -> nodewright.driver.v1.Class
+	22, // 18: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
+	26, // 19: nodewright.driver.v1.GetVolumeIdsResponse.failure:type_name -> nodewright.driver.v1.Failure
+	25, // 20: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
+	24, // 21: nodewright.driver.v1.Instance.metadata:type_name -> nodewright.driver.v1.InstanceMetadata
+	0,  // 22: nodewright.driver.v1.Instance.power:type_name -> nodewright.driver.v1.Power
+	29, // 23: nodewright.driver.v1.InstanceMetadata.labels:type_name -> nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	1,  // 24: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
+	2,  // 25: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
+	27, // 26: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
+	30, // 27: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
+	32, // 28: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
+	3,  // 29: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
+	5,  // 30: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
+	12, // 31: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
+	11, // 32: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 33: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 34: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
+	16, // 35: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
+	19, // 36: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
+	20, // 37: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
+	4,  // 38: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
+	6,  // 39: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
+	13, // 40: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
+	13, // 41: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
+	14, // 42: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	13, // 43: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
+	17, // 44: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
+	14, // 45: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	21, // 46: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
+	38, // [38:47] is the sub-list for method output_type
+	29, // [29:38] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	28, // [28:29] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_driver_proto_init() }
@@ -2028,14 +2203,15 @@ func file_driver_proto_init() {
 		(*GetVolumeIdsResponse_Failure)(nil),
 	}
 	file_driver_proto_msgTypes[20].OneofWrappers = []any{}
-	file_driver_proto_msgTypes[22].OneofWrappers = []any{}
+	file_driver_proto_msgTypes[21].OneofWrappers = []any{}
+	file_driver_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_driver_proto_rawDesc), len(file_driver_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   25,
+			NumEnums:      3,
+			NumMessages:   27,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

@@ -36,6 +36,8 @@ pub struct Info {
     pub stores_owner: bool,
     /// Whether the driver says which volumes are the provider's.
     pub knows_volumes: bool,
+    /// Whether the driver describes VMs as their Nodes need it.
+    pub describes_instances: bool,
 }
 
 /// The driver's `GetInfo` cannot be used.
@@ -61,6 +63,7 @@ impl Info {
             validates: self.validates,
             stores_owner: self.stores_owner,
             knows_volumes: self.knows_volumes,
+            describes_instances: self.describes_instances,
         }
     }
 
@@ -90,6 +93,7 @@ impl Info {
             validates: message.validates,
             stores_owner: message.stores_owner,
             knows_volumes: message.knows_volumes,
+            describes_instances: message.describes_instances,
         })
     }
 }
@@ -128,6 +132,7 @@ mod tests {
             validates: true,
             stores_owner: true,
             knows_volumes: true,
+            describes_instances: true,
         }
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::Code;
-use nodewright_driver::{DriverError, Exhausted, Instance, ListedVm, Mismatch, Result};
+use nodewright_driver::{DriverError, Exhausted, Instance, InstanceMetadata, ListedVm, Mismatch, Power, Result};
 
 use super::{MESSAGE_LIMIT, info::duration, v1};
 
@@ -16,6 +16,7 @@ const LONGEST_NOTES: usize = 64 << 10;
 /// The longest id, name, zone or address, in bytes.
 const LONGEST_TEXT: usize = 1 << 10;
 const ADDRESSES: usize = 64;
+const LABELS: usize = 64;
 /// The maximum number of faults, and the longest text of one, in bytes.
 const FAULTS: usize = 20;
 const LONGEST_FAULT: usize = 512;
@@ -38,6 +39,8 @@ pub fn encode_instance(result: Result<Instance>) -> v1::MachineResponse {
             last_known_state: instance.last_known_state,
             uninitialized: instance.uninitialized,
             owner_token: instance.owner_uid,
+            metadata: instance.metadata.map(|metadata| encode_metadata(*metadata)),
+            power: encode_power(instance.power).into(),
         }),
         Err(error) => MachineOutcome::Failure(failure(error)),
     };
@@ -51,6 +54,7 @@ pub fn decode_instance(response: v1::MachineResponse, prefix: &str) -> Result<In
         Some(MachineOutcome::Failure(failure)) => return Err(decode_failure(failure)),
         None => return Err(broken("neither a VM nor a failure")),
     };
+    let power = decode_power(instance.power());
     let notes = decode_notes(instance.last_known_state)?;
     let checked = || {
         check_id(&instance.provider_id, prefix)?;
@@ -64,6 +68,9 @@ pub fn decode_instance(response: v1::MachineResponse, prefix: &str) -> Result<In
         if instance.addresses.len() > ADDRESSES || !instance.addresses.iter().all(is_address) {
             return Err(broken("addresses that are no short list of addresses"));
         }
+        if !instance.metadata.as_ref().is_none_or(is_metadata) {
+            return Err(broken("metadata that are no short texts"));
+        }
         Ok(())
     };
     // The notes may be all that leads to what was made.
@@ -76,7 +83,50 @@ pub fn decode_instance(response: v1::MachineResponse, prefix: &str) -> Result<In
         addresses: addresses.collect(),
         last_known_state: notes,
         uninitialized: instance.uninitialized,
+        power,
+        metadata: instance.metadata.map(|metadata| Box::new(decode_metadata(metadata))),
     })
+}
+
+fn encode_metadata(metadata: InstanceMetadata) -> v1::InstanceMetadata {
+    let InstanceMetadata { instance_type, zone, region, labels } = metadata;
+    v1::InstanceMetadata { instance_type, zone, region, labels: labels.into_iter().collect() }
+}
+
+fn decode_metadata(metadata: v1::InstanceMetadata) -> InstanceMetadata {
+    let v1::InstanceMetadata { instance_type, zone, region, labels } = metadata;
+    let set = |text: Option<String>| text.filter(|text| !text.is_empty());
+    InstanceMetadata {
+        instance_type: set(instance_type),
+        zone: set(zone),
+        region: set(region),
+        labels: labels.into_iter().collect(),
+    }
+}
+
+/// Whether the metadata are short. Whether an API server takes them as labels is the manager's concern: a VM is not lost for a label.
+fn is_metadata(metadata: &v1::InstanceMetadata) -> bool {
+    let known = [&metadata.instance_type, &metadata.zone, &metadata.region];
+    let is_short = |text: &String| text.is_empty() || is_text(text);
+    known.into_iter().flatten().all(is_short)
+        && metadata.labels.len() <= LABELS
+        && metadata.labels.iter().all(|(key, value)| is_text(key) && is_short(value))
+}
+
+fn encode_power(power: Power) -> v1::Power {
+    match power {
+        Power::Unknown => v1::Power::Unknown,
+        Power::Running => v1::Power::Running,
+        Power::Stopped => v1::Power::Stopped,
+    }
+}
+
+fn decode_power(power: v1::Power) -> Power {
+    match power {
+        v1::Power::Unknown => Power::Unknown,
+        v1::Power::Running => Power::Running,
+        v1::Power::Stopped => Power::Stopped,
+    }
 }
 
 /// The answer of `DeleteMachine` and `DeleteOrphan`.
@@ -301,6 +351,13 @@ mod tests {
             addresses: vec![NodeAddress { type_: "InternalIP".to_owned(), address: "10.0.0.1".to_owned() }],
             last_known_state: Some("notes".to_owned()),
             uninitialized: true,
+            metadata: Some(Box::new(InstanceMetadata {
+                instance_type: Some("large".to_owned()),
+                zone: Some("a".to_owned()),
+                region: None,
+                labels: [("example.org/rack".to_owned(), "7".to_owned())].into(),
+            })),
+            power: Power::Stopped,
         }
     }
 

@@ -76,7 +76,8 @@ impl Remote {
             }
         };
         let (link, keeper) = Keeper::new(socket, leadership.clone(), answers);
-        tasks.push(AbortOnDropHandle::new(tokio::spawn(keeper.run())));
+        // It ends before the program does, whose end it would report.
+        tasks.insert(0, AbortOnDropHandle::new(tokio::spawn(keeper.run())));
         Ok(Self { link, tasks })
     }
 
@@ -185,6 +186,10 @@ impl Driver for RemoteDriver {
 
     fn knows_volumes(&self) -> bool {
         self.info().knows_volumes
+    }
+
+    fn describes_instances(&self) -> bool {
+        self.info().describes_instances
     }
 
     fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {

@@ -134,6 +134,7 @@ fn raw_info() -> Info {
         validates: false,
         stores_owner: true,
         knows_volumes: true,
+        describes_instances: true,
     }
 }
 

@@ -139,11 +139,12 @@ impl Agent<'_> {
         let labels = node.metadata.labels.as_ref();
         let differing: BTreeMap<_, _> =
             wanted.iter().filter(|(key, value)| labels.and_then(|labels| labels.get(*key)) != Some(value)).collect();
-        if differing.is_empty() && !provider_id.is_empty() {
+        let lacks_id = provider_id.is_empty() && !spec.has_external_cloud_provider;
+        if differing.is_empty() && !lacks_id {
             return Ok(node::seen(&node.metadata, node.conditions()));
         }
         let mut patch = json!({ "metadata": { "uid": node.metadata.uid, "labels": differing } });
-        if provider_id.is_empty() {
+        if lacks_id {
             patch["spec"] = json!({ "providerID": spec.provider_id });
         }
         let patch = Patch::Strategic(patch);

@@ -121,6 +121,8 @@ pub struct KubeletSpec {
     pub labels: BTreeMap<String, String>,
     /// Taints at the registration.
     pub taints: Vec<Taint>,
+    /// Whether it leaves addresses, provider id and instance type to a cloud controller manager, as with `--cloud-provider=external`.
+    pub has_external_cloud_provider: bool,
     /// The label `node.kubernetes.io/instance-type`.
     pub instance_type: String,
     /// Cores of the machine.

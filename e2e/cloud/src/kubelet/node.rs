@@ -29,11 +29,14 @@ pub(super) fn registration(name: &str, spec: &KubeletSpec, settings: &Settings, 
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
-            provider_id: Some(spec.provider_id.clone()),
+            provider_id: (!spec.has_external_cloud_provider).then(|| spec.provider_id.clone()),
             taints: taints(spec),
             ..NodeSpec::default()
         }),
-        status: Some(status(name, spec, settings, Ready::False, now, now)),
+        status: Some(NodeStatus {
+            addresses: Some(addresses(name, spec)),
+            ..status(name, spec, settings, Ready::False, now, now)
+        }),
     }
 }
 
@@ -45,10 +48,11 @@ pub(super) fn labels(name: &str, spec: &KubeletSpec) -> BTreeMap<String, String>
         ("kubernetes.io/arch", ARCHITECTURE),
         ("beta.kubernetes.io/os", "linux"),
         ("beta.kubernetes.io/arch", ARCHITECTURE),
-        ("node.kubernetes.io/instance-type", &spec.instance_type),
         (SIMULATED_LABEL, "true"),
     ];
-    let own = own.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let instance_type = ("node.kubernetes.io/instance-type", spec.instance_type.as_str());
+    let own = own.into_iter().chain(Some(instance_type).filter(|_| !spec.has_external_cloud_provider));
+    let own = own.map(|(key, value)| (key.to_owned(), value.to_owned()));
     spec.labels.clone().into_iter().chain(own).collect()
 }
 
@@ -60,10 +64,25 @@ fn annotations() -> BTreeMap<String, String> {
 const ARCHITECTURE: &str = "amd64";
 
 fn taints(spec: &KubeletSpec) -> Option<Vec<Taint>> {
-    (!spec.taints.is_empty()).then(|| spec.taints.clone())
+    let uninitialized = spec.has_external_cloud_provider.then(|| Taint {
+        key: "node.cloudprovider.kubernetes.io/uninitialized".to_owned(),
+        value: Some("true".to_owned()),
+        effect: "NoSchedule".to_owned(),
+        time_added: None,
+    });
+    let all: Vec<_> = uninitialized.into_iter().chain(spec.taints.iter().cloned()).collect();
+    (!all.is_empty()).then_some(all)
 }
 
-/// The status that the kubelet posts. `since` is the transition time of the Ready condition.
+/// The addresses that the kubelet registers. With an external cloud provider it knows its name only.
+fn addresses(name: &str, spec: &KubeletSpec) -> Vec<NodeAddress> {
+    let address = |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
+    let own = Some(address("InternalIP", &spec.address)).filter(|_| !spec.has_external_cloud_provider);
+    own.into_iter().chain([address("Hostname", name)]).collect()
+}
+
+/// The status that the kubelet posts. `since` is the transition time of the Ready condition. With an external cloud provider the
+/// addresses stay as they are.
 pub(super) fn status(
     name: &str,
     spec: &KubeletSpec,
@@ -76,10 +95,7 @@ pub(super) fn status(
     // Allocatable resources: without the usual reserve for the system.
     let free = resources(spec.cores * 1_000 - 80, spec.memory_gib * 1_024 - 512);
     NodeStatus {
-        addresses: Some(vec![
-            NodeAddress { type_: "InternalIP".to_owned(), address: spec.address.clone() },
-            NodeAddress { type_: "Hostname".to_owned(), address: name.to_owned() },
-        ]),
+        addresses: (!spec.has_external_cloud_provider).then(|| addresses(name, spec)),
         capacity: Some(total),
         allocatable: Some(free),
         conditions: Some(conditions(spec, ready, since, now)),

@@ -49,6 +49,8 @@ pub(crate) struct Taint {
 pub(crate) struct NodeTemplate {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
+    #[serde(rename = "externalCloudProvider", skip_serializing_if = "std::ops::Not::not")]
+    pub external_cloud_provider: bool,
 }
 
 /// The body of `POST /vms`. Not to be printed: the user data may hold a token.
@@ -61,6 +63,10 @@ pub(crate) struct CreateVm {
     pub node: NodeTemplate,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boot_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,7 +94,22 @@ pub(crate) struct Vm {
     pub provider_id: String,
     pub node_name: String,
     #[serde(default)]
+    pub size: String,
+    #[serde(default)]
+    pub addresses: Vec<Address>,
+    #[serde(default)]
+    pub zone: Option<String>,
+    #[serde(default)]
+    pub region: Option<String>,
+    #[serde(default)]
     pub created_at: Option<Timestamp>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct Address {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub address: String,
 }
 
 #[derive(Deserialize)]

@@ -33,9 +33,11 @@ use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
     rt::{TokioExecutor, TokioTimer},
 };
+use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_driver::{
-    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Result,
+    Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, Mismatch, OrphanRequest, Power,
+    Result,
 };
 use nodewright_runtime::leadership::Leadership;
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
@@ -137,8 +139,14 @@ impl SimulatedDriver {
                 (TAG_MACHINE.to_owned(), request.name.clone()),
                 (TAG_UID.to_owned(), request.uid.clone()),
             ]),
-            node: NodeTemplate { labels: spec.labels, taints: spec.taints },
+            node: NodeTemplate {
+                labels: spec.labels,
+                taints: spec.taints,
+                external_cloud_provider: spec.external_cloud_provider,
+            },
             size: spec.size,
+            zone: spec.zone,
+            region: spec.region,
             boot_seconds: spec.boot_seconds,
             user_data: Some(request.user_data.0).filter(|data| !data.is_empty()),
         };
@@ -344,7 +352,26 @@ fn vm_id(provider_id: &str) -> Result<&str> {
 
 fn instance(vm: Vm) -> Instance {
     let owner_uid = token(&vm).map(str::to_owned);
-    Instance { provider_id: vm.provider_id, node_name: vm.node_name, owner_uid, ..Instance::default() }
+    let addresses = vm.addresses.into_iter().map(|it| NodeAddress { type_: it.kind, address: it.address });
+    let metadata = InstanceMetadata {
+        instance_type: Some(vm.size).filter(|size| !size.is_empty()),
+        zone: vm.zone,
+        region: vm.region,
+        labels: BTreeMap::new(),
+    };
+    Instance {
+        provider_id: vm.provider_id,
+        node_name: vm.node_name,
+        owner_uid,
+        addresses: addresses.collect(),
+        metadata: Some(Box::new(metadata)),
+        power: match vm.state {
+            VmState::Running => Power::Running,
+            VmState::Stopped => Power::Stopped,
+            VmState::Pending | VmState::Deleting => Power::Unknown,
+        },
+        ..Instance::default()
+    }
 }
 
 impl Driver for SimulatedDriver {
@@ -393,6 +420,10 @@ impl Driver for SimulatedDriver {
     }
 
     fn knows_volumes(&self) -> bool {
+        true
+    }
+
+    fn describes_instances(&self) -> bool {
         true
     }
 

@@ -18,19 +18,25 @@ const MOST_FAULTS: usize = 20;
 /// The maximum length of a user-chosen name in a message.
 const LONGEST_NAME: usize = 64;
 
-/// `{"cluster": "c", "size": "small", "bootSeconds": 2, "labels": {}, "taints": []}`; only `cluster` is required.
+/// `{"cluster": "c", "size": "small", "zone": "z", "region": "r", "bootSeconds": 2, "labels": {}, "taints": [],
+/// "externalCloudProvider": false}`; only `cluster` is required.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ProviderSpec {
     /// The cluster of the VMs. Several installations of the manager may share a cloud; clusters keep their VMs apart.
     pub cluster: String,
     pub size: Option<String>,
+    pub zone: Option<String>,
+    pub region: Option<String>,
     /// Exact number of seconds until a VM runs; the cloud's own boot time with its jitter if absent.
     pub boot_seconds: Option<f64>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
     pub taints: Vec<Taint>,
+    /// Whether the kubelets run with `--cloud-provider=external`.
+    #[serde(default)]
+    pub external_cloud_provider: bool,
 }
 
 impl ProviderSpec {
@@ -102,16 +108,21 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
             "size" => faults.add("size", &format!("must be one of {}", SIZES.join(", "))),
             "bootSeconds" if value.as_f64().is_some_and(|seconds| (0.0..=BOOT_SECONDS_LIMIT).contains(&seconds)) => {}
             "bootSeconds" => faults.add("bootSeconds", "must be a number between 0 and 86400"),
+            "zone" | "region" if value.as_str().is_some_and(is_tag) => {}
+            "zone" | "region" => faults.add(name, "must be a text of 1 to 253 bytes"),
+            "externalCloudProvider" if value.is_boolean() => {}
+            "externalCloudProvider" => faults.add(name, "must be true or false"),
             "labels" => check_labels(value, faults),
             "taints" => check_taints(value, faults),
             unknown => {
-                let what = "is no field of providerSpec; cluster, size, bootSeconds, labels and taints are";
+                let what = "is no field of providerSpec; cluster, size, zone, region, bootSeconds, labels, taints and \
+                            externalCloudProvider are";
                 faults.add(&shown(unknown), what);
             }
         }
     }
     // These may be absent but not null, in accordance with the types.
-    for name in ["labels", "taints"] {
+    for name in ["labels", "taints", "externalCloudProvider"] {
         if fields.get(name).is_some_and(Value::is_null) {
             faults.add(name, "must not be null; leave it out");
         }

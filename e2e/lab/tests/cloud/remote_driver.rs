@@ -132,6 +132,9 @@ impl Driver for Killed {
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         self.clone().call(move |driver| driver.delete_orphan(orphan.clone())).boxed()
     }
+    fn describes_instances(&self) -> bool {
+        self.inner.describes_instances()
+    }
     fn knows_volumes(&self) -> bool {
         self.inner.knows_volumes()
     }

@@ -4,6 +4,7 @@ mod answers;
 mod class;
 mod create;
 mod delete;
+mod described;
 mod list;
 mod outage;
 mod owner;
@@ -69,6 +70,8 @@ checks! {
     outage::failing_provider: "While the provider fails, each call fails; none says that there is no VM, or that a VM is deleted.",
     outage::no_capacity: "Without capacity, `create` fails with ResourceExhausted; other calls and later creations succeed.",
     volumes::volume_ids: "If the driver has `volume_ids`: each volume of the provider has its id, at its place in the answer, and all others have none.",
+    described::described: "If the driver has `describes_instances`: `status` answers with addresses and an instance type, and what it says fits into labels of a Node.",
+    described::power: "If the driver has `describes_instances`: a VM that is switched off is stopped, and a new one is not.",
     answers::no_secrets: "No answer has a secret in its text.",
     answers::no_empty_errors: "Each error has a code, and a message for people.",
     answers::no_blocking: "No call keeps its thread: it waits by `.await`.",

@@ -39,6 +39,10 @@ pub struct GetInfoResponse {
     /// Whether GetVolumeIds is to be called. If not, a drain takes each attached volume for the provider's.
     #[prost(bool, tag = "11")]
     pub knows_volumes: bool,
+    /// Whether CreateMachine and GetMachineStatus answer with metadata, power and all addresses. If not, the manager does not initialize
+    /// Nodes: a cloud controller manager has to.
+    #[prost(bool, tag = "12")]
+    pub describes_instances: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ValidateClassRequest {
@@ -251,6 +255,30 @@ pub struct Instance {
     /// The token of the CreateMachine that made it, if the provider keeps it.
     #[prost(string, optional, tag = "6")]
     pub owner_token: ::core::option::Option<::prost::alloc::string::String>,
+    /// What its Node gets where no cloud controller manager runs; absent if the driver does not know.
+    #[prost(message, optional, tag = "7")]
+    pub metadata: ::core::option::Option<InstanceMetadata>,
+    /// Whether it runs.
+    #[prost(enumeration = "Power", tag = "8")]
+    pub power: i32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InstanceMetadata {
+    /// For the label node.kubernetes.io/instance-type.
+    #[prost(string, optional, tag = "1")]
+    pub instance_type: ::core::option::Option<::prost::alloc::string::String>,
+    /// For the label topology.kubernetes.io/zone.
+    #[prost(string, optional, tag = "2")]
+    pub zone: ::core::option::Option<::prost::alloc::string::String>,
+    /// For the label topology.kubernetes.io/region.
+    #[prost(string, optional, tag = "3")]
+    pub region: ::core::option::Option<::prost::alloc::string::String>,
+    /// Other labels. Those of kubernetes.io and k8s.io, and those that the Node has already, are not set.
+    #[prost(map = "string, string", tag = "4")]
+    pub labels: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Address {
@@ -290,6 +318,37 @@ pub struct Exhausted {
     /// When to try again; absent for the manager's own pause.
     #[prost(message, optional, tag = "2")]
     pub retry_after: ::core::option::Option<::prost_types::Duration>,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Power {
+    /// The driver does not know.
+    Unknown = 0,
+    Running = 1,
+    /// It has been stopped, and exists: it may be started again.
+    Stopped = 2,
+}
+impl Power {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unknown => "POWER_UNKNOWN",
+            Self::Running => "POWER_RUNNING",
+            Self::Stopped => "POWER_STOPPED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "POWER_UNKNOWN" => Some(Self::Unknown),
+            "POWER_RUNNING" => Some(Self::Running),
+            "POWER_STOPPED" => Some(Self::Stopped),
+            _ => None,
+        }
+    }
 }
 /// The codes of machine-controller-manager's drivers: gRPC's numbers, and one more. What each leads to is in
 /// docs/tasks/write-a-driver.md.

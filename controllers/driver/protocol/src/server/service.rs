@@ -39,6 +39,7 @@ impl driver_server::Driver for Service {
             validates: true,
             stores_owner: driver.stores_owner(),
             knows_volumes: driver.knows_volumes(),
+            describes_instances: driver.describes_instances(),
         };
         Ok(Response::new(info.encode()))
     }
