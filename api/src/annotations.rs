@@ -20,6 +20,8 @@ pub const LAST_REPLICA_CHANGE_BY_SCALER_TIME: &str =
 pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
 /// On a MachineDeployment, its MachineSets and Machines: a Go duration that overrides `spec.creationTimeout`.
 pub const EFFECTIVE_CREATION_TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
+/// On a Node, by its kubelet: the IPs that its flag `--node-ip` names, separated by a comma.
+pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 /// On a Machine or its Node: whether the machine is preserved, one of [`PRESERVE_VALUES`]. That of the Node takes precedence. See
 /// [`Preserve`](crate::stored::Preserve).
 pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
@@ -75,6 +77,11 @@ pub const IDENTITY: &str = "nodewright.dev/identity";
 pub const UNEXPLAINED_VMS: &str = "nodewright.dev/unexplained-vms";
 /// Ours, on a MachineClass: orphaned VMs whose deletion was asked for, and the Machines of their tags, as JSON. Their Nodes follow.
 pub const SWEPT_VMS: &str = "nodewright.dev/swept-vms";
+/// Ours, on a Node whose cloud part this manager does: the MachineClass of its Machine, as `<namespace>/<name>/<uid>`. After the Machine, the
+/// lists of the class show whether its VM exists.
+pub const MACHINE_CLASS: &str = "nodewright.dev/machine-class";
+/// Ours, on a Node without a Machine: the provider id of its VM, which two lists of the provider have lacked. The Node is deleted.
+pub const VM_MISSING: &str = "nodewright.dev/vm-missing";
 /// Ours, on a Machine: its decimal index in the ledger of its set. Valid only with the name that belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";
 /// Ours, on a Machine: what was copied to its Node, as JSON: the keys of labels and annotations, and the taints as

@@ -56,8 +56,14 @@ pub mod machine {
     pub const NODE_READABLE: &str = "NodeReadable";
     /// Present only while True: the machine has waited for a while for something that no other condition names.
     pub const WAITING: &str = "Waiting";
+    /// Present only while False: the Node has the taint of a kubelet with `--cloud-provider=external`, and why it keeps it.
+    pub const NODE_INITIALIZED: &str = "NodeInitialized";
+    /// Present only while False: the Node is not ready, and the provider has said twice that it knows no VM. The message is its id.
+    pub const INSTANCE_EXISTS: &str = "InstanceExists";
+    /// Present only while False: the Node is not ready, and its VM is stopped.
+    pub const INSTANCE_RUNNING: &str = "InstanceRunning";
     /// All types of this module. Other types are the Node's.
-    pub const ALL: [&str; 12] = [
+    pub const ALL: [&str; 15] = [
         INSTANCE_PROVISIONED,
         VM_ADOPTED,
         NODE_JOINED,
@@ -70,6 +76,9 @@ pub mod machine {
         HEALTH_TIMEOUT,
         NODE_READABLE,
         WAITING,
+        NODE_INITIALIZED,
+        INSTANCE_EXISTS,
+        INSTANCE_RUNNING,
     ];
 }
 
@@ -81,6 +90,9 @@ pub mod machine_class {
     pub const PROVIDER_SPEC_VALID: &str = "ProviderSpecValid";
     /// At least one Machine refers to the class.
     pub const IN_USE: &str = "InUse";
+    /// False: Nodes have the taint of an uninitialized Node, and no Machine, so that this manager does not initialize them. Only with
+    /// `--cloud-node=on` or `auto`.
+    pub const NODES_INITIALIZED: &str = "NodesInitialized";
 }
 
 /// Conditions of a Node.

@@ -48,6 +48,17 @@ pub const PART_OF: &str = "app.kubernetes.io/part-of";
 /// The value of [`PART_OF`].
 pub const PART_OF_VALUE: &str = "nodewright";
 
+/// On a Node: load balancers send it no new connection. The machine controller sets it before a drain.
+pub const EXCLUDE_FROM_LOAD_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
+/// On a Node: the zone of its VM.
+pub const ZONE: &str = "topology.kubernetes.io/zone";
+/// On a Node: what a provider says of its VM, each with the deprecated twin that Kubernetes keeps equal.
+pub const OF_CLOUD: [(&str, &str); 3] = [
+    ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
+    (ZONE, "failure-domain.beta.kubernetes.io/zone"),
+    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+];
+
 /// What Go's `strconv.ParseBool` returns; `None` for its error.
 pub fn parse_bool(text: &str) -> Option<bool> {
     match text {

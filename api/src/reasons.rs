@@ -72,6 +72,14 @@ pub mod unreadable {
     pub const LEDGER: &str = "InvalidLedger";
 }
 
+/// Reasons of the events of a Node, as Kubernetes' cloud-node-lifecycle-controller has them.
+pub mod node_lifecycle {
+    /// The VM of the Node is gone, and so the Node goes.
+    pub const DELETING_NODE: &str = "DeletingNode";
+    /// The VM of the Node is gone, and the Node is kept for now: too many Nodes of its zone go or are not ready.
+    pub const NODE_DELETION_HELD: &str = "NodeDeletionHeld";
+}
+
 /// Reasons of the condition `Terminating` of a Node.
 pub mod node {
     /// The machine had failed.
@@ -190,6 +198,18 @@ pub mod machine {
     pub const PROVIDER_ID_CHANGED: &str = "ProviderIDChanged";
     /// Several Nodes have the providerID of the VM.
     pub const SEVERAL_NODES: &str = "SeveralNodes";
+    /// `NodeInitialized`: `--cloud-node` is off, and no cloud controller manager has initialized the Node for five minutes.
+    pub const NO_CLOUD_CONTROLLER_MANAGER: &str = "NoCloudControllerManager";
+    /// `NodeInitialized`: the driver does not say what Nodes get.
+    pub const NOT_DESCRIBED: &str = "NotDescribed";
+    /// `NodeInitialized`: the provider has not said yet what the Node gets, or the VM has no address yet.
+    pub const NO_ADDRESSES: &str = "NoAddresses";
+    /// `NodeInitialized`: the VM has no such IP as the kubelet was given.
+    pub const NODE_IP_NOT_FOUND: &str = "NodeIPNotFound";
+    /// `InstanceExists`: the provider knows no VM of this id.
+    pub const VM_NOT_FOUND: &str = "VMNotFound";
+    /// `InstanceRunning`: the VM is stopped.
+    pub const VM_STOPPED: &str = "VMStopped";
 }
 
 /// Reasons of `RenderDegraded` of a MachineConfigPool, and of waits of all controllers of node configuration. All are ours.

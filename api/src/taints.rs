@@ -12,3 +12,7 @@ pub const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 pub const PRESERVED: &str = "node.machine.sapcloud.io/preserved";
 /// Effect `PreferNoSchedule`: the Node has yet to be given the target of its MachineConfigPool. Pods that leave other Nodes avoid it.
 pub const UPDATE_IN_PROGRESS: &str = "UpdateInProgress";
+/// A kubelet with `--cloud-provider=external` sets this taint, effect `NoSchedule`, until its Node is initialized.
+pub const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// Effect `NoSchedule`: the VM of the Node is stopped.
+pub const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";

@@ -20,7 +20,7 @@ use nodewright_api::{
     annotations, labels, operations,
     stored::{
         AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
-        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, Ordinal, PoolTarget, Preserve,
+        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, Ordinal, PoolTarget, Preserve,
         PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating, VirtualCapacity,
         is_operator_finalizer, removals, set_of,
     },
@@ -50,7 +50,10 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("machine-priority", 7, 0xa7b4_5a45),
     ("marked-for-deletion", 4, 0xac42_6c05),
     ("max-replicas", 7, 0xa7b4_5a45),
+    ("missing-vm", 4, 0x69d4_d4df),
+    ("node-class", 1, 0x92c6_0178),
     ("node-preserve", 7, 0x610c_c1d0),
+    ("node-vm-missing", 1, 0xc606_65fc),
     ("operation", 7, 0x0fe1_9bbe),
     ("operator-finalizer", 3, 0x1ab1_7f29),
     ("ordinal", 7, 0x5b1b_e1c0),
@@ -135,6 +138,7 @@ fn condition(key: &str, text: &str) -> Decoded {
     };
     let (value, text): (Value, ConditionText) = match key {
         "InstanceProvisioned" => ProvenVm::of(&condition).map(|it| (json!([it.id, it.is_verified]), it.text()))?,
+        "InstanceExists" => MissingVm::of(&condition).map(|it| (json!(it.id), it.text()))?,
         "VMAdopted" => AdoptedVm::of(&condition).map(|it| (json!(it.uid), it.text()))?,
         "NodeJoined" => {
             JoinedNode::of(&condition).map(|it| (json!([it.name, format!("{:?}", it.progress)]), it.text()))?
@@ -174,6 +178,7 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
         "cordoned" => [annotations::CORDONED_HERE, annotations::CORDONED_BEFORE].into_iter().find_map(|value| {
             constant(fact, value).map(|_| (json!(value == annotations::CORDONED_HERE), value.to_owned()))
         }),
+        "node-class" | "node-vm-missing" => text(fact, |it: &String| json!(it)),
         "freeze" => constant(fact, labels::FREEZE_VALUE),
         "scale-down-disabled" => constant(fact, "true"),
         "class-identity" => as_json::<ClassIdentity>(fact),

@@ -10,6 +10,7 @@ pub mod machine_config_pool;
 pub mod machine_deployment;
 pub mod machine_set;
 pub mod node_drain;
+pub mod node_lifecycle;
 pub mod orphan_node;
 pub mod orphan_vm;
 pub mod rollout_node;

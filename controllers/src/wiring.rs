@@ -1,6 +1,6 @@
 //! Adds the controllers to a manager, for a process and for a simulation of it.
 
-use std::{path::Path, sync::Arc};
+use std::{future::ready, path::Path, sync::Arc};
 
 use nodewright_driver::Driver;
 use nodewright_observability::{metrics::Metrics, trace::Spans};
@@ -15,17 +15,21 @@ use parking_lot::Mutex;
 use crate::{
     controller_config::{ControllerConfigController, Generator},
     kubelet_config::{self, KubeletConfigController},
-    machine::{Caller, MachineController, Settings, register_brake},
+    machine::{Caller, CloudNodeMode, MachineController, MachineMetrics, Settings, register_brake},
     machine_class::{self, MachineClassController, Refused, Validator},
     machine_class_secret::MachineClassSecretController,
     machine_config_pool::{self, MachineConfigPoolController, Renderer},
-    machine_deployment::MachineDeploymentController,
-    machine_set::{self, MachineSetController},
+    machine_deployment::{self, MachineDeploymentController},
+    machine_set::{self, MachineSetController, StaleMachines},
     node_drain::{self, NodeDrainController},
+    node_lifecycle::{Brake, Counters, NodeLifecycleController},
     orphan_node::{OrphanNodeController, look_up},
     orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
     rollout_node::RolloutNodeController,
-    shared::{CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, ownership::NodeProof, schema::Schemas},
+    shared::{
+        CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, mcm_metrics::DriverCalls, ownership::NodeProof,
+        schema::Schemas,
+    },
 };
 
 /// The controllers of sets, as in the process `machine-controller-manager`.
@@ -114,7 +118,8 @@ impl Wiring {
             "machine-deployment" => self.add_machine_deployment(manager),
             "machine-set" => {
                 machine_set::register_metrics(&self.metrics, manager.manager().stores(), self.clock.clone());
-                manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone() });
+                let stale = StaleMachines::register(&self.metrics, manager.manager().stores());
+                manager.add(MachineSetController { namespace, full_schema, fleet: self.fleet.clone(), stale });
             }
             "machine" => self.add_machine(manager)?,
             "machine-class" => self.add_machine_class(manager)?,
@@ -134,6 +139,7 @@ impl Wiring {
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.deployment.clone());
         let (fleet, nodes) = (self.fleet.clone(), self.settings.has_target.then_some(self.proof));
         let has_pools = self.settings.has_pools;
+        machine_deployment::register_metrics(&self.metrics, manager.manager().stores());
         manager.add(MachineDeploymentController { namespace, full_schema, fleet, nodes, has_pools });
         if let Some(proof) = nodes {
             let (namespace, annotates) = (self.namespace.clone(), self.fleet.annotates_nodes_in_rollouts);
@@ -146,11 +152,15 @@ impl Wiring {
         let target = manager.manager().connection(TARGET, "machine");
         let lookups = control.clone();
         let driver = self.driver.clone().ok_or(WiringError::NoDriver)?;
+        let calls = DriverCalls::register(&self.metrics, driver.name());
         let orphans = Arc::new(orphan_vm::Caller {
             driver: driver.clone(),
             control: control.clone(),
+            clock: self.clock.clone(),
+            calls: calls.clone(),
             metrics: OrphanMetrics::register(&self.metrics, manager.manager().stores(), driver.as_ref()),
         });
+        let machine_metrics = MachineMetrics::register(&self.metrics, &manager.manager().stores(), calls);
         let caller = Arc::new(Caller {
             driver: driver.clone(),
             control,
@@ -158,21 +168,37 @@ impl Wiring {
             bootstrap_groups: self.settings.bootstrap_groups.clone(),
             clock: self.clock.clone(),
             spans: self.spans.clone(),
+            metrics: machine_metrics.clone(),
             reads: Mutex::default(),
         });
-        let orphan_vms =
-            OrphanVmController::new(&self.namespace, self.orphan_vms.clone(), driver.clone(), self.settings.has_target);
+        let cloud_node = &self.settings.cloud_node;
+        let cloud_node = (cloud_node.mode, cloud_node.deletion_grace);
+        let (orphan_vms, has_target) = (self.orphan_vms.clone(), self.settings.has_target);
+        let orphan_vms = OrphanVmController::new(&self.namespace, orphan_vms, cloud_node, driver.clone(), has_target);
         manager.add_with(orphan_vms, move |call| orphans.clone().perform(call));
         register_brake(&self.metrics, manager.manager().stores(), self.settings.brake);
         let frozen = FrozenCollector { stores: manager.manager().stores(), has_target: self.settings.has_target };
         self.metrics.register(|registry| registry.register_collector(Box::new(frozen)));
         let (namespace, settings) = (self.namespace.clone(), Arc::new(self.settings.clone()));
-        manager.add_with(MachineController { namespace, settings, driver }, move |call| caller.clone().perform(call));
+        let machines = MachineController { namespace, settings, driver, metrics: machine_metrics };
+        manager.add_with(machines, move |call| caller.clone().perform(call));
         if self.settings.has_target {
             let (namespace, grace) = (self.namespace.clone(), self.settings.orphaned_node_grace);
             manager.add_with(OrphanNodeController { namespace, grace }, move |lookup| look_up(lookups.clone(), lookup));
         }
+        if self.settings.has_target && self.settings.cloud_node.mode != CloudNodeMode::Off {
+            self.add_node_lifecycle(manager);
+        }
         Ok(())
+    }
+
+    fn add_node_lifecycle(&self, manager: &mut impl AddControllers) {
+        let brake = Arc::new(Brake::register(&self.metrics, self.clock.clone()));
+        let counters = Counters::register(&self.metrics);
+        let (namespace, settings) = (self.namespace.clone(), &self.settings.cloud_node);
+        let (mode, after_start) = (settings.mode, settings.deletion_after_start);
+        let controller = NodeLifecycleController { namespace, mode, after_start, counters };
+        manager.add_with(controller, move |permit| ready(brake.perform(&permit)));
     }
 
     fn add_machine_class(&self, manager: &mut impl AddControllers) -> Result<(), WiringError> {
@@ -181,7 +207,8 @@ impl Wiring {
         machine_class::register_metrics(&self.metrics, manager.manager().stores(), refused.clone());
         let (namespace, full_schema) = (self.namespace.clone(), self.schemas.class.clone());
         let validator = Arc::new(Validator { driver: driver.clone(), refused });
-        let controller = MachineClassController { namespace, full_schema, driver };
+        let mode = if self.settings.has_target { self.settings.cloud_node.mode } else { CloudNodeMode::Off };
+        let controller = MachineClassController { namespace, full_schema, driver, mode };
         manager.add_with(controller, move |call| validator.clone().perform(call));
         manager.add(MachineClassSecretController { namespace: self.namespace.clone() });
         Ok(())

@@ -30,6 +30,8 @@ const APPLY: &str = "application/apply-patch+yaml";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
+/// Of the answer to most writes only the version is read. Of a Node, for example, the rest is tens of kilobytes of images.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 /// What a cache must show before the next plan for the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +72,11 @@ pub(crate) struct RequestContext {
 impl RequestContext {
     fn read(&self, path: String) -> Call {
         Call { traceparent: self.traceparent, flow: self.flow.clone(), ..Call::get(path) }
+    }
+
+    /// A write whose answer is the metadata of the object.
+    fn write_for_metadata(&self, method: Method, path: String, content: &'static str, body: &Value) -> Call {
+        Call { accept: METADATA, ..self.write(method, path, content, body) }
     }
 
     fn write(&self, method: Method, path: String, content: &'static str, body: &Value) -> Call {
@@ -246,7 +253,7 @@ impl Executor {
         let mut body = correction;
         body["metadata"]["resourceVersion"] = version.to_string().into();
         let url = format!("{path}?fieldManager={}", self.manager);
-        let call = sending.write(Method::PATCH, url, MERGE, &body);
+        let call = sending.write_for_metadata(Method::PATCH, url, MERGE, &body);
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
             Err(error) => {
@@ -271,7 +278,7 @@ impl Executor {
         // No object has version 1, that of the empty store: such an apply gets 409 if the object exists, and else creates it.
         body["metadata"]["resourceVersion"] = "1".into();
         let url = format!("{}?fieldManager={}&force=true", resource.object(key), self.manager);
-        let call = sending.write(Method::PATCH, url, APPLY, &body);
+        let call = sending.write_for_metadata(Method::PATCH, url, APPLY, &body);
         match self.send(key.cluster, call).await {
             Ok(answer) => StepOutcome::Done(version_of(&answer).map(|version| Barrier {
                 resource: resource.clone(),
@@ -291,10 +298,10 @@ impl Executor {
 
     async fn edit(&self, at: &Target, subresource: &str, changes: &Patch, sending: &RequestContext) -> StepOutcome {
         let is_same = patch::test(&["metadata", "uid"], at.uid().into());
-        let operations: Vec<_> = [is_same].into_iter().chain(changes.0.iter().cloned()).collect();
-        let Ok(body) = serde_json::to_value(operations) else { return StepOutcome::Done(None) };
+        let operations: Vec<_> = [&is_same].into_iter().chain(&changes.0).collect();
+        let Ok(body) = serde_json::to_vec(&operations) else { return StepOutcome::Done(None) };
         let url = format!("{}?fieldManager={}", path(at, subresource), self.manager);
-        let call = sending.write(Method::PATCH, url, JSON_PATCH, &body);
+        let call = Call { accept: METADATA, ..sending.write_bytes(Method::PATCH, url, JSON_PATCH, body) };
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
             Err(mut error) => {
@@ -329,7 +336,7 @@ impl Executor {
         if let Some(seconds) = grace_seconds {
             body["gracePeriodSeconds"] = seconds.into();
         }
-        let call = sending.write(Method::DELETE, at.resource().object(at.key()), JSON, &body);
+        let call = sending.write_for_metadata(Method::DELETE, at.resource().object(at.key()), JSON, &body);
         match self.send(at.key().cluster, call).await {
             // The answer is the object if finalizers keep it, and else a Status without a version.
             Ok(answer) => done(at, &answer),

@@ -7,6 +7,7 @@ use futures::{
     future::{BoxFuture, join, join_all},
     stream::FuturesUnordered,
 };
+use http::HeaderValue;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ObjectReference;
 use tokio::time::{Instant, sleep, timeout};
@@ -47,6 +48,9 @@ pub struct Options {
     pub clients: BTreeMap<Cluster, kube::Client>,
     /// The cluster that readiness depends on.
     pub home: Cluster,
+    /// The users as whom controllers write to the other clusters, by the names of the controllers (`Impersonate-User`). The client's
+    /// own user may impersonate them, and watches. They need the right to get what they write: a write whose answer was lost is read.
+    pub users: BTreeMap<&'static str, HeaderValue>,
     /// How many requests may be in progress at once in each cluster.
     pub requests_at_once: usize,
     /// How many requests may be sent to each cluster per second; 0: no limit but API priority and fairness.
@@ -83,6 +87,7 @@ impl Options {
             field_manager: name.to_owned(),
             clients: BTreeMap::from([(home, client)]),
             home,
+            users: BTreeMap::new(),
             requests_at_once: 16,
             evictions_at_once: 8,
             qps: 0.0,
@@ -203,9 +208,12 @@ impl Manager {
         let limit = self.options.effects_at_once;
         let user_agent = agent(&self.options.product, C::NAME);
         let manager: Arc<str> = format!("{}-{}", self.options.field_manager, C::NAME).into();
+        let (home, user) = (self.options.home, self.options.users.get(C::NAME).cloned().map(Arc::new));
         self.begins.push(Box::new(move |shared, leadership| {
             let write = |(cluster, connection): (&Cluster, &Connection)| {
-                (*cluster, connection.as_agent(user_agent.clone()).within(leadership.clone()))
+                let mut connection = connection.as_agent(user_agent.clone()).within(leadership.clone());
+                connection.user = user.clone().filter(|_| *cluster != home);
+                (*cluster, connection)
             };
             let connections = Arc::new(shared.executor.connections.iter().map(write).collect());
             let recorder = shared.recorder.named(C::NAME, user_agent.clone()).within(leadership.clone());

@@ -1,15 +1,18 @@
 //! Decodes objects without `metadata.managedFields`: they would be most of the work, and may be too deep where they repeat a field
-//! that the object itself keeps as text.
+//! that the object itself keeps as text. A type whose metadata has a field [`FIELD_MANAGERS`] gets them under that name.
 
 use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeSeed, Error, IgnoredAny, IntoDeserializer, MapAccess, Visitor},
+    de::{DeserializeSeed, Error, IntoDeserializer, MapAccess, Visitor},
     forward_to_deserialize_any,
 };
 
 use crate::json;
+
+/// The name under which a type may decode the managedFields. The metadata of Kubernetes' types skip what they do not know.
+pub const FIELD_MANAGERS: &str = "fieldManagers";
 
 /// Decodes an object without its managedFields.
 pub fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
@@ -93,15 +96,12 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Fields<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        loop {
-            let Some(Key(key)) = self.map.next_key::<Key<'de>>()? else { return Ok(None) };
-            if self.in_metadata && key == "managedFields" {
-                self.map.next_value::<IgnoredAny>()?;
-                continue;
-            }
-            self.is_metadata = !self.in_metadata && key == "metadata";
-            return seed.deserialize(key.into_deserializer()).map(Some);
+        let Some(Key(key)) = self.map.next_key::<Key<'de>>()? else { return Ok(None) };
+        self.is_metadata = !self.in_metadata && key == "metadata";
+        if self.in_metadata && key == "managedFields" {
+            return seed.deserialize(FIELD_MANAGERS.into_deserializer()).map(Some);
         }
+        seed.deserialize(key.into_deserializer()).map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
@@ -144,5 +144,20 @@ mod tests {
         assert!(from_str::<ConfigMap>(r#"{"metadata":{"managedFields":[]},"data":1}"#).is_err());
         assert!(from_str::<ConfigMap>(r#"{"metadata":{}} x"#).is_err());
         assert_eq!(from_str::<ConfigMap>(r#"{"metadata":null}"#).unwrap(), ConfigMap::default());
+    }
+
+    #[test]
+    fn a_type_gets_the_field_managers_if_it_asks_for_them() {
+        #[derive(Deserialize)]
+        struct Object {
+            metadata: Metadata,
+        }
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            field_managers: Vec<serde_json::Value>,
+        }
+        let object: Object = from_str(r#"{"metadata":{"name":"a","managedFields":[{"manager":"kubectl"}]}}"#).unwrap();
+        assert_eq!(object.metadata.field_managers, [serde_json::json!({"manager": "kubectl"})]);
     }
 }

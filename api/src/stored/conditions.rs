@@ -7,7 +7,7 @@ use super::Seconds;
 use crate::{
     annotations,
     conditions::{
-        machine::{HEALTH_TIMEOUT, INSTANCE_PROVISIONED, NODE_JOINED, VM_ADOPTED},
+        machine::{HEALTH_TIMEOUT, INSTANCE_EXISTS, INSTANCE_PROVISIONED, NODE_JOINED, VM_ADOPTED},
         machine_config_pool::RENDERED,
     },
     reasons,
@@ -201,6 +201,26 @@ impl DisabledHealthTimeout {
         let (key, value) = (annotations::DISABLE_HEALTH_TIMEOUT, annotations::DISABLE_HEALTH_TIMEOUT_VALUE);
         let message = format!("the node has the annotation {key}: {value}");
         ConditionText::new(HEALTH_TIMEOUT, false, "Disabled", &message)
+    }
+}
+
+/// The VM of a Machine that the provider has said twice not to know, in its condition `InstanceExists`, while that is False.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingVm<'a> {
+    /// The id at the provider.
+    pub id: &'a str,
+}
+
+impl<'a> MissingVm<'a> {
+    /// Reads it from the condition.
+    pub fn of(condition: &'a NodeCondition) -> Option<Self> {
+        let is_missing = condition.reason.as_deref() == Some(reasons::machine::VM_NOT_FOUND);
+        message(condition).filter(|_| condition.status == "False" && is_missing).map(|id| Self { id })
+    }
+
+    /// The condition.
+    pub fn text(self) -> ConditionText {
+        ConditionText::new(INSTANCE_EXISTS, false, reasons::machine::VM_NOT_FOUND, self.id)
     }
 }
 

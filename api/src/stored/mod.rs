@@ -34,8 +34,8 @@ use kube::Resource;
 pub use self::{
     class_identity::{ClassIdentity, identity_value},
     conditions::{
-        AdoptedVm, ConditionText, DeadlineCause, DisabledHealthTimeout, HealthDeadline, JoinedNode, NodeProgress,
-        PoolTarget, ProvenVm,
+        AdoptedVm, ConditionText, DeadlineCause, DisabledHealthTimeout, HealthDeadline, JoinedNode, MissingVm,
+        NodeProgress, PoolTarget, ProvenVm,
     },
     config_drain::{ConfigDrain, DrainRequest},
     creation_round::CreationRound,

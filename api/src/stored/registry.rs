@@ -38,7 +38,7 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 40] = [
+pub const FACTS: [Fact; 43] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
@@ -63,6 +63,7 @@ pub const FACTS: [Fact; 40] = [
     Fact::condition("adopted-vm", "Machine", machine::VM_ADOPTED),
     Fact::condition("joined-node", "Machine", machine::NODE_JOINED),
     Fact::condition("health-deadline", "Machine", machine::HEALTH_TIMEOUT),
+    Fact::condition("missing-vm", "Machine", machine::INSTANCE_EXISTS),
     Fact::field("operation", "Machine", "status.lastOperation.description"),
     Fact::annotation("last-applied", "Node", annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS),
     Fact::annotation("virtual-capacity", "Node", annotations::LAST_APPLIED_VIRTUAL_CAPACITY),
@@ -70,6 +71,8 @@ pub const FACTS: [Fact; 40] = [
     Fact::annotation("preserve-node", "Node", annotations::PRESERVE),
     Fact::condition("preserved-node", "Node", node::PRESERVED),
     Fact::annotation("update-began", "Node", annotations::UPDATE_BEGAN),
+    Fact::annotation("node-class", "Node", annotations::MACHINE_CLASS),
+    Fact::annotation("node-vm-missing", "Node", annotations::VM_MISSING),
     Fact::annotation("cordoned", "Node", annotations::CORDONED),
     Fact::annotation("config-drain", "Node", annotations::CONFIG_DRAIN),
     Fact::annotation("config-given", "Node", annotations::CONFIG_GIVEN),

@@ -38,6 +38,11 @@ pub(super) fn is_label_value(text: &str) -> bool {
     text.is_empty() || is_name_of_key(text)
 }
 
+/// Whether an API server takes this label.
+pub fn is_label(key: &str, value: &str) -> bool {
+    is_qualified_name(key) && is_label_value(value)
+}
+
 fn is_name_of_key(text: &str) -> bool {
     text.len() <= LABEL_LENGTH
         && is_enclosed(text, |byte| byte.is_ascii_alphanumeric(), |byte| matches!(byte, b'-' | b'_' | b'.'))

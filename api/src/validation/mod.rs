@@ -20,7 +20,7 @@ pub(crate) mod rules;
 mod selector;
 mod template;
 
-pub use self::template::size_error as template_size;
+pub use self::{metadata::is_label, template::size_error as template_size};
 use crate::field::FieldError;
 
 /// Maximum number of errors of a map or list, so that the errors do not become much larger than the object.

@@ -3,10 +3,11 @@
 use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use http::HeaderValue;
 use jiff::SignedDuration;
 use nodewright_api::GoDuration;
 use nodewright_controllers::{
-    machine::{BrakeSettings, CallLimits, Settings},
+    machine::{BrakeSettings, CallLimits, CloudNodeMode as Mode, CloudNodeSettings, Settings},
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
     shared::fleet::{CreationTimeouts, FleetSettings, OvershootSettings},
@@ -61,6 +62,8 @@ pub(crate) struct ManagerFlags {
     pub(crate) election: ElectionFlags,
     #[command(flatten)]
     pub(crate) machine: MachineFlags,
+    #[command(flatten)]
+    pub(crate) cloud_node: CloudNodeFlags,
     #[command(flatten)]
     pub(crate) orphans: OrphanFlags,
     #[command(flatten)]
@@ -275,8 +278,78 @@ impl MachineFlags {
             bootstrap_groups: self.bootstrap_token_auth_extra_groups.clone(),
             limits,
             has_target,
+            cloud_node: CloudNodeSettings::default(),
             has_pools: false,
             preserve_timeout: signed(fleet.machine_preserve_timeout),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum CloudNodeMode {
+    /// Another program does it, or kubelets run without `--cloud-provider=external`.
+    Off,
+    /// This manager does it.
+    On,
+    /// This manager does it once a Node has kept its taint for a while, if no other program has ever initialized a Node of the cluster,
+    /// and until one does.
+    Auto,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Nodes without a cloud controller manager")]
+pub(crate) struct CloudNodeFlags {
+    /// Do the node part of a cloud controller manager: initialize Nodes, and delete those whose VM is gone. Never beside a cloud controller
+    /// manager. Its service and route controllers have no counterpart here.
+    #[arg(long, value_enum, default_value_t = CloudNodeMode::Off)]
+    pub(crate) cloud_node: CloudNodeMode,
+    /// With --cloud-node=auto: how long a Node has to have kept the taint of an uninitialized Node until this manager initializes it and
+    /// others. A twentieth of that time each further Node is left to other programs.
+    #[arg(long, default_value = "10m", value_parser = period, value_name = "DURATION")]
+    pub(crate) cloud_node_auto_after: Duration,
+    /// Time between two questions for the addresses of a Node.
+    #[arg(long, default_value = "5m", value_parser = period, value_name = "DURATION")]
+    pub(crate) node_status_update_frequency: Duration,
+    /// Time between the two answers without a VM after which a Node that is not ready is deleted.
+    #[arg(long, default_value = "30s", value_parser = period, value_name = "DURATION")]
+    pub(crate) node_deletion_grace: Duration,
+    /// Time after its start, and after an outage of an API server, in which this process deletes no Node whose VM is gone.
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "DURATION")]
+    pub(crate) node_deletion_after_start: Duration,
+    /// Delete Nodes whose VM is gone as this service account of the target cluster, as [NAMESPACE/]NAME: the audit log names it. This
+    /// manager's account has to have the right to impersonate it. The default namespace is this manager's.
+    #[arg(long, default_value = "", value_parser = service_account, value_name = "SERVICE_ACCOUNT")]
+    pub(crate) node_deletion_service_account: String,
+}
+
+/// Parses a service account, with or without its namespace.
+fn service_account(text: &str) -> Result<String, String> {
+    let is_name = |part: &str| {
+        let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+        !part.is_empty() && part.len() <= 253 && part.bytes().all(is_allowed)
+    };
+    let is_valid = text.is_empty() || text.splitn(2, '/').all(is_name);
+    if is_valid { Ok(text.to_owned()) } else { Err("it is [NAMESPACE/]NAME of a service account".to_owned()) }
+}
+
+impl CloudNodeFlags {
+    /// The user as whom Nodes are deleted, if that is not this manager's.
+    pub(crate) fn deletion_user(&self, namespace: &str) -> Option<HeaderValue> {
+        let account = Some(self.node_deletion_service_account.as_str()).filter(|account| !account.is_empty())?;
+        let (namespace, name) = account.split_once('/').unwrap_or((namespace, account));
+        HeaderValue::from_str(&format!("system:serviceaccount:{namespace}:{name}")).ok()
+    }
+
+    pub(crate) fn settings(&self) -> CloudNodeSettings {
+        CloudNodeSettings {
+            mode: match self.cloud_node {
+                CloudNodeMode::Off => Mode::Off,
+                CloudNodeMode::On => Mode::On,
+                CloudNodeMode::Auto => Mode::Auto(self.cloud_node_auto_after),
+            },
+            update_frequency: self.node_status_update_frequency,
+            deletion_grace: self.node_deletion_grace,
+            deletion_after_start: self.node_deletion_after_start,
         }
     }
 }
@@ -690,6 +763,24 @@ mod tests {
         assert_eq!(extensions_of("--machine-config-extensions=a,b"), Some(vec!["a".to_owned(), "b".to_owned()]));
         assert_eq!(extensions_of("--machine-config-extensions="), Some(vec![]));
         assert_eq!(extensions_of("--machine-config-extensions=*"), None);
+    }
+
+    #[test]
+    fn a_service_account_may_have_a_namespace() {
+        let user = |account: &str| {
+            let flag = format!("--node-deletion-service-account={account}");
+            let Command::Manager(flags) = Arguments::try_parse_from(["nodewright", "manager", &flag]).ok()?.command
+            else {
+                return None;
+            };
+            Some(flags.cloud_node.deletion_user("own").map(|user| user.to_str().unwrap_or_default().to_owned()))
+        };
+        assert_eq!(user(""), Some(None));
+        assert_eq!(user("a"), Some(Some("system:serviceaccount:own:a".to_owned())));
+        assert_eq!(user("other/a"), Some(Some("system:serviceaccount:other:a".to_owned())));
+        for invalid in ["a/b/c", "/a", "a/", "A", "a:b"] {
+            assert_eq!(user(invalid), None, "{invalid}");
+        }
     }
 
     #[test]

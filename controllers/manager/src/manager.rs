@@ -8,11 +8,13 @@ use nodewright_api::served::Served;
 use nodewright_controllers::{
     in_use::{InUseLabels, Note},
     machine::Settings,
+    node_lifecycle::NodeLifecycleController,
     shared::{CONTROL, TARGET, ownership::NodeProof, schema::Schemas},
     wiring::{MACHINE_CONFIG_CONTROLLERS, MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver::Driver;
 use nodewright_runtime::{
+    controller::Controller,
     events::Recorder,
     leadership::{Election, Leadership, LeaseConfig},
     manager::{Manager, Options},
@@ -174,6 +176,13 @@ impl ControllerProcess {
         let target = self.clusters.target.iter().map(|client| (TARGET, client.clone()));
         let manager = Manager::new(Options {
             home: CONTROL,
+            users: self
+                .flags
+                .cloud_node
+                .deletion_user(&process.namespace)
+                .map(|user| (NodeLifecycleController::NAME, user))
+                .into_iter()
+                .collect(),
             product: PRODUCT.to_owned(),
             field_manager: "nodewright".to_owned(),
             clients: [(CONTROL, self.clusters.control.clone())].into_iter().chain(target).collect(),
@@ -213,6 +222,7 @@ impl ControllerProcess {
             driver: self.driver.clone(),
             settings: Settings {
                 has_pools: self.chosen.contains(&"machine-config-pool"),
+                cloud_node: self.flags.cloud_node.settings(),
                 ..self.flags.machine.settings(
                     &self.flags.fleet,
                     self.flags.provider.limits(),

@@ -8,6 +8,8 @@ use super::mark::{Guarded, Mark, Outcome};
 pub(super) const CONFIRM: Duration = Duration::from_mins(10);
 /// The pause after the first failure, which doubles up to [`CONFIRM`].
 pub(super) const RETRY: Duration = Duration::from_secs(5);
+/// After how many failures, some 35 seconds, nothing waits for a label any longer.
+const MAX_AWAITED_FAILURES: u32 = 4;
 
 /// What the process logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +39,13 @@ impl Memory {
         self.0
             .get(&mark.on)
             .is_none_or(|known| known.due <= now || (known.in_use != mark.in_use && known.failures == 0))
+    }
+
+    /// Whether the label is as wanted, or has failed to become so often enough that nothing waits for it.
+    pub(super) fn is_done(&self, mark: &Mark) -> bool {
+        self.0.get(&mark.on).is_some_and(|known| {
+            known.in_use == mark.in_use && (known.failures == 0 || known.failures >= MAX_AWAITED_FAILURES)
+        })
     }
 
     /// Notes an outcome; returns what is to be logged of it. A failure is logged once.

@@ -13,6 +13,7 @@
 //!
 //! # Guarantees
 //! * A label is set soon after the first object is seen, and only a consistent list of each kind that is empty takes it off.
+//! * The label of a namespace goes after those of the definitions: a namespace that is being deleted then takes the rights along.
 //! * At rest nothing is written. What was found is confirmed by a read every ten minutes.
 //! * Definitions of node configuration are labelled only if they are ours: OpenShift's belong to its operator.
 //! * Only the leader writes.

@@ -5,17 +5,23 @@ use std::time::Duration;
 use super::{
     mark::{Guarded, Mark},
     memory::Memory,
-    snapshot::Snapshot,
+    snapshot::{GuardedKind, Snapshot},
 };
 use crate::shared::CONTROL;
 
-/// The namespace comes first: with its label the rights are safe, too.
+/// A namespace gets its label first: with it the rights are safe, too. It loses it last: a namespace that is being deleted then takes the
+/// manager's rights along, and nobody would take the labels off the definitions.
 pub(super) fn plan(now: Duration, snapshot: &Snapshot, memory: &Memory) -> Vec<Mark> {
-    let definitions = snapshot.kinds.iter().filter_map(|(kind, has_objects)| {
-        Some(Mark { on: Guarded::Definition(kind.clone()), in_use: (*has_objects)?, kinds: vec![kind.clone()] })
+    let definitions: Vec<_> = snapshot.kinds.iter().filter_map(definition).collect();
+    let namespace = namespace(snapshot).filter(|mark| {
+        mark.in_use || definitions.iter().all(|definition| definition.in_use || memory.is_done(definition))
     });
-    let marks = namespace(snapshot).into_iter().chain(definitions);
+    let marks = namespace.into_iter().chain(definitions);
     marks.filter(|mark| memory.is_due(now, mark)).collect()
+}
+
+fn definition((kind, has_objects): &(GuardedKind, Option<bool>)) -> Option<Mark> {
+    Some(Mark { on: Guarded::Definition(kind.clone()), in_use: (*has_objects)?, kinds: vec![kind.clone()] })
 }
 
 fn namespace(snapshot: &Snapshot) -> Option<Mark> {

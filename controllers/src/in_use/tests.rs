@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{
     call::Caller,
     mark::{Guarded, Mark, Outcome},
-    memory::{CONFIRM, Memory, RETRY},
+    memory::{CONFIRM, Memory, Note, RETRY},
     plan::plan,
     snapshot::{GuardedKind, Snapshot},
 };
@@ -106,7 +106,9 @@ fn a_secret_with_the_finalizer_keeps_the_namespace_and_no_definition() {
 
 #[test]
 fn the_label_of_the_namespace_needs_the_lists_of_kinds_that_are_not_watched() {
-    let marks = plan(Duration::ZERO, &snapshot(&empty()), &Memory::default());
+    let (mut memory, stores) = (Memory::default(), empty());
+    settle(&mut memory, &stores, Duration::ZERO, &Outcome::AsWanted);
+    let marks = plan(Duration::ZERO, &snapshot(&stores), &memory);
     let wanted = [
         GuardedKind::of::<Machine>(CONTROL, "default"),
         GuardedKind::of::<MachineSet>(CONTROL, "default"),
@@ -119,13 +121,39 @@ fn the_label_of_the_namespace_needs_the_lists_of_kinds_that_are_not_watched() {
 #[test]
 fn what_is_as_it_should_be_is_read_again_after_ten_minutes_and_at_once_after_a_change() {
     let (mut memory, stores) = (Memory::default(), empty());
-    for mark in plan(Duration::ZERO, &snapshot(&stores), &memory) {
-        assert_eq!(memory.keep(Duration::ZERO, mark, Outcome::AsWanted), None);
+    for _ in ["the definitions", "the namespace"] {
+        assert_eq!(settle(&mut memory, &stores, Duration::ZERO, &Outcome::AsWanted), []);
     }
     assert!(due(CONFIRM.saturating_sub(RETRY), &stores, &memory).is_empty(), "nothing at rest");
     assert_eq!(due(CONFIRM, &stores, &memory).len(), 3);
     let stores = listed(stores, CONTROL, vec![machine("m1").build()]);
     assert_eq!(due(RETRY, &stores, &memory), ["namespace=true", "machines=true"]);
+}
+
+/// All that is due has this outcome. Returns what is to be logged.
+fn settle(memory: &mut Memory, stores: &Stores, now: Duration, outcome: &Outcome) -> Vec<Note> {
+    let marks = plan(now, &snapshot(stores), memory);
+    marks.into_iter().filter_map(|mark| memory.keep(now, mark, outcome.clone())).collect()
+}
+
+#[test]
+fn a_namespace_loses_its_label_after_the_definitions() {
+    let (mut memory, stores) = (Memory::default(), empty());
+    assert_eq!(due(Duration::ZERO, &stores, &memory), ["machines=false", "machineclasses=false"]);
+    settle(&mut memory, &stores, Duration::ZERO, &Outcome::AsWanted);
+    assert_eq!(due(Duration::ZERO, &stores, &memory), ["namespace=false"]);
+}
+
+#[test]
+fn a_definition_that_keeps_its_label_does_not_keep_that_of_the_namespace() {
+    let (mut memory, stores) = (Memory::default(), empty());
+    let mut now = Duration::ZERO;
+    while due(now, &stores, &memory) != ["namespace=false"] {
+        assert!(now < Duration::from_mins(1), "the namespace waits for ever");
+        settle(&mut memory, &stores, now, &Outcome::Failed("forbidden".to_owned()));
+        now += RETRY;
+    }
+    assert!(now > RETRY * 6, "the definitions were tried for {now:?}");
 }
 
 #[test]

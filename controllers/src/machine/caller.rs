@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 use super::{
     calls::{Call, Origin, Outcome, Request, Verb},
+    mcm_metrics::MachineMetrics,
     namesakes, others, token, volume_ids,
 };
 use crate::shared::{CONTROL, class_secrets::USER_DATA};
@@ -36,6 +37,7 @@ pub(crate) struct Caller {
     pub(crate) bootstrap_groups: String,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) spans: Spans,
+    pub(crate) metrics: MachineMetrics,
     /// The reads of sets that are under way.
     pub(crate) reads: Mutex<Reads>,
 }
@@ -48,6 +50,7 @@ impl Caller {
     pub(crate) async fn perform(self: Arc<Self>, call: Call) -> Outcome {
         let begun = self.clock.wall();
         let outcome = self.call(&call).await;
+        self.metrics.called(&call, (begun, self.clock.wall()), &outcome);
         self.record_span(&call, begun, &outcome);
         outcome
     }
@@ -55,15 +58,18 @@ impl Caller {
     async fn call(&self, call: &Call) -> Outcome {
         let request = call.request.as_ref();
         let machine = request.machine.clone();
+        let (calls, clock) = (self.metrics.calls(), self.clock.as_ref());
         let found = match call.verb {
-            Verb::Status => self.driver.status(machine).await,
+            Verb::Status | Verb::Describe => {
+                calls.measure("get_machine_status", clock, self.driver.status(machine)).await
+            }
             Verb::Create => match self.prepare(request).await {
-                Ok(machine) => self.driver.create(machine).await,
+                Ok(machine) => calls.measure("create_machine", clock, self.driver.create(machine)).await,
                 Err(outcome) => return outcome,
             },
-            Verb::Initialize => self.driver.initialize(machine).await,
+            Verb::Initialize => calls.measure("initialize_machine", clock, self.driver.initialize(machine)).await,
             Verb::Delete => {
-                let deleted = self.driver.delete(machine).await;
+                let deleted = calls.measure("delete_machine", clock, self.driver.delete(machine)).await;
                 return deleted.map_or_else(Outcome::Failed, |notes| notes.map_or(Outcome::Done, Outcome::Noted));
             }
             Verb::DeleteOthers => {
@@ -81,7 +87,12 @@ impl Caller {
             }
             Verb::VolumeIds => {
                 let Some(target) = &self.target else { return Outcome::Done };
-                return volume_ids::look_up(|specs| self.driver.volume_ids(specs), target, &request.volumes).await;
+                let (calls, clock) = (calls.clone(), self.clock.clone());
+                let ask = |specs| {
+                    let answer = self.driver.volume_ids(specs);
+                    async move { calls.measure("get_volume_ids", clock.as_ref(), answer).await }.boxed()
+                };
+                return volume_ids::look_up(ask, target, &request.volumes).await;
             }
         };
         found.map_or_else(Outcome::Failed, with_id)
@@ -148,7 +159,7 @@ impl Caller {
             Verb::Delete => "delete call",
             Verb::DeleteOthers => "delete_others call",
             // These are made too often to be worth a span each.
-            Verb::Status | Verb::Namesakes | Verb::DropToken | Verb::VolumeIds => return,
+            Verb::Status | Verb::Describe | Verb::Namesakes | Verb::DropToken | Verb::VolumeIds => return,
         };
         let machine = &call.request.machine;
         let seed = format!("{}/{name}/{begun}", machine.uid);

@@ -36,6 +36,9 @@ pub enum Verb {
     DropToken,
     /// Which of the volumes that are attached to the Node are not the provider's.
     VolumeIds,
+    /// What the Node gets from the provider. It is the same call as [`Self::Status`]; what that has answered decides about the VM, and
+    /// this does not.
+    Describe,
 }
 
 /// The set that a Machine was made for, and its ordinal there.
@@ -154,6 +157,7 @@ impl Effect for Call {
             Verb::Namesakes => "namesakes",
             Verb::DropToken => "drop_token",
             Verb::VolumeIds => "volume_ids",
+            Verb::Describe => "describe",
         }
     }
 
@@ -179,7 +183,7 @@ impl Effect for Call {
         let (kind, limit) = match self.verb {
             Verb::Create | Verb::Initialize => ("creations", limits.creations),
             Verb::Delete | Verb::DeleteOthers => ("deletions", limits.deletions),
-            Verb::Status => ("status", limits.others),
+            Verb::Status | Verb::Describe => ("status", limits.others),
             // API servers get these, not the provider.
             Verb::Namesakes => return vec![Group::new("namesakes", limits.others)],
             Verb::DropToken => return vec![Group::new("tokens", limits.others)],

@@ -21,6 +21,8 @@ pub enum Note {
     EvictionRefused(String),
     /// The Node is deleted, which the cache showed: it need not be looked for afterwards.
     NodeDeleted,
+    /// The provider has described the VM of a healthy Machine then.
+    Described(Timestamp),
     /// What the drain remembers.
     Drain(drain::Note),
 }

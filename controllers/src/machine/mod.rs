@@ -5,16 +5,18 @@
 //! * Once it is deleted: Node cordoned → Pods gone → volumes detached → VM gone → Node gone → name retired → finalizer removed.
 //!
 //! Where a Machine stands is observed each time, from the object, its Node, the provider's answers: `snapshot` reads the
-//! caches; `claim`, `ownership` and `proof` find whose its VM is, `provision` what the VM lacks, `health` and `budget` whether it
-//! fails, `terminate` what is left to delete; `plan` puts the steps together.
+//! caches; `claim`, `ownership` and `proof` find whose its VM is, `provision` what the VM lacks, `cloud` what the Node lacks of what the
+//! provider knows, `health` and `budget` whether the Machine fails, `terminate` what is left to delete; `plan` puts the steps together.
 
 mod budget;
 mod caller;
 mod calls;
 mod claim;
+mod cloud;
 mod decision;
 mod drain;
 mod health;
+mod mcm_metrics;
 mod memory;
 mod namesakes;
 mod node_sync;
@@ -63,6 +65,8 @@ pub(crate) use self::caller::Caller;
 pub use self::{
     budget::brake::BrakeSettings,
     calls::{Call, Outcome, Request, Verb},
+    cloud::{CloudNodeMode, CloudNodeSettings},
+    mcm_metrics::MachineMetrics,
     settings::{CallLimits, Settings},
 };
 use self::{
@@ -76,7 +80,7 @@ use self::{
     snapshot::{Snapshot, is_forced, needs_class},
 };
 use crate::shared::{
-    CONTROL, TARGET,
+    CONTROL, TARGET, cloud_manager,
     disruption::{WAITING_NODES, waiting_nodes},
     driver::DriverProperties,
     indexes::{
@@ -97,6 +101,8 @@ pub struct MachineController {
     pub settings: Arc<Settings>,
     /// The provider, for its deadlines.
     pub driver: Arc<dyn Driver>,
+    /// The metrics of machine-controller-manager.
+    pub metrics: MachineMetrics,
 }
 
 impl Controller for MachineController {
@@ -108,7 +114,7 @@ impl Controller for MachineController {
     type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        let settings = self.settings.clone();
+        let (settings, metrics) = (self.settings.clone(), self.metrics.clone());
         on.primary::<Machine>(CONTROL, &self.namespace)
             .index(MACHINE_BY_INSTANCE)
             .index(MACHINE_BY_NODE)
@@ -122,6 +128,7 @@ impl Controller for MachineController {
             .sharing(Machine::share)
             // The place of the budget that a Machine holds is free once the Machine is healthy or gone.
             .wakes(move |change, stores, wake| {
+                metrics.changed(change);
                 budget::wake_next(change, stores, &settings, wake);
                 // Machines that name the same VM wait for each other.
                 change.sides().for_each(|machine| wake_all(conflicting_machines(stores, machine), wake));
@@ -149,6 +156,7 @@ impl Controller for MachineController {
                 }
             });
         if self.settings.has_target {
+            cloud_manager::watch(on, self.settings.cloud_node.mode);
             on.kind::<Node>(TARGET, "")
                 .index(NODE_BY_INSTANCE)
                 .index(DELETING_NODES)

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
     Machine, Taint, annotations, finalizers, labels,
     stored::{APPLIED_NODE_TEMPLATE, AppliedKeys, LAST_APPLIED, LastApplied},
+    taints as taint_keys,
 };
 use nodewright_runtime::{
     annotations::set_label,
@@ -37,9 +38,25 @@ pub(super) struct NodeSync {
     pub(super) machine: Patch,
 }
 
+/// What a Node gets from the provider of its VM.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct CloudMarks {
+    /// The providerID of a Node that has none.
+    pub(super) provider_id: Option<String>,
+    /// Labels. Those of the node template take precedence.
+    pub(super) labels: Map,
+    /// Whether the taint of an uninitialized Node goes.
+    pub(super) is_initialized: bool,
+    /// The class whose lists have the VM, as [`class_of_node`](crate::shared::node_claims::class_of_node) says. It is written with what
+    /// else changes.
+    pub(super) class: Option<String>,
+    /// Whether the taint of a stopped VM is set; `None` leaves it as it is.
+    pub(super) is_stopped: Option<bool>,
+}
+
 /// Nothing is put on a Node before the Machine's record has it: after a crash in between it could not be removed again.
-pub(super) fn sync(machine: &Machine, node: &Node) -> NodeSync {
-    let patch = node_patch(machine, node);
+pub(super) fn sync(machine: &Machine, node: &Node, marks: &CloudMarks) -> NodeSync {
+    let patch = node_patch(machine, node, marks);
     let (is_in_step, is_covered) = (patch.0.is_empty(), is_covered(machine));
     let record = record(machine, is_in_step).filter(|_| is_in_step || !is_covered);
     let machine = Patch(record.into_iter().chain(relabel(machine)).flat_map(|patch| patch.0).collect());
@@ -53,15 +70,20 @@ fn relabel(machine: &Machine) -> Option<Patch> {
     Some(set_label(&machine.metadata, labels::NODE, Some(wanted)))
 }
 
-fn node_patch(machine: &Machine, node: &Node) -> Patch {
+fn node_patch(machine: &Machine, node: &Node, marks: &CloudMarks) -> Patch {
     let mut operations = Vec::new();
+    if let Some(id) = &marks.provider_id {
+        let path = ["spec", "providerID"];
+        operations.extend([patch::test(&path, Value::Null), patch::set(&path, id.as_str().into())]);
+    }
     if !is_deleting(node) && !has_finalizer(node, finalizers::NODE) {
         operations.extend(nodewright_runtime::finalizers::add(&node.metadata, finalizers::NODE).0);
     }
     let template = &machine.spec.node_template;
     let before = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
 
-    let mut wanted_labels = template.metadata.labels.clone().unwrap_or_default();
+    let mut wanted_labels = marks.labels.clone();
+    wanted_labels.extend(template.metadata.labels.clone().unwrap_or_default());
     if name(machine).len() <= LONGEST_LABEL {
         wanted_labels.insert(labels::MACHINE_NAME.to_owned(), name(machine).to_owned());
     }
@@ -77,7 +99,13 @@ fn node_patch(machine: &Machine, node: &Node) -> Patch {
     }
     let live = node.metadata.annotations.as_ref();
     operations.extend(merge("annotations", live, &before.annotations, &wanted_annotations));
-    operations.extend(taints(node, &before, template.spec.taints.as_deref().unwrap_or_default()));
+    operations.extend(taints(node, &before, template.spec.taints.as_deref().unwrap_or_default(), marks));
+    // The class is worth no write of its own: each Node is written when it joins.
+    if let (false, Some(class)) = (operations.is_empty(), &marks.class) {
+        let wanted = Map::from([(annotations::MACHINE_CLASS.to_owned(), class.clone())]);
+        let live = live.or_else(|| (!wanted_annotations.is_empty()).then_some(&wanted_annotations));
+        operations.extend(merge("annotations", live, &BTreeSet::new(), &wanted));
+    }
     Patch(operations)
 }
 
@@ -99,7 +127,7 @@ fn merge(field: &str, live: Option<&Map>, before: &BTreeSet<String>, wanted: &Ma
     operations
 }
 
-fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint]) -> Vec<PatchOperation> {
+fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint], marks: &CloudMarks) -> Vec<PatchOperation> {
     let live = node.taints().to_vec();
     let same = |a: &Taint, b: &Taint| a.key == b.key && a.effect == b.effect;
     let mut merged = live.clone();
@@ -110,7 +138,20 @@ fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint]) -> Vec<PatchOpera
             None => merged.push(taint.clone()),
         }
     }
+    let is = |taint: &Taint, key: &str| taint.key == key && taint.effect == "NoSchedule";
+    if marks.is_initialized {
+        merged.retain(|taint| !is(taint, taint_keys::UNINITIALIZED));
+    }
+    match marks.is_stopped {
+        Some(true) if !merged.iter().any(|taint| is(taint, taint_keys::SHUTDOWN)) => merged.push(stopped()),
+        Some(false) => merged.retain(|taint| !is(taint, taint_keys::SHUTDOWN)),
+        _ => {}
+    }
     node::set_taints(node, &merged)
+}
+
+fn stopped() -> Taint {
+    Taint { key: taint_keys::SHUTDOWN.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() }
 }
 
 /// The patch that says in its status that a Node is terminating.
@@ -118,13 +159,21 @@ pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patc
     (!node.is_terminating()).then(|| Patch(node::set_condition(node, condition)))
 }
 
-/// The patch that keeps new Pods off a Node, and marks that it was this controller that did so: a Node that a user had cordoned
-/// before stays without the mark.
+/// The patch that keeps new Pods and new connections of load balancers off a Node that goes, and marks that it was this controller that
+/// cordoned it: a Node that a user had cordoned before stays without the mark.
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
-    let mark = || {
-        nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some(annotations::CORDONED_HERE))
-    };
-    (!node.is_cordoned()).then(|| Patch([vec![patch::set(&["spec", "unschedulable"], true.into())], mark().0].concat()))
+    let mut operations = vec![];
+    if !node.is_cordoned() {
+        let mark = Some(annotations::CORDONED_HERE);
+        operations.push(patch::set(&["spec", "unschedulable"], true.into()));
+        operations.extend(nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, mark).0);
+    }
+    let live = node.metadata.labels.as_ref();
+    if live.is_none_or(|live| !live.contains_key(labels::EXCLUDE_FROM_LOAD_BALANCERS)) {
+        let excluded = Map::from([(labels::EXCLUDE_FROM_LOAD_BALANCERS.to_owned(), String::new())]);
+        operations.extend(merge("labels", live, &BTreeSet::new(), &excluded));
+    }
+    (!operations.is_empty()).then_some(Patch(operations))
 }
 
 pub(super) fn is_covered(machine: &Machine) -> bool {
@@ -156,9 +205,12 @@ mod tests {
 
     fn synced(machine: &Machine, live: Value) -> Value {
         let mut live = live;
-        let patch = node_patch(machine, &node(live.clone()));
+        let patch = node_patch(machine, &node(live.clone()), &CloudMarks::default());
         nodewright_testing::json_patch(&mut live, &patch).unwrap();
-        assert!(node_patch(machine, &node(live.clone())).0.is_empty(), "a second patch has nothing to do");
+        assert!(
+            node_patch(machine, &node(live.clone()), &CloudMarks::default()).0.is_empty(),
+            "a second patch has nothing to do"
+        );
         live
     }
 
@@ -175,7 +227,13 @@ mod tests {
             (&live["spec"]["unschedulable"], &live["metadata"]["annotations"]["nodewright.dev/cordoned"]),
             (&json!(true), &json!("true"))
         );
-        assert!(cordon(&node(json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}}))).is_none());
+        assert_eq!(live["metadata"]["labels"], json!({labels::EXCLUDE_FROM_LOAD_BALANCERS: ""}));
+        assert!(cordon(&node(live)).is_none());
+        let mut theirs = json!({"metadata": {"name": "n"}, "spec": {"unschedulable": true}});
+        let patch = cordon(&node(theirs.clone())).unwrap();
+        nodewright_testing::json_patch(&mut theirs, &patch).unwrap();
+        assert_eq!(theirs["metadata"].get("annotations"), None, "a user has cordoned it");
+        assert_eq!(theirs["metadata"]["labels"], json!({labels::EXCLUDE_FROM_LOAD_BALANCERS: ""}));
     }
 
     #[test]
@@ -228,7 +286,7 @@ mod tests {
             .build();
         let mut live = bare();
         live["spec"]["taints"] = json!([{"key": "a", "effect": "NoSchedule"}]);
-        let patch = node_patch(&machine, &node(live.clone()));
+        let patch = node_patch(&machine, &node(live.clone()), &CloudMarks::default());
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
         assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
     }
@@ -249,7 +307,7 @@ mod tests {
     #[test]
     fn a_map_that_somebody_makes_in_between_is_not_replaced() {
         let mut live = bare();
-        let patch = node_patch(&machine("m").build(), &node(live.clone()));
+        let patch = node_patch(&machine("m").build(), &node(live.clone()), &CloudMarks::default());
         live["metadata"]["labels"] = json!({"kubelets": "1"});
         assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
         assert_eq!(live["metadata"]["labels"], json!({"kubelets": "1"}));

@@ -9,6 +9,7 @@ use nodewright_runtime::{
 };
 
 use super::{memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft, trace};
+use crate::shared::cloud_manager::Initializer;
 
 /// How long a wait lasts before the status reports it: most creations and deletions wait for less, and cost no write more.
 pub(super) const WORTH_REPORTING: SignedDuration = SignedDuration::from_secs(30);
@@ -37,6 +38,17 @@ impl<'a> Scope<'a> {
 
     pub(super) fn now(&self) -> Timestamp {
         self.context.now
+    }
+
+    /// Whether this manager does the node part of a cloud controller manager for the Machine.
+    pub(super) fn initializes_nodes(&self) -> bool {
+        self.driver.describes_instances && self.snapshot.cloud_manager.is_on(self.context)
+    }
+
+    /// Whether this manager initializes the Machine's Node, or may turn out to.
+    pub(super) fn awaits_initialization(&self) -> bool {
+        let initializer = self.snapshot.cloud_manager.initializer(self.context);
+        self.driver.describes_instances && matches!(initializer, Initializer::This | Initializer::Open(_))
     }
 
     pub(super) fn status(&self) -> StatusDraft<'a> {

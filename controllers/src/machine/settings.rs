@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{GoDuration, Machine, stored::EFFECTIVE_CREATION_TIMEOUT};
 
-use super::budget::brake::BrakeSettings;
+use super::{budget::brake::BrakeSettings, cloud::CloudNodeSettings};
 use crate::shared::fleet::FleetSettings;
 
 /// Timeouts and periods of the Machine controller. A field of the Machine takes precedence.
@@ -52,6 +52,8 @@ pub struct Settings {
     pub limits: CallLimits,
     /// Whether there is a target cluster. Without one a Machine ends in phase Available.
     pub has_target: bool,
+    /// The node part of a cloud controller manager.
+    pub cloud_node: CloudNodeSettings,
     /// Whether MachineConfigPools are watched: rollouts of machines share their disruption budgets.
     pub has_pools: bool,
     /// Time that a failed Machine is kept whose preservation was asked for, unless its spec says how long
@@ -160,6 +162,7 @@ impl Default for Settings {
             brake: BrakeSettings::default(),
             limits: CallLimits::of(200),
             has_target: true,
+            cloud_node: CloudNodeSettings::default(),
             has_pools: false,
             preserve_timeout: FleetSettings::default().preserve_timeout,
         }

@@ -24,9 +24,11 @@ use super::{
 use crate::shared::{
     CONTROL, TARGET,
     class_secrets::{self, ClassSecrets},
+    cloud_manager::{CloudManager, CloudNodeMode},
     disruption::{SharedBudget, claimed_since, is_opted_out, needs_claim, node_state::is_being_replaced},
     drain::View,
     driver::DriverProperties,
+    in_place,
     indexes::SET_BY_UID,
     ledger::{Ledger, Ordinal},
     node::Node,
@@ -67,6 +69,8 @@ pub struct Snapshot {
     pub(crate) claimed_since: Option<Timestamp>,
     pub settings: Arc<Settings>,
     pub driver: DriverProperties,
+    /// Who initializes Nodes, as far as the cluster shows it.
+    pub(crate) cloud_manager: CloudManager,
 }
 
 #[derive(Clone, Debug)]
@@ -97,9 +101,7 @@ impl Snapshot {
         } else {
             Lookup::Pending
         };
-        let is_kept = |node: &Node| preserve::needs_drain(&machine, node) || update::needs_drain(&machine, node);
-        let is_drained = |node: &&Node| is_deleting(machine.as_ref()) || is_kept(node);
-        let drained = node.as_deref().filter(is_drained);
+        let drained = node.as_deref().filter(|node| is_drained(&machine, node));
         let drain = drained.map_or(View::empty(TARGET), |node| View::take(stores, TARGET, node));
         let unreadable_node =
             nodes.as_ref().and_then(|nodes| unreadable_node(stores, nodes, &machine, node.as_deref()));
@@ -115,8 +117,12 @@ impl Snapshot {
         let classes = stores.of::<MachineClass>(CONTROL);
         let machine_class = classes.by_name(namespace(machine.as_ref()), machine.class_name());
         let found = machine_class.as_deref();
-        let ClassView { class, class_held, scoped_watches } = ClassView::of(stores, &machine, found, provider);
+        let is_described = settings.cloud_node.mode != CloudNodeMode::Off && driver.describes_instances;
+        let needs_class = needs_class(&machine) || is_described;
+        let ClassView { class, class_held, scoped_watches } =
+            ClassView::of(stores, &machine, found, provider, needs_class);
         Some(Self {
+            cloud_manager: CloudManager::take(stores, settings.cloud_node.mode, node.as_deref()),
             class,
             class_held,
             scoped_watches,
@@ -185,7 +191,14 @@ struct ClassView {
 }
 
 impl ClassView {
-    fn of(stores: &Stores, machine: &Machine, class: Option<&MachineClass>, provider: &str) -> Self {
+    /// `needs_secrets`: whether plans of the Machine call the provider.
+    fn of(
+        stores: &Stores,
+        machine: &Machine,
+        class: Option<&MachineClass>,
+        provider: &str,
+        needs_secrets: bool,
+    ) -> Self {
         let Some(class) = class else {
             return Self { class: Err(missing(stores, machine)), class_held: false, scoped_watches: vec![] };
         };
@@ -193,7 +206,7 @@ impl ClassView {
         Self {
             class: usable(&secrets, class, provider),
             class_held: is_held(&secrets, class),
-            scoped_watches: if needs_class(machine) { secrets.into_watches() } else { vec![] },
+            scoped_watches: if needs_secrets { secrets.into_watches() } else { vec![] },
         }
     }
 }
@@ -214,7 +227,7 @@ fn budget(
     node: Option<&Node>,
 ) -> (Option<SharedBudget>, Option<Timestamp>) {
     let Some(node) = node else { return (None, None) };
-    let shares = needs_claim(node) && (is_replaced(machine, owner, node) || is_selected(machine, node));
+    let shares = needs_claim(node) && is_replaced(machine, owner, node) || is_selected(machine, owner, node);
     (if shares { SharedBudget::of(stores, node) } else { None }, claimed_since(stores, node))
 }
 
@@ -230,9 +243,15 @@ fn is_replaced(machine: &Machine, owner: &Owner, node: &Node) -> bool {
         && !is_opted_out(set.as_ref())
 }
 
-/// Whether a user has selected the Node of a Machine that is updated in place.
-fn is_selected(machine: &Machine, node: &Node) -> bool {
-    !is_deleting(machine) && update::needs_drain(machine, node)
+/// Whether a user has selected the Node of a Machine that is updated in place, and its drain has yet to begin.
+fn is_selected(machine: &Machine, owner: &Owner, node: &Node) -> bool {
+    let is_exempt = matches!(owner, Owner::Set(set) if is_opted_out(set.as_ref()));
+    !is_deleting(machine) && !is_exempt && update::needs_drain(machine, node) && in_place::awaits_begin(node)
+}
+
+/// Whether the Pods of the Machine's Node leave it, or are about to.
+fn is_drained(machine: &Machine, node: &Node) -> bool {
+    is_deleting(machine) || preserve::needs_drain(machine, node) || update::needs_drain(machine, node)
 }
 
 pub(super) fn node_named(node: &str) -> String {

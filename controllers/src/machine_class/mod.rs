@@ -7,6 +7,7 @@
 //!   can be reverted, and no VM is created until then.
 //! * **Secrets.** A Secret has a finalizer of its own while any class refers to it, including a class that is being deleted.
 //!   The first of these classes adds it; [`crate::machine_class_secret`] removes it.
+//! * **Nodes** that nobody initializes ([`uninitialized`]) are reported by all classes, with `--cloud-node=on` or `auto`.
 //! * **Status.** Only if the schema has one. A providerSpec that the driver cannot read has an event and a metric as well.
 //!
 //! # Guarantees
@@ -24,17 +25,19 @@ mod snapshot;
 mod status;
 #[cfg(test)]
 mod tests;
+mod uninitialized;
 mod validation;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use nodewright_api::{Machine, MachineClass};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
     cache::{Change, Stores},
     controller::{Controller, Watches},
     effect::Never,
-    object::ObjectRef,
+    object::{Cluster, ObjectRef},
     plan::{Context, Plan},
 };
 
@@ -44,7 +47,8 @@ pub(crate) use self::{
     status::register_metrics,
 };
 use crate::shared::{
-    CONTROL, class_secrets,
+    CONTROL, TARGET, class_secrets,
+    cloud_manager::CloudNodeMode,
     driver::Provider,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
     schema::FullSchema,
@@ -60,6 +64,8 @@ pub struct MachineClassController {
     pub full_schema: FullSchema,
     /// For its properties. It is not called.
     pub driver: Arc<dyn Driver>,
+    /// Who initializes Nodes (`--cloud-node`); nobody without a target cluster.
+    pub(crate) mode: CloudNodeMode,
 }
 
 impl Controller for MachineClassController {
@@ -74,6 +80,7 @@ impl Controller for MachineClassController {
             .index(CLASSES_BY_SECRET)
             .index(CLASSES_BY_CREDENTIALS)
             .wakes(wake_users);
+        uninitialized::watch(on, &self.namespace, self.mode);
         on.kind::<Machine>(CONTROL, &self.namespace)
             .index(MACHINES_BY_CLASS)
             .wakes_unreadable(wake_namespace::<MachineClass>)
@@ -87,7 +94,16 @@ impl Controller for MachineClassController {
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let driver = self.driver.as_ref();
-        Snapshot::take(stores, key, (Provider::of(driver), driver.session()), self.full_schema.get())
+        Snapshot::take(stores, key, (Provider::of(driver), driver.session()), self.full_schema.get(), self.mode)
+    }
+
+    /// Of the target cluster a class has only a report.
+    fn tolerates_unavailable(&self, _: &MachineClass, cluster: Cluster, _: Timestamp) -> bool {
+        cluster == TARGET
+    }
+
+    fn plans_unlisted(&self, _: &MachineClass, cluster: Cluster) -> bool {
+        cluster == TARGET
     }
 
     fn plan(context: &Context<'_, Validate>, snapshot: &Snapshot) -> Plan<Validate> {

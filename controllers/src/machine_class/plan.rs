@@ -15,6 +15,7 @@ use super::{
     decision::{Decision, decide},
     snapshot::{NamedSecret, Snapshot},
     status::{VALIDATION_PENDING, naming, write},
+    uninitialized,
     validation::{Validation, validation},
 };
 use crate::shared::{CONTROL, class_secrets};
@@ -78,7 +79,9 @@ fn report(context: &Context<'_, Validate>, snapshot: &Snapshot, errors: Option<&
     if let Some(secret) = snapshot.secrets.iter().find(|secret| matches!(secret.found, Lookup::Pending)) {
         plan.wait(class_secrets::PENDING, format!("Secret {} has yet to be read", secret.key));
     } else if snapshot.full_schema {
-        write(context, snapshot, errors).add_to(plan);
+        let (uninitialized, next) = uninitialized::finding(context, class, snapshot.uninitialized.as_ref());
+        write(context, snapshot, errors, uninitialized).add_to(plan);
+        plan.wake_at(next);
     }
     // Only a status could report what is missing. Without one, as with machine-controller-manager's CRDs, an event does.
     if !snapshot.full_schema && snapshot.machines > 0 {

@@ -10,9 +10,10 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
-use super::{call::Validate, is_of};
+use super::{call::Validate, is_of, uninitialized::Uninitialized};
 use crate::shared::{
     CONTROL, class_secrets,
+    cloud_manager::CloudNodeMode,
     driver::Provider,
     indexes::{MACHINES_BY_CLASS, object_key},
     ownership::vm_id,
@@ -33,6 +34,8 @@ pub struct Snapshot {
     pub scoped_watches: Vec<ScopedWatch>,
     /// Whether the served schema is ours, with a status.
     pub full_schema: bool,
+    /// The Nodes that nobody initializes, if this manager initializes Nodes.
+    pub(super) uninitialized: Option<Uninitialized>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +52,7 @@ impl Snapshot {
         key: &ObjectRef,
         (provider, session): (Provider, u64),
         full_schema: bool,
+        mode: CloudNodeMode,
     ) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let class_key = object_key(&key.namespace, &key.name);
@@ -67,7 +71,19 @@ impl Snapshot {
         let machines = machines.count(MACHINES_BY_CLASS, &class_key);
         let scoped_watches = class_secrets::scoped_watches(&class);
         let validate = is_of(&class, &provider.name).then(|| Validate { class: class.clone(), session });
-        Some(Self { class, machines, is_used, unreadable, secrets, validate, provider, scoped_watches, full_schema })
+        let uninitialized = Uninitialized::take(stores, mode);
+        Some(Self {
+            class,
+            machines,
+            is_used,
+            unreadable,
+            secrets,
+            validate,
+            provider,
+            scoped_watches,
+            full_schema,
+            uninitialized,
+        })
     }
 
     /// Whether the Secrets exist, and none has user data: no VM is created.

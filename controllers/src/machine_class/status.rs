@@ -33,6 +33,7 @@ pub(super) fn write(
     context: &Context<'_, Validate>,
     snapshot: &Snapshot,
     errors: Option<&[String]>,
+    uninitialized: Option<Finding<'static>>,
 ) -> StatusWrite<Validate> {
     let class = snapshot.class.as_ref();
     let findings = [
@@ -44,7 +45,11 @@ pub(super) fn write(
     let wanted = MachineClassStatus {
         observed_generation: class.metadata.generation.unwrap_or_default(),
         machines: i32::try_from(snapshot.machines).unwrap_or(i32::MAX),
-        conditions: findings.map(|(kind, finding)| condition(known, context.now, kind, finding)).into(),
+        conditions: findings
+            .into_iter()
+            .chain(uninitialized.map(|finding| (kinds::NODES_INITIALIZED, finding)))
+            .map(|(kind, finding)| condition(known, context.now, kind, finding))
+            .collect(),
     };
     write_status(context, class, wanted, Urgency::Normal)
 }

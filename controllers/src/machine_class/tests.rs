@@ -28,6 +28,7 @@ use crate::machine_class_secret::MachineClassSecretController;
 use crate::shared::{
     CONTROL,
     class_secrets::SecretMetadata,
+    cloud_manager::CloudNodeMode,
     indexes::{CLASSES_BY_CREDENTIALS, CLASSES_BY_SECRET, MACHINES_BY_CLASS},
 };
 use crate::testing::{NOW, Uncalled, answer, machine, secret_store};
@@ -168,7 +169,12 @@ impl Held {
     }
 
     fn class_controller(full_schema: bool) -> MachineClassController {
-        MachineClassController { namespace: "default".into(), full_schema: full_schema.into(), driver: Arc::new(Sized) }
+        MachineClassController {
+            namespace: "default".into(),
+            full_schema: full_schema.into(),
+            driver: Arc::new(Sized),
+            mode: CloudNodeMode::Off,
+        }
     }
 
     /// The lines of `machine_class_invalid`.

@@ -11,7 +11,7 @@ use std::{
 };
 
 use nodewright_api::{
-    annotations,
+    annotations, labels,
     machine_config::{CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_CONFIG, DESIRED_IMAGE, DONE, STATE},
     stored::{Claim, Disruptions},
 };
@@ -48,7 +48,7 @@ impl Move {
 }
 
 pub(super) fn zone(node: &Node) -> Option<String> {
-    label(node, "topology.kubernetes.io/zone").map(str::to_owned)
+    label(node, labels::ZONE).map(str::to_owned)
 }
 
 /// The rounds, and in each the Nodes in the order in which they are chosen. None is empty.

@@ -26,6 +26,7 @@
 mod blockers;
 mod decision;
 mod history;
+mod mcm_metrics;
 mod memory;
 mod plan;
 mod requests;
@@ -43,6 +44,7 @@ mod updates;
 use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
+use json_patch::Patch;
 use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
 use nodewright_runtime::{
     cache::{Change, Stores},
@@ -51,6 +53,7 @@ use nodewright_runtime::{
     object::{Cluster, ObjectRef, annotation, controller_uid, is_deleting, name},
 };
 
+pub(crate) use self::mcm_metrics::register as register_metrics;
 use self::{
     memory::{Context, Note, Plan},
     snapshot::{Snapshot, configured_nodes},
@@ -63,10 +66,20 @@ use crate::shared::{
     membership::{conflicting_machines, would_adopt},
     node::Node,
     ownership::{NodeProof, noted_id},
+    patch,
     preservation::preserve_expiry,
     schema::FullSchema,
     wake_all, wake_namespace,
 };
+
+pub use crate::shared::template::is_same as is_same_template;
+
+/// The change by which a client rolls a deployment back to the template of one of its sets, as `spec.rollbackTo` does. It fails
+/// if the deployment has changed since.
+pub fn rollback_patch(deployment: &MachineDeployment, set: &MachineSet) -> Patch {
+    let version = patch::same_version(&deployment.metadata);
+    Patch([version].into_iter().chain(requests::restore(deployment, set)).collect())
+}
 
 /// The controller of MachineDeployments.
 #[derive(Clone, Debug)]

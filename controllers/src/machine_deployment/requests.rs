@@ -154,7 +154,8 @@ fn last_revision(snapshot: &Snapshot) -> Option<i64> {
     revisions.into_iter().rev().nth(1)
 }
 
-fn restore(deployment: &MachineDeployment, set: &MachineSet) -> [json_patch::PatchOperation; 2] {
+/// The template of the set, and the annotations that the deployment had with it.
+pub(super) fn restore(deployment: &MachineDeployment, set: &MachineSet) -> [json_patch::PatchOperation; 2] {
     let mut template = set.spec.template.clone();
     if let Some(all) = template.metadata.labels.as_mut() {
         all.remove(labels::MACHINE_TEMPLATE_HASH);

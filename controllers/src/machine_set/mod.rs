@@ -16,6 +16,7 @@
 mod ceiling;
 mod creation_timeout;
 mod decision;
+mod mcm_metrics;
 pub(crate) mod memory;
 mod metrics;
 mod notes;
@@ -40,6 +41,7 @@ use nodewright_runtime::{
     object::{ObjectRef, controller_uid, name, uid},
 };
 
+pub use self::mcm_metrics::StaleMachines;
 pub(crate) use self::metrics::register as register_metrics;
 use self::{
     memory::{Context, Note, Plan},
@@ -64,6 +66,8 @@ pub struct MachineSetController {
     pub full_schema: FullSchema,
     /// Limits and times.
     pub fleet: FleetSettings,
+    /// How many unhealthy Machines sets have deleted.
+    pub stale: StaleMachines,
 }
 
 impl Controller for MachineSetController {
@@ -74,13 +78,17 @@ impl Controller for MachineSetController {
     type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
+        let stale = self.stale.clone();
         on.primary::<MachineSet>(CONTROL, &self.namespace).index(SET_BY_UID);
         on.kind::<Machine>(CONTROL, &self.namespace)
             .index(MACHINES_BY_SET_NAME)
             .index(ORPHAN_MACHINES)
             .index(MACHINE_BY_INSTANCE)
             .wakes_unreadable(wake_namespace::<MachineSet>)
-            .wakes(wake_sets);
+            .wakes(move |change, stores, wake| {
+                stale.count(change, stores);
+                wake_sets(change, stores, wake);
+            });
         on.kind::<MachineDeployment>(CONTROL, &self.namespace).index(DEPLOYMENT_BY_UID).wakes(
             |change, stores, wake| {
                 let progress = |side: &Option<Arc<MachineDeployment>>| {

@@ -8,8 +8,9 @@ use nodewright_runtime::{
 
 use super::{
     lookup::{Found, Lookup},
-    snapshot::{Snapshot, is_abandoned, is_marked, machine_name},
+    snapshot::{Snapshot, is_abandoned, is_marked},
 };
+use crate::shared::node_claims::machine_name;
 
 /// How long a Node that is not being deleted keeps the finalizer after the first lookup has found no Machine.
 const GRACE: SignedDuration = SignedDuration::from_hours(1);

@@ -3,16 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::SignedDuration;
-use nodewright_api::{Machine, annotations, finalizers, labels};
+use nodewright_api::{Machine, annotations, finalizers};
 use nodewright_runtime::{
     cache::Stores,
-    object::{ObjectRef, annotation, has_finalizer, is_deleting, label, name},
+    object::{ObjectRef, annotation, has_finalizer, is_deleting},
 };
 
 use crate::shared::{
     CONTROL, TARGET,
-    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
     node::Node,
+    node_claims::{is_claimed, machine_name},
 };
 
 #[derive(Clone, Debug)]
@@ -52,18 +52,4 @@ pub(super) fn is_abandoned(node: &Node) -> bool {
 /// Whether a Node is marked as one without a Machine. machine-controller-manager ignores such a Node.
 pub(super) fn is_marked(node: &Node) -> bool {
     annotation(node, annotations::NOT_MANAGED).is_some()
-}
-
-pub(super) fn is_claimed(stores: &Stores, node: &Node) -> bool {
-    let machines = stores.of::<Machine>(CONTROL);
-    let by_id = node.provider_id().is_some_and(|id| machines.count(MACHINE_BY_INSTANCE, instance_id(id)) > 0);
-    let by_name = machine_name(node).is_some_and(|name| {
-        machines.by_name(machines.namespace(), name).is_some()
-            || machines.unreadable().iter().any(|machine| machine.name() == name)
-    });
-    by_id || by_name || machines.count(MACHINE_BY_NODE, name(node)) > 0
-}
-
-pub(super) fn machine_name(node: &Node) -> Option<&str> {
-    label(node, labels::MACHINE_NAME)
 }

@@ -11,12 +11,13 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{Lookup, Snapshot, lookup::Found, plan::plan, snapshot::is_claimed};
+use super::{Lookup, Snapshot, lookup::Found, plan::plan};
 use crate::{
     shared::{
         CONTROL,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE},
         node::Node,
+        node_claims::is_claimed,
     },
     testing::{MachineBuilder, NOW, machine},
 };

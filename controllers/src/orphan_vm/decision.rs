@@ -1,20 +1,21 @@
 //! When the VMs are listed, and which orphans are deleted. Which VMs are orphans at all is in `orphans`; the last look at one before
 //! its deletion, which may keep it, is in `sweep`.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::reasons::machine_class as reasons;
-use nodewright_runtime::object::ObjectRef;
+use nodewright_runtime::object::{ObjectRef, uid};
 
 use super::{
     OrphanVmSettings,
     calls::{Call, Listed, Orphan, Outcome, Request, SweepResult},
     memory::{Context, Note},
-    orphans::orphans,
+    orphans::{orphans, shows_ours},
     snapshot::{Problem, Snapshot},
     unexplained::Unexplained,
 };
+use crate::shared::{indexes::instance_id, node::Node};
 
 /// A list that is older says nothing about now.
 const FRESH: Duration = Duration::from_mins(1);
@@ -74,6 +75,8 @@ pub(super) struct Findings<'a> {
     pub(super) kept: Vec<Candidate>,
     /// Those whose Machines were not deleted as far as is known.
     pub(super) unexplained: Unexplained,
+    /// The Nodes without a Machine.
+    pub(super) lost_nodes: Vec<(Arc<Node>, Finding)>,
 }
 
 /// An orphan: when it was seen first, and from when on a list confirms that it may be deleted.
@@ -88,6 +91,17 @@ impl Candidate {
     pub(super) fn is_confirmed(&self, list: &List<'_>) -> bool {
         self.since.is_some_and(|since| since < list.begun)
     }
+}
+
+/// What a list shows of a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// It has the VM.
+    Listed,
+    /// It lacks the VM; another list has yet to confirm that.
+    Missing,
+    /// It confirms that the VM is missing.
+    Confirmed,
 }
 
 /// What the decision rests on.
@@ -140,7 +154,7 @@ impl<'a> Search<'a> {
         let unexplained = Unexplained::recorded(&self.snapshot.class).after(orphans.iter(), self.context.now);
         let candidates = orphans.into_iter().map(|orphan| self.candidate(&list, orphan, Some(&unexplained)));
         let (kept, candidates) = candidates.partition(|candidate| self.is_kept(&candidate.orphan.provider_id));
-        let findings = Findings { list, candidates, kept, unexplained };
+        let findings = Findings { list, candidates, kept, unexplained, lost_nodes: self.lost_nodes(&list) };
         let verdict = GATES.iter().find_map(|gate| gate(self, &findings));
         let verdict = verdict.unwrap_or_else(|| Verdict::Delete(self.due(&findings).into()));
         Decision::Believed(findings, verdict)
@@ -208,6 +222,33 @@ impl<'a> Search<'a> {
     fn due(&self, findings: &Findings<'_>) -> Vec<Orphan> {
         let due = findings.candidates.iter().filter(|candidate| candidate.due <= findings.list.begun);
         due.take(self.settings.per_pass).map(|candidate| candidate.orphan.clone()).collect()
+    }
+}
+
+impl Search<'_> {
+    /// What a list shows of the Nodes without a Machine; nothing if it has no VM of ours.
+    fn lost_nodes(&self, list: &List<'_>) -> Vec<(Arc<Node>, Finding)> {
+        let snapshot = self.snapshot;
+        if snapshot.lost_nodes.is_empty()
+            || !snapshot.cloud_manager.is_on(self.context)
+            || !shows_ours(list.listed, &snapshot.fleet)
+        {
+            return vec![];
+        }
+        // Providers and kubelets may write the beginning of an id differently.
+        let shown: BTreeSet<&str> = list.listed.keys().map(|id| instance_id(id)).collect();
+        let finding = |node: &Arc<Node>| Some((node.clone(), self.finding(list, &shown, node)?));
+        snapshot.lost_nodes.iter().filter_map(finding).collect()
+    }
+
+    fn finding(&self, list: &List<'_>, shown: &BTreeSet<&str>, node: &Node) -> Option<Finding> {
+        if shown.contains(instance_id(node.provider_id()?)) {
+            return Some(Finding::Listed);
+        }
+        let since = self.context.noted_since(&Note::LostNode(uid(node).into()));
+        let since = since.filter(|since| *since >= self.context.connected_since);
+        let is_confirmed = since.is_some_and(|since| after(since, self.snapshot.lost_node_grace) <= list.begun);
+        Some(if is_confirmed { Finding::Confirmed } else { Finding::Missing })
     }
 }
 

@@ -17,6 +17,8 @@ pub enum Note {
     Orphan(Arc<str>),
     /// An event has named the orphan.
     Reported(Arc<str>),
+    /// A list has lacked the VM of the Node with this UID, which has no Machine.
+    LostNode(Arc<str>),
     /// A sweep has left the VM, because a Machine has it or may have it: of another namespace, mostly.
     Kept(Arc<str>),
     /// An event has said for this reason why no VM is deleted.

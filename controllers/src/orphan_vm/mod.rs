@@ -20,6 +20,8 @@
 //! * No more VMs go than the limit of a pass. The VM of another cluster, and one without the tags of a Machine, are never listed.
 //! * The Node of a deleted VM is deleted once a believed list lacks the VM: the Node has exactly its id, no label of another Machine
 //!   than that of its tags, and no Machine claims it. The class remembers the VM.
+//! * With `--cloud-node=on` or `auto`, a Node without a Machine whose VM two believed lists lack, a grace apart, is marked
+//!   ([`lost_nodes`]): [`node_lifecycle`](super::node_lifecycle) deletes it.
 //! * Of several VMs of one Machine the one stays that the Machine has; if it has none yet, the oldest.
 //!
 //! # Caveats
@@ -29,6 +31,7 @@
 
 mod calls;
 mod decision;
+mod lost_nodes;
 mod memory;
 mod metrics;
 mod orphans;
@@ -59,14 +62,16 @@ use nodewright_runtime::{
 
 use self::{
     calls::Call,
+    lost_nodes::LOST_BY_CLASS,
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
 pub(crate) use self::{metrics::OrphanMetrics, sweep::Caller};
 use crate::shared::{
     CONTROL, TARGET,
+    cloud_manager::{self, CloudNodeMode},
     driver::Provider,
-    indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE},
+    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE},
     node::Node,
 };
 
@@ -107,6 +112,9 @@ impl Default for OrphanVmSettings {
 pub struct OrphanVmController {
     pub(crate) namespace: String,
     pub(crate) settings: OrphanVmSettings,
+    /// Who deletes Nodes whose VM is gone (`--cloud-node`), and the time between two lists without the VM of a Node that has no Machine
+    /// (`--node-deletion-grace`).
+    pub(crate) cloud_node: (CloudNodeMode, Duration),
     /// For its deadlines and the fields that identify VMs. It is not called.
     pub(crate) driver: Arc<dyn Driver>,
     /// Whether there is a target cluster, with the Nodes of the VMs.
@@ -120,10 +128,12 @@ impl OrphanVmController {
     pub fn new(
         namespace: impl Into<String>,
         settings: OrphanVmSettings,
+        cloud_node: (CloudNodeMode, Duration),
         driver: Arc<dyn Driver>,
         has_target: bool,
     ) -> Self {
-        Self { namespace: namespace.into(), settings, driver, has_target, vanished: Arc::default() }
+        let namespace = namespace.into();
+        Self { namespace, settings, cloud_node, driver, has_target, vanished: Arc::default() }
     }
 }
 
@@ -138,10 +148,13 @@ impl Controller for OrphanVmController {
         on.primary::<MachineClass>(CONTROL, &self.namespace);
         on.kind::<MachineSet>(CONTROL, &self.namespace);
         if self.has_target {
-            on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE);
+            on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).index(LOST_BY_CLASS);
+            cloud_manager::watch(on, self.cloud_node.0);
         }
         let vanished = self.vanished.clone();
-        on.kind::<Machine>(CONTROL, &self.namespace).index(MACHINES_BY_CLASS).wakes(move |change, stores, wake| {
+        let machines = on.kind::<Machine>(CONTROL, &self.namespace);
+        let machines = machines.index(MACHINES_BY_CLASS).index(MACHINE_BY_INSTANCE).index(MACHINE_BY_NODE);
+        machines.wakes(move |change, stores, wake| {
             let is_lost = |old: &Arc<Machine>| change.new.is_none() && !is_deleting(old.as_ref());
             if change.old.as_ref().is_some_and(is_lost) {
                 vanished.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +175,8 @@ impl Controller for OrphanVmController {
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let vanished = self.vanished.load(Ordering::Relaxed);
         let driver = self.driver.as_ref();
-        Snapshot::take(stores, key, (&Provider::of(driver), driver.deadline()), vanished, self.settings.clone())
+        let provider = (&Provider::of(driver), driver.deadline());
+        Snapshot::take(stores, key, provider, (self.settings.clone(), vanished), self.cloud_node)
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {

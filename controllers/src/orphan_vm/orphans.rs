@@ -1,6 +1,6 @@
 //! Which VMs of a list no Machine has, or why the list does not say.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_driver::ListedVm;
@@ -44,7 +44,7 @@ pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Pro
     let of_machine = tags.into_iter().flat_map(|(machine, vms)| orphans_of(fleet, machine, &vms));
     let mut orphans: Vec<_> = of_machine.collect();
     orphans.sort_by(|a, b| a.provider_id.cmp(&b.provider_id));
-    if !orphans.is_empty() && !machines().any(|machine| has_vm(&machine)) {
+    if !orphans.is_empty() && !shows_ours(listed, fleet) {
         let text = format!(
             "none of the {} VMs that the provider lists is of a machine here: the class may name another cluster or account, their \
              machines may be in another namespace, or are lost; delete the VMs at the provider if they are of no use to anybody",
@@ -53,6 +53,12 @@ pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Pro
         return Err((FOREIGN, text));
     }
     Ok(orphans)
+}
+
+/// Whether a list has the VM of a Machine here.
+pub(super) fn shows_ours(listed: &Listed, fleet: &Fleet) -> bool {
+    let own: BTreeSet<&str> = fleet.listed.iter().filter_map(|machine| noted_id(machine)).map(instance_id).collect();
+    listed.keys().any(|id| own.contains(instance_id(id)))
 }
 
 fn is_running(machine: &Machine) -> bool {

@@ -2,23 +2,24 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{labels, reasons::machine_class as reasons};
+use json_patch::Patch;
+use nodewright_api::{annotations, labels, reasons::machine_class as reasons};
 use nodewright_runtime::{
     clip::few,
     events::Event,
-    object::{is_deleting, label, name},
+    object::{is_deleting, label, name, uid},
     plan::{Notes, Step, reference},
 };
 
 use super::{
     calls::{Call, Orphan},
-    decision::{Candidate, Decision, Findings, List, Search, Verdict, after, decide, request},
+    decision::{Candidate, Decision, Finding, Findings, List, Search, Verdict, after, decide, request},
     memory::{Context, Note, Plan},
     snapshot::{Problem, Snapshot},
     swept::Swept,
     unexplained::Unexplained,
 };
-use crate::shared::{CONTROL, TARGET, node::Node};
+use crate::shared::{CONTROL, TARGET, node::Node, patch};
 
 /// How many VMs a message names.
 const NAMED: usize = 5;
@@ -85,6 +86,7 @@ impl Search<'_> {
     fn sweep(&self, plan: &mut Plan, findings: &Findings<'_>, verdict: Verdict) {
         let class = self.snapshot.class.as_ref();
         self.delete_nodes(&findings.list, plan);
+        mark_nodes(findings, plan);
         if let Some(step) = Step::edit(CONTROL, class, findings.unexplained.patch(class)) {
             plan.beside("record since when these VMs have no machine", step);
         }
@@ -126,6 +128,8 @@ impl Search<'_> {
         let confirmed = all().filter(|candidate| candidate.is_confirmed(&findings.list));
         let of_vms = all().map(|candidate| Note::Orphan(id(candidate)));
         let of_vms = of_vms.chain(confirmed.map(|candidate| Note::Reported(id(candidate))));
+        let lost = findings.lost_nodes.iter().filter(|(_, finding)| *finding != Finding::Listed);
+        let of_vms = of_vms.chain(lost.map(|(node, _)| Note::LostNode(uid(node.as_ref()).into())));
         let of_vms = of_vms.chain(findings.kept.iter().map(|candidate| Note::Kept(id(candidate))));
         let is_outdated =
             |note: &Note| self.context.noted_since(note).is_some_and(|at| at < self.context.connected_since);
@@ -201,6 +205,24 @@ impl Search<'_> {
         }
         plan.notes.add(note);
         plan.wait(reason, text);
+    }
+}
+
+/// Marks the Nodes that have neither a Machine nor a VM, and takes the mark off those that have a VM after all.
+fn mark_nodes(findings: &Findings<'_>, plan: &mut Plan) {
+    for (node, finding) in &findings.lost_nodes {
+        let (why, patch) = match finding {
+            Finding::Missing => continue,
+            Finding::Listed => ("its VM exists", Patch(patch::unannotate(&node.metadata, [annotations::VM_MISSING]))),
+            Finding::Confirmed => {
+                let id = node.provider_id().unwrap_or_default().to_owned();
+                let mark = patch::annotate(&node.metadata, &[(annotations::VM_MISSING, id)].into());
+                ("it has no machine, and two lists lack its VM", mark)
+            }
+        };
+        if let Some(step) = Step::edit(TARGET, node.as_ref(), patch) {
+            plan.beside(why, step);
+        }
     }
 }
 

@@ -15,10 +15,11 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
-use super::{OrphanVmSettings, swept::Swept};
+use super::{OrphanVmSettings, lost_nodes, swept::Swept};
 use crate::shared::{
     CONTROL, TARGET,
     class_secrets::{self, ClassSecrets},
+    cloud_manager::{CloudManager, CloudNodeMode},
     driver::Provider,
     indexes::{MACHINES_BY_CLASS, NODE_BY_INSTANCE, instance_id, object_key},
     ledger::{base, set_of},
@@ -39,9 +40,15 @@ pub struct Snapshot {
     pub fleet: Fleet,
     /// The Nodes of swept VMs, by the ids of these; `None` until the Nodes are listed.
     pub nodes_of_swept: Option<BTreeMap<String, Vec<Arc<Node>>>>,
+    /// The Nodes that are not ready, or marked, and that no Machine has, of the classes that list the same VMs.
+    pub lost_nodes: Vec<Arc<Node>>,
     /// How many Machines have vanished without having been deleted.
     pub vanished: u64,
     pub settings: OrphanVmSettings,
+    /// The time between the two lists that mark a Node without a Machine.
+    pub lost_node_grace: Duration,
+    /// Who initializes Nodes, and deletes them, as far as the cluster shows it.
+    pub(crate) cloud_manager: CloudManager,
     /// The deadline of the driver's calls.
     pub deadline: Duration,
 }
@@ -51,8 +58,8 @@ impl Snapshot {
         stores: &Stores,
         key: &ObjectRef,
         (provider, deadline): (&Provider, Duration),
-        vanished: u64,
-        settings: OrphanVmSettings,
+        (settings, vanished): (OrphanVmSettings, u64),
+        (mode, lost_node_grace): (CloudNodeMode, Duration),
     ) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let group = group_of(stores, &class, provider);
@@ -61,7 +68,20 @@ impl Snapshot {
         let scoped_watches = if is_first { class_secrets::scoped_watches(&class) } else { vec![] };
         let fleet = Fleet::take(stores, namespace(class.as_ref()), &group);
         let nodes_of_swept = nodes_of_swept(stores, &class);
-        Some(Self { class, lister, scoped_watches, fleet, nodes_of_swept, vanished, settings, deadline })
+        let lost_nodes = if is_first { lost_nodes::take(stores, &group) } else { vec![] };
+        Some(Self {
+            class,
+            lister,
+            scoped_watches,
+            fleet,
+            nodes_of_swept,
+            lost_nodes,
+            vanished,
+            settings,
+            lost_node_grace,
+            cloud_manager: CloudManager::take(stores, mode, None),
+            deadline,
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nodewright_api::Machine;
 use nodewright_driver::{Driver, OrphanRequest};
 use nodewright_runtime::{
+    leadership::Clock,
     object::{is_deleting, namespace},
     request::{Call as ApiCall, Connection, FailureClass, RequestError},
     without_managed_fields,
@@ -18,6 +19,7 @@ use super::{
 use crate::shared::{
     indexes::instance_id,
     lists::{items, machines_named},
+    mcm_metrics::DriverCalls,
     ownership::vm_id,
 };
 
@@ -25,20 +27,15 @@ use crate::shared::{
 pub(crate) struct Caller {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) control: Connection,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) calls: DriverCalls,
     pub(crate) metrics: OrphanMetrics,
 }
 
 impl Caller {
     pub(crate) async fn perform(self: Arc<Self>, call: Call) -> Outcome {
         match call {
-            Call::List(request) => match self.driver.list(request.class.clone()).await {
-                Ok(listed) => {
-                    let listed = Arc::new(listed);
-                    self.metrics.listed(&request.key, listed.clone());
-                    Outcome::Listed(listed)
-                }
-                Err(error) => Outcome::Failed { throttled: error.throttled, message: error.to_string() },
-            },
+            Call::List(request) => self.list(&request).await,
             Call::Sweep(request, orphans) => {
                 let mut results = vec![];
                 for orphan in orphans.iter() {
@@ -48,6 +45,18 @@ impl Caller {
                 }
                 Outcome::Swept(results)
             }
+        }
+    }
+
+    async fn list(&self, request: &Request) -> Outcome {
+        let list = self.driver.list(request.class.clone());
+        match self.calls.measure("list_machine", self.clock.as_ref(), list).await {
+            Ok(listed) => {
+                let listed = Arc::new(listed);
+                self.metrics.listed(&request.key, listed.clone());
+                Outcome::Listed(listed)
+            }
+            Err(error) => Outcome::Failed { throttled: error.throttled, message: error.to_string() },
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachineClass, MachineSet, annotations, reasons::machine_class as reasons};
+use nodewright_api::{Machine, MachineClass, MachineSet, annotations, labels, reasons::machine_class as reasons};
 use nodewright_driver::ListedVm;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
@@ -16,11 +16,12 @@ use nodewright_runtime::{
     plan::Step,
 };
 use nodewright_testing::object;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     OrphanVmSettings,
     calls::{Call, Listed, Outcome, SweepResult},
+    lost_nodes::LOST_BY_CLASS,
     memory::{Context, Note, Plan},
     orphans::orphans as evaluate,
     plan::plan,
@@ -28,7 +29,14 @@ use super::{
     swept::Swept,
 };
 use crate::{
-    shared::{CONTROL, driver::Provider, indexes::MACHINES_BY_CLASS, ledger::Ledger},
+    shared::{
+        CONTROL, TARGET,
+        cloud_manager::CloudNodeMode,
+        driver::Provider,
+        indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_CLASS, NODE_BY_INSTANCE},
+        ledger::Ledger,
+        node::Node,
+    },
     testing::{MachineBuilder, MachineExt, NOW, Uncalled, answer, machine, machine_set, secret_store},
 };
 
@@ -57,17 +65,20 @@ struct Fixture {
     sets: Vec<MachineSet>,
     unreadable: bool,
     vanished: u64,
+    nodes: Vec<Node>,
 }
 
 impl Fixture {
     fn of(machines: Vec<MachineBuilder>) -> Self {
-        Self { machines, sets: vec![], unreadable: false, vanished: 0 }
+        Self { machines, sets: vec![], unreadable: false, vanished: 0, nodes: vec![] }
     }
 
     fn snapshot(self) -> Snapshot {
         let stores = Stores::default().with(CONTROL, class());
         let machines = Store::<Machine>::new(CONTROL, "default");
-        machines.add_index(MACHINES_BY_CLASS);
+        for index in [MACHINES_BY_CLASS, MACHINE_BY_INSTANCE, MACHINE_BY_NODE] {
+            machines.add_index(index);
+        }
         self.machines.into_iter().for_each(|machine| drop(machines.apply(machine.build())));
         if self.unreadable {
             machines.add_unreadable(Unreadable::named("default", "broken", "u"));
@@ -76,12 +87,20 @@ impl Fixture {
         let sets = Store::<MachineSet>::new(CONTROL, "default");
         self.sets.into_iter().for_each(|set| drop(sets.apply(set)));
         stores.add(Arc::new(sets));
+        let nodes = Store::<Node>::new(TARGET, "");
+        for index in [NODE_BY_INSTANCE, LOST_BY_CLASS] {
+            nodes.add_index(index);
+        }
+        nodes.begin_list();
+        self.nodes.into_iter().for_each(|node| drop(nodes.apply(node)));
+        nodes.end_list(1, tokio::time::Instant::now());
+        stores.add(Arc::new(nodes));
         Snapshot::take(
             &stores,
             &ObjectRef::new(CONTROL, "default", "class"),
             (&Provider::of(&Uncalled), Duration::from_secs(30)),
-            self.vanished,
-            OrphanVmSettings::default(),
+            (OrphanVmSettings::default(), self.vanished),
+            (CloudNodeMode::On, Duration::from_secs(30)),
         )
         .unwrap()
     }
@@ -214,7 +233,9 @@ impl Process {
         let (class, settings) = (Arc::new(self.class.clone()), self.settings.clone());
         let plan = plan(&context, &Snapshot { class, settings, ..snapshot.clone() });
         for planned in plan.steps() {
-            if let Step::Edit { patch, .. } = &planned.step {
+            if let Step::Edit { at, patch, .. } = &planned.step
+                && &*at.resource().kind == "MachineClass"
+            {
                 let mut class = serde_json::to_value(&self.class).unwrap();
                 nodewright_testing::json_patch(&mut class, patch).unwrap();
                 self.class = serde_json::from_value(class).unwrap();
@@ -443,8 +464,8 @@ fn listers<const N: usize>(classes: [(&str, &str, Option<&str>); N]) -> [Option<
             &stores,
             &ObjectRef::new(CONTROL, "default", name),
             (&Provider::of(&Uncalled), Duration::from_secs(30)),
-            0,
-            settings(),
+            (settings(), 0),
+            (CloudNodeMode::Off, Duration::from_secs(30)),
         )
         .unwrap()
     };
@@ -522,4 +543,90 @@ fn an_orphan_is_reported_once_when_a_second_list_shows_it() {
     assert_eq!(report(15, &with), 0, "it may have gone since");
     assert_eq!(report(30, &without), 0, "it has");
     assert_eq!([45, 60, 75].map(|minute| report(minute, &with)), [0, 1, 0]);
+}
+
+/// The Node of the Machine `gone` and of the VM 2, which is not ready.
+fn lost_node(change: &Value) -> Node {
+    let mut node = json!({"metadata": {"name": "n", "uid": "uid-n", "resourceVersion": "7", "labels": {labels::MACHINE_NAME: "gone"},
+        "annotations": {annotations::MACHINE_CLASS: "default/class/uid-class"}}, "spec": {"providerID": id("2")},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    json_patch::merge(&mut node, change);
+    serde_json::from_value(node).unwrap()
+}
+
+/// The minutes at which the Node of a fixture is marked, and unmarked, by lists of these VMs.
+fn marked(fixture: Fixture, listed: impl Fn(i64) -> Listed) -> Vec<(i64, bool)> {
+    let (snapshot, mut process) = (fixture.snapshot(), Process::new());
+    let of_node = |plan: &Plan| {
+        plan.steps().find_map(|planned| match &planned.step {
+            Step::Edit { at, patch, .. } if &*at.resource().kind == "Node" => {
+                Some(!serde_json::to_string(patch).unwrap().contains("remove"))
+            }
+            _ => None,
+        })
+    };
+    let mut marks = vec![];
+    for minute in 0..=45 {
+        process.run(minute, &snapshot, &listed(minute));
+        marks.extend(of_node(&process.plan(minute, &snapshot)).map(|mark| (minute, mark)));
+    }
+    marks.dedup_by_key(|(minute, _)| *minute / 15);
+    marks
+}
+
+#[test]
+fn a_node_without_machine_and_vm_is_marked_by_the_second_list() {
+    let with = |change: Value| Fixture { nodes: vec![lost_node(&change)], ..Fixture::of(vec![running("a", "1")]) };
+    let own = |_| listed(&[("1", "a")]);
+    assert_eq!(marked(with(json!({})), own), [(30, true), (45, true)]);
+    let beside = |machine: MachineBuilder| {
+        let nodes = vec![lost_node(&json!({}))];
+        Fixture { nodes, ..Fixture::of(vec![running("a", "1"), machine]) }
+    };
+    let kept = [
+        (with(json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}})), "it is ready"),
+        (with(json!({"metadata": {"labels": null}})), "it never had a machine"),
+        (with(json!({"metadata": {"annotations": null}})), "nobody knows its class"),
+        (
+            with(json!({"metadata": {"annotations": {annotations::MACHINE_CLASS: "default/class/other"}}})),
+            "of another class",
+        ),
+        (with(json!({"spec": null})), "of no VM"),
+        (with(json!({"metadata": {"deletionTimestamp": NOW}})), "it goes"),
+        (beside(machine("gone")), "its machine"),
+        (beside(machine("b").with("/spec/providerID", id("2"))), "of its VM"),
+        (beside(machine("b").label("node", "n")), "of its name"),
+    ];
+    for (fixture, why) in kept {
+        assert_eq!(marked(fixture, own), [], "{why}");
+    }
+}
+
+#[test]
+fn lists_that_have_the_vm_or_prove_nothing_mark_no_node() {
+    let lost = || Fixture { nodes: vec![lost_node(&json!({}))], ..Fixture::of(vec![running("a", "1")]) };
+    let vm = |shown: bool| if shown { listed(&[("1", "a"), ("2", "gone")]) } else { listed(&[("1", "a")]) };
+    assert_eq!(marked(lost(), |_| vm(true)), []);
+    let zoned = |_| {
+        let all = listed(&[("1", "a"), ("2", "gone")]).into_iter();
+        all.map(|(id, vm)| (id.replace("p:///", "p:///zone/"), vm)).collect()
+    };
+    assert_eq!(marked(lost(), zoned), [], "the provider writes the id in another way");
+    assert_eq!(marked(lost(), |minute| vm(minute == 30)), [], "the second list has it: the first was in part");
+    assert_eq!(marked(lost(), |_| listed(&[])), [], "an empty list");
+    assert_eq!(marked(lost(), |_| listed(&[("9", "z")])), [], "that of another account");
+    let many = |phase: &str| {
+        let machines = ["1", "3", "4", "5"].map(|vm| running(&format!("m{vm}"), vm).phase(phase));
+        Fixture { nodes: vec![lost_node(&json!({}))], ..Fixture::of(machines.into()) }
+    };
+    let (all, half) = ([("1", "m1"), ("2", "gone"), ("3", "m3"), ("4", "m4"), ("5", "m5")], [("1", "m1"), ("3", "m3")]);
+    assert_eq!(marked(many("Running"), |_| listed(&half)), [], "half of all VMs are missing, which run");
+    let once = |minute| if minute < 30 { listed(&half) } else { listed(&all) };
+    assert_eq!(marked(many("Unknown"), once), [], "half of all VMs, which may be gone, are missing in one answer");
+    assert_eq!(marked(many("Unknown"), |_| listed(&half)).first(), Some(&(30, true)), "in each answer");
+    let alone = Fixture { nodes: vec![lost_node(&json!({}))], ..Fixture::of(vec![]) };
+    assert_eq!(marked(alone, |_| listed(&[])), [], "no machine proves the list");
+    let mark = json!({"metadata": {"annotations": {annotations::VM_MISSING: id("2")}}});
+    let reappeared = Fixture { nodes: vec![lost_node(&mark)], ..Fixture::of(vec![running("a", "1")]) };
+    assert_eq!(marked(reappeared, |_| vm(true)).first(), Some(&(15, false)), "it loses the mark");
 }

@@ -10,7 +10,8 @@ use nodewright_runtime::{
 
 use crate::shared::{
     CONTROL, TARGET,
-    disruption::{SharedBudget, is_opted_out, needs_claim},
+    disruption::{SharedBudget, is_opted_out},
+    in_place::Progress,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
     ownership::NodeProof,
@@ -56,7 +57,7 @@ impl Snapshot {
         let machine = machine.filter(|machine| !is_deleting(machine.as_ref()) && !is_deleting(node.as_ref()));
         let owners = machine.as_deref().and_then(|machine| owners(stores, machine));
         let is_listed = |owners: &Owners| owners.target.is_some() && !is_opted_out(owners.deployment.as_ref());
-        let is_due = owners.as_ref().is_some_and(is_listed) && needs_claim(&node);
+        let is_due = owners.as_ref().is_some_and(is_listed) && Progress::of(&node) < Progress::Selected;
         let shared_budget = if is_due { SharedBudget::of(stores, &node) } else { None };
         Self { node, machine, owners, shared_budget, annotates, proof }
     }

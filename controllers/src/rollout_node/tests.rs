@@ -459,3 +459,25 @@ fn a_listed_node_of_a_pool_is_selected_within_the_budget_of_the_pool() {
     assert_eq!(claimed.update(), (vec!["candidate", "selected"], true, Some("true")));
     assert_eq!(claimed.node["metadata"]["annotations"]["nodewright.dev/config-given"], "1");
 }
+
+/// The agent of its configuration opens it again, maybe in the midst of the update.
+#[test]
+fn a_node_that_is_cordoned_for_its_configuration_is_not_selected() {
+    let of = |claim: Value| {
+        let mut fixture = Fixture::in_place("former").with(&[(CANDIDATE, "true")], None, true).listed("v1");
+        fixture.node["metadata"]["labels"]["node-role.kubernetes.io/worker"] = "".into();
+        fixture.node["metadata"]["annotations"] = json!({"nodewright.dev/config-given": "1"});
+        fixture.claims = Some(claim);
+        fixture
+    };
+    let mut moved = of(json!({"n": {"uid": "uid-n", "target": "rendered", "given": 0, "since": NOW}}));
+    assert!(moved.act(), "it gets the marks");
+    assert_eq!(moved.update(), (vec!["candidate"], true, None));
+    let text = "the node is being given a configuration by pool worker";
+    assert_eq!(moved.plan().waits[0].message, text);
+    let cordoned = of(json!({})).plan();
+    let claims = cordoned
+        .steps()
+        .any(|planned| matches!(&planned.step, Step::Edit { at, .. } if at.to_string() == "MachineConfigPool worker"));
+    assert!(claims, "one that a user has cordoned is claimed: {cordoned:?}");
+}

@@ -21,6 +21,7 @@ impl Provider {
 
 /// What a driver says of itself. It may say something else after it has started again.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each says of one call or promise whether there is one")]
 pub struct DriverProperties {
     /// The deadline of a call.
     pub deadline: Duration,
@@ -34,6 +35,8 @@ pub struct DriverProperties {
     pub initializes: bool,
     /// Whether it says which volumes are the provider's.
     pub knows_volumes: bool,
+    /// Whether it describes VMs as their Nodes need it.
+    pub describes_instances: bool,
     /// Grows when it may have become another version.
     pub session: u64,
 }
@@ -47,6 +50,7 @@ impl DriverProperties {
             stores_owner: driver.stores_owner(),
             initializes: driver.initializes(),
             knows_volumes: driver.knows_volumes(),
+            describes_instances: driver.describes_instances(),
             session: driver.session(),
         }
     }

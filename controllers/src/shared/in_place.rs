@@ -111,6 +111,19 @@ pub(crate) fn since(node: &Node, reason: &str) -> Option<Timestamp> {
     time.map(|time| time.0)
 }
 
+fn has_begun(node: &Node) -> bool {
+    node.is_cordoned() && UPDATE_BEGAN.of(node).is_some()
+}
+
+/// Whether the drain of a Node for its update has yet to begin.
+pub(crate) fn awaits_begin(node: &Node) -> bool {
+    match Progress::of(node) {
+        Progress::Candidate => true,
+        Progress::Selected => !has_begun(node),
+        _ => false,
+    }
+}
+
 /// The operations that begin the drain of a Node that is or becomes selected: no Pod may start on it, and what is left of an earlier
 /// update goes. Empty once it has begun.
 pub(crate) fn begin(node: &Node, now: Timestamp) -> Vec<PatchOperation> {
@@ -120,7 +133,7 @@ pub(crate) fn begin(node: &Node, now: Timestamp) -> Vec<PatchOperation> {
     if !is_closed {
         operations.push(patch::set(&["spec", "unschedulable"], true.into()));
     }
-    if UPDATE_BEGAN.of(node).is_none() || !is_closed {
+    if !has_begun(node) {
         // machine-controller-manager says that the Node is selected before it makes it unschedulable.
         let was_closed = known.is_none() && is_closed;
         let mark = if was_closed { annotations::CORDONED_BEFORE } else { annotations::CORDONED_HERE };

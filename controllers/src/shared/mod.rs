@@ -3,6 +3,8 @@
 
 pub(crate) mod availability;
 pub(crate) mod class_secrets;
+pub(crate) mod cloud_manager;
+pub(crate) mod cloud_node;
 pub(crate) mod conditions;
 pub(crate) mod creation_backoff;
 pub(crate) mod disruption;
@@ -18,10 +20,12 @@ pub(crate) mod indexes;
 pub mod ledger;
 pub(crate) mod lists;
 pub(crate) mod machine_config;
+pub(crate) mod mcm_metrics;
 pub(crate) mod membership;
 pub(crate) mod metadata;
 pub(crate) mod node;
 pub(crate) mod node_agent;
+pub(crate) mod node_claims;
 pub mod ownership;
 pub(crate) mod patch;
 pub(crate) mod pause;

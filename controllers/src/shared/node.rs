@@ -8,7 +8,7 @@ use k8s_openapi::{
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
 use kube::Resource;
-use nodewright_api::{Taint, annotations, conditions, lenient, text::Text};
+use nodewright_api::{RawJson, Taint, annotations, conditions, lenient, taints, text::Text};
 use nodewright_runtime::{cache::Change, object::annotation};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
@@ -29,8 +29,7 @@ pub(crate) fn autoscaler_marks(node: &Node) -> impl Iterator<Item = &'static str
     AUTOSCALER_MARKS.into_iter().filter(move |_| is_ours)
 }
 
-/// A Node without the fields that no controller reads: its images, addresses, versions and most of its capacity, which are most
-/// of it.
+/// A Node without the fields that no controller reads: its images, versions and most of its capacity, which are most of it.
 ///
 /// It decodes whatever an API server stores: times are kept as text, or read as the nearest one in range.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
@@ -60,6 +59,8 @@ pub struct NodeStatus {
     #[serde(deserialize_with = "lenient::node_conditions")]
     pub conditions: Option<Vec<NodeCondition>>,
     pub volumes_attached: Option<Vec<Volume>>,
+    /// Its addresses, as text: few plans read them.
+    pub addresses: Option<RawJson>,
     /// Its extended resources. The others, such as `cpu`, are left out to save memory.
     #[serde(deserialize_with = "extended_resources")]
     pub capacity: Option<BTreeMap<String, String>>,
@@ -121,6 +122,16 @@ impl Node {
             && old.spec == new.spec
             && old.status.volumes_attached == new.status.volumes_attached
             && old.status.capacity == new.status.capacity
+            && old.status.addresses == new.status.addresses
+    }
+
+    pub(crate) fn is_ready(&self) -> bool {
+        self.condition(conditions::node::READY).is_some_and(|ready| ready.status == "True")
+    }
+
+    /// Whether a cloud controller manager, or this one, has yet to initialize it.
+    pub(crate) fn is_uninitialized(&self) -> bool {
+        self.taints().iter().any(|taint| taint.key == taints::UNINITIALIZED && taint.effect == "NoSchedule")
     }
 
     /// The provider's id of its VM, once it is known.

@@ -5,7 +5,7 @@
 
 use nodewright_api::{
     Machine, MachinePhase, conditions, reasons,
-    stored::{AdoptedVm, JoinedNode, NodeProgress, ProvenVm},
+    stored::{AdoptedVm, JoinedNode, MissingVm, NodeProgress, ProvenVm},
 };
 use nodewright_runtime::object::name;
 
@@ -14,6 +14,11 @@ use crate::shared::node::Node;
 /// The VM that the status records.
 pub(crate) fn proven_vm(machine: &Machine) -> Option<ProvenVm<'_>> {
     ProvenVm::of(machine.condition(conditions::machine::INSTANCE_PROVISIONED)?)
+}
+
+/// The VM that the provider has said twice not to know, as the status records.
+pub(crate) fn missing_vm(machine: &Machine) -> Option<MissingVm<'_>> {
+    MissingVm::of(machine.condition(conditions::machine::INSTANCE_EXISTS)?)
 }
 
 pub(crate) fn noted_id(machine: &Machine) -> Option<&str> {

@@ -10,7 +10,7 @@ use nodewright_api::stored::{ALPHABET, SUFFIX, fnv1a};
 /// Whether machines of one template serve as machines of the other, by MCM's rule: labels (without the hash of the template),
 /// annotations, the name and the API group of the class, and the provider id count. All other fields are copied to the existing
 /// machines.
-pub(crate) fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
+pub fn is_same(one: &MachineTemplate, other: &MachineTemplate) -> bool {
     compared(one).eq(compared(other))
 }
 

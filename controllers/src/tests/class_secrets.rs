@@ -19,12 +19,13 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    machine::{Call, MachineController, Outcome, Settings, Verb},
+    machine::{Call, MachineController, MachineMetrics, Outcome, Settings, Verb},
     machine_class::{MachineClassController, Refused, Validator},
     machine_class_secret::MachineClassSecretController,
     shared::{
         CONTROL,
         class_secrets::{self, SecretMetadata},
+        cloud_manager::CloudNodeMode,
     },
     testing::{NOW, Uncalled},
 };
@@ -70,12 +71,17 @@ impl Plane {
         let mut manager = Manager::new(options);
         let (provider, namespace) = (Provider::default(), || "default".to_owned());
         let settings = Arc::new(Settings { has_target: false, ..Settings::default() });
-        let machines = MachineController { namespace: namespace(), settings, driver: Arc::new(Uncalled) };
+        let machines = MachineController {
+            namespace: namespace(),
+            settings,
+            driver: Arc::new(Uncalled),
+            metrics: MachineMetrics::default(),
+        };
         let performer = provider.clone();
         manager.add_with(machines, move |call| std::future::ready(performer.perform(&call)));
         let (full_schema, driver) = (true.into(), Arc::new(Uncalled) as Arc<dyn nodewright_driver::Driver>);
         let validator = Arc::new(Validator { driver: driver.clone(), refused: Refused::default() });
-        let classes = MachineClassController { namespace: namespace(), full_schema, driver };
+        let classes = MachineClassController { namespace: namespace(), full_schema, driver, mode: CloudNodeMode::Off };
         manager.add_with(classes, move |call| validator.clone().perform(call));
         manager.add(MachineClassSecretController { namespace: namespace() });
         let (stores, stop) = (manager.stores(), CancellationToken::new());

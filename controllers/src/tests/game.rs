@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::{
     machine_deployment::tests::cluster::Cluster,
-    machine_set::MachineSetController,
     machine_set::memory::{Context, Note, Plan},
+    machine_set::{MachineSetController, StaleMachines},
     shared::{
         CONTROL,
         fleet::FleetSettings,
@@ -181,6 +181,7 @@ impl Game {
             namespace: "default".into(),
             full_schema: true.into(),
             fleet: FleetSettings::default(),
+            stale: StaleMachines::default(),
         };
         let stores = self.stores();
         let snapshot = controller.snapshot(&stores, &ObjectRef::new(CONTROL, "default", name)).unwrap();

@@ -13,7 +13,8 @@ use crate::{
     machine_class::{MachineClassController, Refused, Validator},
     machine_class_secret::MachineClassSecretController,
     machine_deployment::MachineDeploymentController,
-    machine_set::MachineSetController,
+    machine_set::{MachineSetController, StaleMachines},
+    shared::cloud_manager::CloudNodeMode,
     testing::{Uncalled, machine_deployment, rolling},
 };
 
@@ -42,10 +43,11 @@ impl Plane {
             namespace: namespace(),
             full_schema: true.into(),
             fleet: FleetSettings::default(),
+            stale: StaleMachines::default(),
         });
         let (full_schema, driver) = (true.into(), Arc::new(Uncalled) as Arc<dyn nodewright_driver::Driver>);
         let validator = Arc::new(Validator { driver: driver.clone(), refused: Refused::default() });
-        let classes = MachineClassController { namespace: namespace(), full_schema, driver };
+        let classes = MachineClassController { namespace: namespace(), full_schema, driver, mode: CloudNodeMode::Off };
         manager.add_with(classes, move |call| validator.clone().perform(call));
         manager.add(MachineClassSecretController { namespace: namespace() });
         let stop = CancellationToken::new();

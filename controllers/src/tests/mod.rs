@@ -3,4 +3,5 @@
 mod class_secrets;
 mod game;
 mod machine_deployments;
+mod mcm_metrics;
 mod refused_writes;

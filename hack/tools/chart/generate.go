@@ -25,6 +25,7 @@ var components = []component{
 	{folder: "components/without-webhooks", literal: "!.Values.webhooks.enabled"},
 	{folder: "components/driver", literal: ".Values.driver.image.repository", values: "values/driver"},
 	{folder: "components/machine-controller-manager-name", literal: `eq .Values.deploymentName "machine-controller-manager"`},
+	{folder: "components/cloud-node", literal: ".Values.cloudNode.enabled"},
 	{folder: "components/network-policy", literal: ".Values.networkPolicy.enabled", values: "values/network-policy"},
 }
 

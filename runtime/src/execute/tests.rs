@@ -193,6 +193,22 @@ async fn what_a_step_rests_on_stands_in_its_request() {
     }
 }
 
+/// Of the answer to an apply the written fields are read as well.
+#[tokio::test]
+async fn only_an_apply_asks_for_more_than_the_version() {
+    type Make = fn(&Pod) -> Step<()>;
+    let cases: [(Make, bool); 5] =
+        [(|_| create("b"), false), (edit, false), (apply, true), (apply_status, true), (delete, false)];
+    for (step, is_whole) in cases {
+        let server = ApiServer::new();
+        let step = step(&seed(&server));
+        let execution = execute_one(&server, step.clone()).await;
+        let request = server.take_requests().remove(0);
+        assert_eq!(request.accept.contains("as=PartialObjectMetadata"), !is_whole, "{step:?}");
+        assert!(execution.failure.is_none() && execution.barriers.len() == 1, "{step:?}: {execution:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_namesake_is_left_alone() {
     let all = [

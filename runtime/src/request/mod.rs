@@ -11,7 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper_timeout::TimeoutConnector;
 use hyper_util::{
     client::legacy::{self, connect::HttpConnector},
-    rt::TokioExecutor,
+    rt::{TokioExecutor, TokioTimer},
 };
 use jiff::fmt::rfc2822;
 use kube::client::{Body, ClientBuilder, ConfigExt};
@@ -31,6 +31,10 @@ use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 /// Limit of an answer, in bytes. The API server itself refuses objects over 3 MiB; a page of a list is larger.
 const MAX_ANSWER: usize = 256 << 20;
 
+/// How long an idle connection is used again. The API server closes it after 90 s, which is the default here, too: a request that is
+/// sent at that moment fails, although it may have been read.
+const IDLE_CONNECTION: Duration = Duration::from_mins(1);
+
 /// kube's client without tracing, proxies and retries, because a write whose answer was lost must be read, not repeated. It
 /// sends no queued request once this leadership has expired ([`Leadership::connector`]).
 pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Client, kube::Error> {
@@ -49,7 +53,12 @@ pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Cli
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
         .map_err(BoxError::from)
-        .service(legacy::Client::builder(TokioExecutor::new()).build(connector));
+        .service(
+            legacy::Client::builder(TokioExecutor::new())
+                .pool_timer(TokioTimer::new())
+                .pool_idle_timeout(IDLE_CONNECTION)
+                .build(connector),
+        );
     Ok(ClientBuilder::new(service, config.default_namespace).build())
 }
 
@@ -70,6 +79,8 @@ pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Cli
 pub struct Connection {
     client: kube::Client,
     agent: HeaderValue,
+    /// The user as whom requests are sent, if not as that of the client.
+    pub(crate) user: Option<Arc<HeaderValue>>,
     leadership: Leadership,
     pub(crate) limits: Arc<FairSemaphore>,
     /// Limits the evictions in progress, so that they leave room for other requests: the API server may take long over each,
@@ -138,7 +149,7 @@ impl Connection {
     ) -> Self {
         let (limits, evictions) = (FairSemaphore::new(at_once, None), FairSemaphore::new(at_once, None));
         let (timeout, contact) = (Duration::from_secs(35), Arc::default());
-        Self { client, agent, leadership, limits, evictions, timeout, metrics, contact, clock: None }
+        Self { client, agent, user: None, leadership, limits, evictions, timeout, metrics, contact, clock: None }
     }
 
     /// The same connection with another `User-Agent`.
@@ -224,6 +235,9 @@ impl Connection {
             .header(header::USER_AGENT, &self.agent)
             .header(header::ACCEPT, call.accept)
             .header(header::CONTENT_TYPE, call.content);
+        if let Some(user) = &self.user {
+            request = request.header("Impersonate-User", user.as_ref());
+        }
         if let Some(context) = call.traceparent {
             request = request.header("traceparent", context.to_string());
         }
@@ -307,6 +321,18 @@ mod tests {
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Expired), 1));
         connection.send(Call::get(MAPS)).await.unwrap();
         assert_eq!(server.requests().len(), 2, "reads need no leadership");
+    }
+
+    #[tokio::test]
+    async fn a_connection_may_be_anothers() {
+        let mut connection = connection(&ApiServer::new(), Leadership::unlimited());
+        let user = |connection: &Connection| {
+            connection.request(Call::get(MAPS)).unwrap().headers().get("Impersonate-User").cloned()
+        };
+        assert_eq!(user(&connection), None);
+        let account = HeaderValue::from_static("system:serviceaccount:a:b");
+        connection.user = Some(Arc::new(account.clone()));
+        assert_eq!(user(&connection.as_agent(HeaderValue::from_static("other/1"))), Some(account));
     }
 
     #[tokio::test(start_paused = true)]

@@ -71,6 +71,7 @@ pub(super) enum Health<'a> {
     },
     /// An Unknown Machine stays so: its health timeout is switched off.
     NoTimeout {
+        probe: Probe,
         why: String,
     },
     Unknown {
@@ -144,6 +145,10 @@ fn healthy<'a>(scope: &Scope<'a>, node: &Node) -> Health<'a> {
             let text = "the node is ready, but its critical components are not: a taint says so";
             return pending(scope, "CriticalComponentsNotReady", text.to_owned());
         }
+        MachinePhase::Pending if node.is_uninitialized() && scope.awaits_initialization() => {
+            let text = "the node is ready, and has yet to get its addresses and labels";
+            return pending(scope, "NodeUninitialized", text.to_owned());
+        }
         _ => {}
     }
     let operation = scope.machine.status.as_ref().map(|status| &status.last_operation);
@@ -198,9 +203,10 @@ fn unknown<'a>(scope: &Scope<'a>, node: Option<&Node>, why: String) -> Health<'a
     let since = scope.machine.phase_since();
     let deadline = |since, gone| Deadline::of(scope, node, since, gone);
     let Some((since, timeout)) = since.and_then(|since| Some((since, deadline(since, None)?))) else {
-        return Health::NoTimeout { why };
+        // Its Node goes with its VM all the same.
+        return Health::NoTimeout { probe: vm::probe(scope, scope.initializes_nodes()), why };
     };
-    let probe = vm::probe(scope, timeout.at > scope.now());
+    let probe = vm::probe(scope, timeout.at > scope.now() || scope.initializes_nodes());
     let deadline = probe.gone.and_then(|_| deadline(since, probe.gone)).unwrap_or(timeout);
     let next = match deadline.announcement(scope, since) {
         Announcement::Missing => Unknown::Announce,

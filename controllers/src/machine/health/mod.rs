@@ -24,4 +24,5 @@ mod vm;
 pub(super) use self::{
     node::{has_healthy_node, not_ready_since, unable_since, unhealthy_because},
     plan::checked,
+    vm::{VmState, vm_state},
 };

@@ -66,7 +66,7 @@ pub(in super::super) fn unable_since(node: &Node) -> Option<Timestamp> {
 }
 
 fn ready(node: &Node) -> Option<&NodeCondition> {
-    node.conditions().iter().find(|condition| condition.type_ == conditions::node::READY)
+    node.condition(conditions::node::READY)
 }
 
 /// Whether somebody keeps the Machine of a Node from being replaced for its health, as while the Node is repaired.

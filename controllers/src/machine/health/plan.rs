@@ -23,6 +23,7 @@ use crate::{
         budget::{self, Held},
         calls::{Call, Verb},
         claim::{Vm, joined_as},
+        cloud::{self, Changes},
         memory::Note,
         node_sync,
         partial_plan::PartialPlan,
@@ -89,11 +90,23 @@ fn await_deletion(scope: &Scope<'_>, node: &Node, held: Held) -> PartialPlan {
 /// Brings Node and Machine in step, beside the status, which must not depend on whether the Node can be written.
 fn with_node_sync(part: PartialPlan, scope: &Scope<'_>, node: &Node, status: Option<Step<Call>>) -> PartialPlan {
     let machine = scope.machine;
-    let sync = node_sync::sync(machine, node);
+    let Changes { part: asked, keeps_outcomes, addresses, marks } = cloud::changes(scope, node);
+    let sync = node_sync::sync(machine, node, &marks);
     let capacity = virtual_capacity::sync(scope.snapshot.machine_class.as_deref(), node);
     let to_node = if sync.node.0.is_empty() { capacity.node } else { sync.node };
     // Not beside the status, which carries the Machine's version.
     let own = Step::edit(CONTROL, machine, sync.machine).filter(|_| status.is_none());
+    let mut part = PartialPlan { is_over: part.is_over, ..part.and(asked) };
+    part.plan.forgets_outcomes &= !keeps_outcomes;
+    // The marks come after the addresses: a node is not untainted without.
+    let (status, part) = match addresses {
+        Some(addresses) => {
+            let first =
+                [("the node's health shows in the machine", status), ("the VM has these addresses", Some(addresses))];
+            (None, part.side_by_side(first))
+        }
+        None => (status, part),
+    };
     part.side_by_side([
         ("the node's health shows in the machine", status),
         ("the node lacks what its machine gives it", Step::edit(TARGET, node, to_node)),
@@ -138,10 +151,10 @@ fn report(scope: &Scope<'_>, node: Option<&Node>, health: Health<'_>) -> Parts {
             let draft = checking(draft.phase(MachinePhase::Unknown).timeout_active(true), text);
             (idle.event(scope.warning(reasons::machine::UNHEALTHY, why)), draft.step())
         }
-        Health::NoTimeout { why } => {
+        Health::NoTimeout { probe, why } => {
             let draft = without_timeout(unhealthy_status(scope, node).not_held(), node);
             let text = format!("{why}; its health timeout is switched off");
-            (PartialPlan::waiting("Unhealthy", text), draft.step())
+            (probe.plan(scope).and(PartialPlan::waiting("Unhealthy", text)), draft.step())
         }
         Health::Unknown { probe, deadline, next, why } => {
             let (part, status) = unknown(scope, node, &why, deadline, next);
@@ -155,11 +168,13 @@ fn shown(node: Option<&Node>) -> &str {
 }
 
 fn healthy_status<'a>(scope: &Scope<'a>, node: Option<&Node>) -> StatusDraft<'a> {
-    scope.status().node_conditions(node).not_held().without(conditions::machine::NODE_READABLE)
+    let draft = scope.status().node_conditions(node).not_held().without(conditions::machine::NODE_READABLE);
+    cloud::shown(scope, node, cloud::vm_not_shown(draft))
 }
 
 fn unhealthy_status<'a>(scope: &Scope<'a>, node: Option<&Node>) -> StatusDraft<'a> {
-    scope.status().node_conditions(node).without(conditions::machine::NODE_READABLE)
+    let draft = scope.status().node_conditions(node).without(conditions::machine::NODE_READABLE);
+    cloud::shown(scope, node, cloud::vm_shown(scope, draft))
 }
 
 fn without_timeout<'a>(draft: StatusDraft<'a>, node: Option<&Node>) -> StatusDraft<'a> {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use nodewright_api::Code;
-use nodewright_driver::Instance;
+use nodewright_api::{Code, MachinePhase};
+use nodewright_driver::{Instance, Power};
 use nodewright_runtime::plan::{Notes, Step};
 
 use crate::{
@@ -21,8 +21,18 @@ use crate::{
 
 /// Pause between two questions.
 const PERIOD: Duration = Duration::from_mins(1);
-/// Pause until a provider that knows no VM is asked once more: one answer may come from a server that lags behind.
-const CONFIRMATION: Duration = Duration::from_secs(30);
+/// What the provider has said about the VM of an Unknown Machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum VmState {
+    /// Nothing that counts.
+    Open,
+    /// It exists, and may run.
+    Exists,
+    /// It exists and does not run.
+    Stopped,
+    /// There is none, as two answers say.
+    Gone,
+}
 
 /// What is asked of the provider, and what it has said.
 #[derive(Default)]
@@ -34,6 +44,20 @@ pub(super) struct Probe {
     notes: Option<Notes<Note>>,
     /// Since when it is certain that there is no VM.
     pub(super) gone: Option<Timestamp>,
+    power: Option<Power>,
+}
+
+pub(in super::super) fn vm_state(scope: &Scope<'_>) -> VmState {
+    if *scope.machine.phase() != MachinePhase::Unknown {
+        return VmState::Open;
+    }
+    let probe = probe(scope, false);
+    match probe.power {
+        _ if probe.gone.is_some() => VmState::Gone,
+        Some(Power::Stopped) => VmState::Stopped,
+        Some(_) => VmState::Exists,
+        None => VmState::Open,
+    }
 }
 
 impl Probe {
@@ -76,8 +100,10 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> Probe {
         _ if is_none => {
             let note = Note::NoVm(since);
             let noted = scope.context.noted_since(&note).unwrap_or(answer.ended);
-            let certain = noted.checked_add(CONFIRMATION).ok().filter(|certain| *certain <= answer.ended);
-            let (begun, pause) = if certain.is_some() { (answer.ended, PERIOD) } else { (noted, CONFIRMATION) };
+            // One answer may come from a server that lags behind.
+            let grace = scope.settings.cloud_node.deletion_grace;
+            let certain = noted.checked_add(grace).ok().filter(|certain| *certain <= answer.ended);
+            let (begun, pause) = if certain.is_some() { (answer.ended, PERIOD) } else { (noted, grace) };
             (begun, pause, certain, Some(Notes::Replace(vec![note])))
         }
         Outcome::Failed(error) if error.code == Code::Unimplemented => (answer.ended, LASTING, None, None),
@@ -86,5 +112,9 @@ pub(super) fn probe(scope: &Scope<'_>, asks: bool) -> Probe {
     };
     let due = scope.pause_end(begun, pause);
     let question = (due.is_none() && asks).then_some("ask again whether the VM exists");
-    Probe { question, due: due.filter(|_| asks), notes, gone }
+    let power = match answer.outcome {
+        Outcome::Instance(instance) if !is_none => Some(instance.power),
+        _ => None,
+    };
+    Probe { question, due: due.filter(|_| asks), notes, gone, power }
 }

@@ -1,10 +1,12 @@
 //! Snapshots in, plans out: how a Machine is provisioned, evaluated and terminated, step by step.
 
 mod claims;
+mod cloud;
 mod health;
 
 mod limits;
 mod mcm_in_place;
+mod mcm_metrics;
 mod mcm_preservation;
 mod observed;
 mod ownership;
@@ -26,7 +28,7 @@ use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, Machine, MachineSet};
 use nodewright_driver::{Class, DriverError, Instance, SecretData};
 use nodewright_runtime::{
-    cache::Lookup,
+    cache::{Lookup, Stores},
     controller::Controller,
     effect::Outcomes,
     object::{Cluster, ObjectRef},
@@ -46,6 +48,7 @@ use crate::{
     machine::memory::{Context, Note, Plan},
     shared::{
         TARGET,
+        cloud_manager::{CloudManager, CloudNodeMode},
         drain::{Attached, PodView, View, Volumes},
         ledger::Ledger,
         node::Node,
@@ -96,6 +99,7 @@ fn fixture(machine: MachineBuilder) -> Fixture {
         drain: View::empty(TARGET),
         settings: Arc::default(),
         driver: DriverProperties::of(&Uncalled),
+        cloud_manager: CloudManager::default(),
     };
     Fixture {
         snapshot,
@@ -185,7 +189,11 @@ impl Fixture {
     }
 
     fn plan_with(&self, settings: Settings) -> Plan {
-        let snapshot = Snapshot { settings: Arc::new(settings), ..self.snapshot.clone() };
+        let cloud_manager = match settings.cloud_node.mode {
+            CloudNodeMode::Auto(_) => self.snapshot.cloud_manager.clone(),
+            mode => CloudManager::take(&Stores::default(), mode, None),
+        };
+        let snapshot = Snapshot { settings: Arc::new(settings), cloud_manager, ..self.snapshot.clone() };
         let plan = MachineController::plan(&self.moment(), &snapshot);
         waiting::is_told_after_a_while(self, &snapshot, &plan);
         plan

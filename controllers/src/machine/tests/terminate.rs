@@ -1,5 +1,6 @@
 //! Snapshots in, plans out: how a Machine is terminated.
 
+use nodewright_api::labels;
 use nodewright_runtime::plan::Notes;
 use std::collections::BTreeMap;
 
@@ -22,6 +23,7 @@ fn unseen() -> MachineBuilder {
 pub(super) fn cordoned() -> Value {
     let mut node = synced(READY);
     node["spec"]["unschedulable"] = true.into();
+    node["metadata"]["labels"][labels::EXCLUDE_FROM_LOAD_BALANCERS] = "".into();
     node["status"]["conditions"]
         .as_array_mut()
         .unwrap()

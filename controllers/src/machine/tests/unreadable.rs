@@ -66,6 +66,7 @@ fn a_termination_waits_for_a_node_that_cannot_be_read_unless_it_is_forced() {
 fn a_drain_waits_for_a_pod_that_cannot_be_read_until_it_is_forced() {
     let mut cordoned = synced(READY);
     cordoned["spec"]["unschedulable"] = true.into();
+    cordoned["metadata"]["labels"][nodewright_api::labels::EXCLUDE_FROM_LOAD_BALANCERS] = "".into();
     let terminating = json!({"type": "Terminating", "status": "True", "reason": "ScaleDown"});
     cordoned["status"]["conditions"].as_array_mut().unwrap().push(terminating);
     let drain = |machine: MachineBuilder| {

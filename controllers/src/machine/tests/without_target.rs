@@ -2,7 +2,7 @@ use super::{
     terminate::{cordoned, dying},
     *,
 };
-use crate::shared::CONTROL;
+use crate::{machine::MachineMetrics, shared::CONTROL};
 
 fn forced() -> MachineBuilder {
     dying().label("force-deletion", "true")
@@ -112,7 +112,8 @@ fn a_machine_says_that_the_target_cluster_has_not_listed_its_nodes() {
 #[test]
 fn a_deletion_tolerates_unavailable_the_target_cluster_if_it_is_forced_or_its_drain_fails() {
     let (settings, driver) = (Arc::default(), Arc::new(Uncalled));
-    let controller = MachineController { namespace: "default".into(), settings, driver };
+    let controller =
+        MachineController { namespace: "default".into(), settings, driver, metrics: MachineMetrics::default() };
     let goes_on = |machine: MachineBuilder, cluster, after: i64| {
         controller.tolerates_unavailable(&machine.build(), cluster, at(NOW) + SignedDuration::from_secs(after))
     };

@@ -8,6 +8,8 @@
 //! # Guarantees
 //! * A claim is added only while claimed Nodes, unavailable ones, and those that fail on the present target are together within the
 //!   budget ([`disrupted`]).
+//! * Before the drain of a Node for its update in place begins here, it is claimed, even if it is disrupted: it may take Pods again
+//!   before it is updated.
 //! * A claim is used once: the write that disrupts the Node tests the Node's count that the claim names, and increases it. What comes
 //!   too late, because the claim was taken back, fails.
 //!
@@ -34,14 +36,14 @@ use nodewright_runtime::{
     annotations as annotation_patch,
     cache::{Change, Index, Stores},
     clip::clip_list,
-    object::{Kind, annotation, is_deleting, label, name, uid},
+    object::{Kind, annotation, is_deleting, name, uid},
     scoped_watch::ScopedWatch,
 };
 
 use self::node_state::{given, is_being_replaced, is_failing, is_ready, is_unavailable, rank};
 use super::{
     TARGET,
-    in_place::Progress,
+    in_place::{self, Progress},
     machine_config::Operator,
     node::Node,
     patch,
@@ -58,8 +60,8 @@ const LONGEST_NAMES: usize = 400;
 pub(crate) const WAITING_NODES: Index<Node> = Index {
     name: "waiting",
     key_of: |node| {
-        let is_candidate = label(node, nodewright_api::labels::CANDIDATE_FOR_UPDATE).is_some();
-        ((node.is_terminating() || is_candidate) && !node.is_cordoned()).then(String::new)
+        let goes = node.is_terminating() && !node.is_cordoned();
+        (goes || in_place::awaits_begin(node)).then(String::new)
     },
 };
 
@@ -122,7 +124,8 @@ pub(crate) fn claimed_since(stores: &Stores, node: &Node) -> Option<Timestamp> {
     (claim.is_of_machine() && claim.uid == uid(node)).then_some(claim.since)
 }
 
-/// Whether the disruption of a Node is to be claimed: it works, and a rollout is about to disrupt it. Another one counts already.
+/// Whether the disruption of a Node is to be claimed whose Machine a rollout replaces: it works. Another one counts already, until it is
+/// gone.
 pub(crate) fn needs_claim(node: &Node) -> bool {
     is_ready(node) && !is_deleting(node)
 }
@@ -202,10 +205,17 @@ impl SharedBudget {
         })
     }
 
-    /// Whether a Node may be closed to Pods that is to be updated in place.
+    /// Whether a Node may be closed to Pods that is to be updated in place, or was closed for another reason.
     pub(crate) fn update(&self, node: &Node, now: Timestamp) -> Permit {
-        if self.claim_of(node).is_some_and(|claim| !claim.is_of_machine()) {
-            return Permit::Wait(format!("the node is being given a configuration by pool {}", self.name()));
+        // One that can no longer be used is taken over.
+        let is_used = |claim: &Claim| claim.given != given(node) || is_ready(node);
+        if self.claim_of(node).is_some_and(|claim| !claim.is_of_machine() && is_used(claim)) {
+            let pool = self.name();
+            return Permit::Wait(if is_failing(node) {
+                format!("the node has failed to get the configuration of pool {pool}, and has to get one first")
+            } else {
+                format!("the node is being given a configuration by pool {pool}")
+            });
         }
         self.permit(node, now, |_| true)
     }
@@ -227,7 +237,7 @@ impl SharedBudget {
             }
             // It was used or taken back, and may be about to go, or the count was wiped: it is claimed once more.
         }
-        let known = if claim.is_some() { usize::MAX } else { self.room() };
+        let known = if claim.is_some() { usize::MAX } else { self.room_for(node) };
         if known == 0 || claim.is_none() && !is_next(known) {
             return Permit::Wait(self.wait());
         }
@@ -258,13 +268,15 @@ impl SharedBudget {
         self.pool.spec.configuration.name.as_deref().unwrap_or_default()
     }
 
-    fn room(&self) -> usize {
+    /// How many Nodes may be claimed now, of which this one, without a claim, is one. If it counts already, it takes nothing more.
+    fn room_for(&self, node: &Node) -> usize {
         let budget = self.budget();
         // Mostly the claims alone are as many.
         if self.claims.0.len() >= budget {
             return 0;
         }
-        budget.saturating_sub(disrupted(self.nodes(), self.unreadable, &self.claims, self.target()))
+        let all = disrupted(self.nodes(), self.unreadable, &self.claims, self.target());
+        budget.saturating_sub(all.saturating_sub(usize::from(counts(node, self.target()))))
     }
 
     fn wait(&self) -> String {

@@ -1,6 +1,9 @@
 use std::cmp::Ordering;
 
-use nodewright_api::stored::Claim;
+use nodewright_api::{
+    machine_config::{CURRENT_CONFIG, DEGRADED, DESIRED_CONFIG, STATE},
+    stored::Claim,
+};
 use nodewright_testing::{ObjectBuilder, object};
 use serde_json::{Value, json};
 
@@ -122,6 +125,43 @@ fn a_claim_for_a_configuration_becomes_one_for_the_machine_that_goes() {
     let text = "the node is being given a configuration by pool worker".to_owned();
     assert_eq!(shared.update(&nodes[0], now()), Permit::Wait(text));
     assert!(matches!(shared.update(&nodes[1], now()), Permit::Wait(_)), "there is no room");
+}
+
+/// It may work again before it is updated.
+#[test]
+fn a_disrupted_node_is_claimed_for_its_update_and_takes_nothing_more() {
+    let broken = |name: &str| working(name).with("/status/conditions", json!([{"type": "Ready", "status": "False"}]));
+    let nodes = [broken("a").build(), working("b").build()];
+    let alone = shared(1, &nodes, &[]);
+    assert_eq!(claimed(&alone, alone.update(&nodes[0], now())), ["a=machine/0"]);
+    assert!(matches!(alone.update(&nodes[1], now()), Permit::Wait(text) if text.ends_with(" a")));
+    let two = [nodes[0].clone(), broken("c").build()];
+    assert!(matches!(shared(1, &two, &[]).update(&two[0], now()), Permit::Wait(_)), "more are broken than may be");
+}
+
+/// They run Pods, and are disrupted as the pool counts.
+#[test]
+fn nodes_that_have_drifted_go_one_after_the_other() {
+    let drifted = |name: &str| {
+        let node = going(name).annotation(CURRENT_CONFIG, "new").annotation(DESIRED_CONFIG, "new");
+        node.annotation(STATE, DEGRADED).build()
+    };
+    let nodes = ["a", "b", "c"].map(drifted);
+    let all = shared(1, &nodes, &[]);
+    assert!(matches!(all.deletion(&nodes[0], now()), Permit::Wait(_)));
+    assert!(matches!(all.update(&nodes[0], now()), Permit::Wait(_)));
+    let one = shared(1, &nodes[..1], &[]);
+    assert_eq!(claimed(&one, one.deletion(&nodes[0], now())), ["a=machine/0"], "it does not wait for itself");
+}
+
+#[test]
+fn an_update_waits_for_a_configuration_that_is_being_given() {
+    let closed = working("a").with("/spec/unschedulable", true).annotation(annotations::CONFIG_GIVEN, "4");
+    let nodes = [closed.build()];
+    let used = shared(1, &nodes, &[claim("a", "new", 3)]);
+    assert!(matches!(used.update(&nodes[0], now()), Permit::Wait(text) if text.contains("being given")));
+    let unused = shared(1, &nodes, &[claim("a", "new", 4)]);
+    assert_eq!(claimed(&unused, unused.update(&nodes[0], now())), ["a=machine/4"], "a closed node is given none");
 }
 
 #[test]

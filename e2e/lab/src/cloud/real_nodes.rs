@@ -118,12 +118,16 @@ async fn until_work(wanted: &mut watch::Receiver<Wanted>, vm: &Mutex<Option<Vm>>
 
 fn spec_of(vm: &VmRecord, image: Option<&Path>) -> VmSpec {
     let mut labels = vm.order.node.labels.clone();
-    if let Ok(size) = vm.order.size() {
+    // An external cloud provider sets it.
+    if let Ok(size) = vm.order.size()
+        && !vm.order.node.external_cloud_provider
+    {
         labels.insert("node.kubernetes.io/instance-type".to_owned(), size.name.to_owned());
     }
     VmSpec {
         name: vm.order.node_name().to_owned(),
         provider_id: vm.provider_id(),
+        has_external_cloud_provider: vm.order.node.external_cloud_provider,
         number: vm.number,
         user_data: vm.order.user_data.clone().unwrap_or_default(),
         labels,

@@ -41,6 +41,11 @@ pub async fn machine_controller_manager_binaries() -> Result<PathBuf, ControlPla
     run_script("mcm.sh", &[]).await
 }
 
+/// The directory with the cloud controller manager of our fake cloud. Builds it first if it is missing, which takes minutes.
+pub async fn cloud_controller_manager_binaries() -> Result<PathBuf, ControlPlaneError> {
+    run_script("ccm.sh", &[]).await
+}
+
 /// OpenShift's CRDs of the other kinds that machine-config-daemon reads and writes.
 pub async fn openshift_daemon_crds() -> Result<Vec<PathBuf>, ControlPlaneError> {
     let api = openshift_api().await?;

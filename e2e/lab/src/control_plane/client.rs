@@ -3,16 +3,19 @@
 use std::path::Path;
 
 use kube::{Client, Config, config::KubeConfigOptions};
+use nodewright_runtime::leadership::Leadership;
 
 use crate::control_plane::ControlPlaneError;
 
 /// The `User-Agent` of the end-to-end tests. Nodewright's differ, so its requests can be counted.
 pub const USER_AGENT: &str = concat!("end-to-end/", env!("CARGO_PKG_VERSION"));
 
-/// A client with this kubeconfig and `User-Agent`. It does not retry.
+/// A client with this kubeconfig and `User-Agent`, Nodewright's own: it does not retry, and does not use a connection again that the
+/// API server is about to close.
 pub async fn client(kubeconfig: &Path, user_agent: &str) -> Result<Client, ControlPlaneError> {
     let config = client_config(kubeconfig, user_agent).await?;
-    Client::try_from(config).map_err(ControlPlaneError::request("make a client"))
+    nodewright_runtime::request::client(config, &Leadership::unlimited())
+        .map_err(ControlPlaneError::request("make a client"))
 }
 
 pub(crate) async fn client_config(kubeconfig: &Path, user_agent: &str) -> Result<Config, ControlPlaneError> {

@@ -39,8 +39,9 @@ pub mod testing;
 pub use self::{
     apply::{apply_file, apply_yaml, parse_manifest},
     binaries::{
-        binaries, kubelet_binaries, machine_config_daemon, machine_controller_manager_binaries,
-        machine_controller_manager_crds, openshift_api, openshift_daemon_crds, openshift_machine_config_crds,
+        binaries, cloud_controller_manager_binaries, kubelet_binaries, machine_config_daemon,
+        machine_controller_manager_binaries, machine_controller_manager_crds, openshift_api, openshift_daemon_crds,
+        openshift_machine_config_crds,
     },
     client::{USER_AGENT, client},
     components::Component,

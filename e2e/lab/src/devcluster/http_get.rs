@@ -7,6 +7,8 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 
+use super::manager::ManagerError;
+
 /// The deadline of a request.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -15,6 +17,15 @@ pub(crate) async fn get(url: &str) -> Result<(StatusCode, String), String> {
     match tokio::time::timeout(TIMEOUT, ask(url)).await {
         Ok(answer) => answer.map_err(|error| format!("{url} does not answer: {error}")),
         Err(_) => Err(format!("{url} does not answer within {TIMEOUT:?}")),
+    }
+}
+
+/// The body of an answer with status 200.
+pub(crate) async fn text(url: String) -> Result<String, ManagerError> {
+    match get(&url).await {
+        Ok((StatusCode::OK, text)) => Ok(text),
+        Ok((code, text)) => Err(ManagerError::Endpoint { url, reason: format!("{code}: {text}") }),
+        Err(reason) => Err(ManagerError::Endpoint { url, reason }),
     }
 }
 

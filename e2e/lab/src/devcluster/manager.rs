@@ -26,7 +26,7 @@ use crate::{
     cloud::simulated_driver,
     control_plane::{ControlPlane, ControlPlaneError},
     devcluster::{
-        http_get::get,
+        http_get::{get, text},
         manager_options::{ManagerOptions, flag_value},
         webhook_probe::WebhookProbe,
     },
@@ -267,12 +267,7 @@ impl ManagerProcess {
 
     /// The metrics as text.
     pub async fn metrics(&self) -> Result<String, ManagerError> {
-        let url = self.url("/metrics");
-        match get(&url).await {
-            Ok((StatusCode::OK, text)) => Ok(text),
-            Ok((code, text)) => Err(ManagerError::Endpoint { url, reason: format!("{code}: {text}") }),
-            Err(reason) => Err(ManagerError::Endpoint { url, reason }),
-        }
+        text(self.url("/metrics")).await
     }
 
     /// Status code and body of an endpoint such as `/readyz`.

@@ -22,7 +22,7 @@ use http::StatusCode;
 use crate::{
     control_plane::{ControlPlane, machine_controller_manager_binaries},
     devcluster::{
-        http_get::get,
+        http_get::{get, text},
         manager::{ManagerError, POLL_INTERVAL, check_start},
         manager_options::flag_value,
     },
@@ -168,6 +168,11 @@ impl McmProcess {
     /// Whether the process runs.
     pub fn is_running(&mut self) -> bool {
         self.process.pid().is_some() && self.process.ended().is_none()
+    }
+
+    /// The metrics as text.
+    pub async fn metrics(&self) -> Result<String, ManagerError> {
+        text(format!("http://127.0.0.1:{}/metrics", self.port)).await
     }
 
     /// Fails, with the last lines of its log, if the process ended by itself.

@@ -51,6 +51,9 @@ pub struct Arguments {
     /// Never register a deleted Node again
     #[arg(long)]
     pub never_register_again: bool,
+    /// Run kubelets as with `--cloud-provider=external`
+    #[arg(long)]
+    pub external_cloud_provider: bool,
     /// What goes wrong
     #[command(flatten)]
     pub faults: Faults,
@@ -70,7 +73,8 @@ pub async fn run(arguments: Arguments) -> Result<(), Ec2Error> {
     writeln!(io::stdout(), "EC2 listens at http://{}", listener.local_addr()?)?;
     let mut tasks = JoinSet::new();
     if let Some(fleet) = fleet(&arguments).await? {
-        tasks.spawn(nodes::keep(moto.clone(), fleet, arguments.node_label.into_iter().collect()));
+        let labels = arguments.node_label.into_iter().collect();
+        tasks.spawn(nodes::keep(moto.clone(), fleet, labels, arguments.external_cloud_provider));
     }
     let moto = Arc::new(moto);
     tasks.spawn(accept(listener, service_fn(move |request| handle(request, ec2.clone(), Arc::clone(&moto)))));

@@ -18,7 +18,8 @@ const CORES: u32 = 2;
 const MEMORY_GIB: u32 = 4;
 
 /// Keeps one kubelet for each VM that runs, until the future is dropped.
-pub(crate) async fn keep(moto: Moto, fleet: Fleet, labels: BTreeMap<String, String>) {
+/// `is_external`: they leave to an external cloud provider what they do not know of their VM.
+pub(crate) async fn keep(moto: Moto, fleet: Fleet, labels: BTreeMap<String, String>, is_external: bool) {
     let mut known = BTreeSet::<String>::new();
     loop {
         match moto.vms().await {
@@ -30,7 +31,7 @@ pub(crate) async fn keep(moto: Moto, fleet: Fleet, labels: BTreeMap<String, Stri
                 }
                 known = running.keys().cloned().collect();
                 for (id, kubelet) in running {
-                    fleet.set(&id, Some(kubelet));
+                    fleet.set(&id, Some(KubeletSpec { has_external_cloud_provider: is_external, ..kubelet }));
                 }
             }
             Err(error) => tracing::warn!(%error, "failed to see the VMs; trying again"),

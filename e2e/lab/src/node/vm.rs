@@ -35,8 +35,11 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(20);
 pub struct VmSpec {
     /// The host name, which is the name of its Node.
     pub name: String,
-    /// `spec.providerID` of its Node.
+    /// `spec.providerID` of its Node, which a kubelet with an external cloud provider leaves to that.
     pub provider_id: String,
+    /// Whether its kubelet leaves to an external cloud provider what it does not know of its VM.
+    #[serde(default)]
+    pub has_external_cloud_provider: bool,
     /// Determines its addresses: unique among the VMs of a network.
     pub number: u64,
     /// The user data, a cloud-config. Nothing else tells the VM how to join a cluster.

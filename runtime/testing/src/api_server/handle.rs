@@ -138,7 +138,9 @@ fn write(shared: &Arc<Shared>, request: &Incoming, route: &Route, act: Write) ->
     let result = act(&mut store, request, route, &writer);
     drop(store);
     shared.announce();
-    result.map(|(code, value)| answer::json(code, &value))
+    // A Status is answered as it is.
+    let is_partial = |value: &Value| request.wants_metadata() && value["metadata"]["uid"].is_string();
+    result.map(|(code, value)| answer::json(code, &if is_partial(&value) { list::partial(&value) } else { value }))
 }
 
 fn create(store: &mut Store, request: &Incoming, route: &Route, writer: &Writer<'_>) -> Result<(u16, Value), Refused> {

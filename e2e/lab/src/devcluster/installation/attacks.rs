@@ -12,7 +12,7 @@ const MACHINES: usize = 3;
 /// An object whose definition is guarded where it is ours.
 const MACHINE_CONFIG: &str =
     "{apiVersion: machineconfiguration.openshift.io/v1, kind: MachineConfig, metadata: {name: kept}, spec: {}}";
-const TIMEOUT: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(3);
 /// The finalizer of the policies.
 const GUARD: &str = "validatingadmissionpolicies,validatingadmissionpolicybindings";
 
@@ -175,10 +175,11 @@ async fn refuses_by_webhook(site: &Site, namespace: &str) -> Result<(), String> 
 }
 
 /// The requests of service accounts of installations that were refused for want of a right, by the audit log.
-async fn forbidden(site: &Site) -> Result<Vec<String>, String> {
+pub(super) async fn forbidden(site: &Site) -> Result<Vec<String>, String> {
     let log = tokio::fs::read_to_string(site.plane().audit_log()).await.map_err(|error| error.to_string())?;
     let entries = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
     let refused = entries.filter(|entry| {
+        // Also those that were made as another account.
         entry["user"]["username"].as_str().is_some_and(|user| user.ends_with(":nodewright"))
             && entry["responseStatus"]["code"] == 403
     });
@@ -292,7 +293,7 @@ async fn expect_machines(site: &Site, wanted: usize) -> Result<(), String> {
     if as_wanted { Ok(()) } else { Err(format!("{machines} machines and {vms} VMs are left of {wanted}")) }
 }
 
-async fn wait(what: &str, mut is_there: impl AsyncFnMut() -> Result<bool, String>) -> Result<(), String> {
+pub(super) async fn wait(what: &str, mut is_there: impl AsyncFnMut() -> Result<bool, String>) -> Result<(), String> {
     let since = Instant::now();
     while !is_there().await? {
         if since.elapsed() > TIMEOUT {
@@ -303,7 +304,7 @@ async fn wait(what: &str, mut is_there: impl AsyncFnMut() -> Result<bool, String
     Ok(())
 }
 
-fn text(error: impl Into<DevclusterError>) -> String {
+pub(super) fn text(error: impl Into<DevclusterError>) -> String {
     let error: DevclusterError = error.into();
     error.to_string()
 }

@@ -5,6 +5,7 @@
 //! `EndpointSlice` makes it the backend of the Service.
 
 pub mod attacks;
+pub mod node_account;
 
 use std::{
     fs, io,
@@ -81,11 +82,28 @@ impl Site {
         Ok(vms.iter().filter(|vm| vm.tags.values().any(|tag| tag == cluster)).count())
     }
 
+    /// Deletes the VM of a machine, as somebody else does.
+    pub async fn delete_vm(&self, machine: &str) -> Result<(), DevclusterError> {
+        let vms = self.cloud.client().vms().await?;
+        let vm = vms.iter().find(|vm| vm.name == machine);
+        let vm = vm.ok_or_else(|| DevclusterError::Installation(format!("machine {machine} has no VM")))?;
+        self.cloud.client().delete(&vm.id).await?;
+        Ok(())
+    }
+
     /// Writes an overlay as docs/tasks/install.md says; returns its folder.
     pub fn write_overlay(&self, namespace: &str) -> Result<PathBuf, DevclusterError> {
+        self.write_overlay_with(namespace, &[])
+    }
+
+    /// The same with components.
+    pub fn write_overlay_with(&self, namespace: &str, components: &[&str]) -> Result<PathBuf, DevclusterError> {
+        let components: Vec<_> = components.iter().map(|name| format!("../../../config/components/{name}")).collect();
         let folder = self.directory.path().join(namespace);
         let overlay = format!(
-            "namespace: {namespace}\nresources: [../../../config/default]\ntransformers: [../../../config/another-namespace]\n"
+            "namespace: {namespace}\nresources: [../../../config/default]\ncomponents: [{}]\n\
+             transformers: [../../../config/another-namespace]\n",
+            components.join(", ")
         );
         fs::create_dir_all(&folder)
             .and_then(|()| fs::write(folder.join("kustomization.yaml"), overlay))
@@ -108,6 +126,16 @@ impl Site {
 
     /// Applies a folder, and starts a manager under the service account of its namespace.
     pub async fn install(&self, folder: &Path, namespace: &str) -> Result<Installation, DevclusterError> {
+        self.install_with(folder, namespace, &[]).await
+    }
+
+    /// The same with more flags.
+    pub async fn install_with(
+        &self,
+        folder: &Path,
+        namespace: &str,
+        flags: &[&str],
+    ) -> Result<Installation, DevclusterError> {
         self.apply(folder, &[]).await?;
         let kubeconfig = self.write_kubeconfig(namespace).await?;
         let [webhook_port] = free_ports()?;
@@ -124,6 +152,7 @@ impl Site {
             format!("--webhook-port={webhook_port}"),
             "--provider-short-retry=1s".to_owned(),
         ]);
+        let options = options.with_flags(flags.iter().map(|flag| (*flag).to_owned()));
         let manager = ManagerProcess::start_on(&self.plane, options).await?;
         Ok(Installation { namespace: namespace.to_owned(), manager })
     }

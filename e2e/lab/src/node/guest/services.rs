@@ -75,6 +75,12 @@ pub(super) fn kubelet(
 ) -> Result<Service, NodeError> {
     write("/etc/cni/net.d/10-pods.conflist", &pod_network(spec).to_string())?;
     write("/etc/kubernetes/kubelet.conf.d/10-vm.conf", &kubelet_drop_in(spec).to_string())?;
+    // With an IP of its own, the kubelet would set its addresses itself.
+    let cloud_or_ip = if spec.has_external_cloud_provider {
+        "--cloud-provider=external".to_owned()
+    } else {
+        format!("--node-ip={}", node_address(spec.number))
+    };
     let labels: Vec<_> = spec.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let arguments = vec![
         format!("--config={config}"),
@@ -83,7 +89,7 @@ pub(super) fn kubelet(
         format!("--kubeconfig={KUBECONFIG}"),
         "--cert-dir=/var/lib/kubelet/pki".to_owned(),
         format!("--hostname-override={}", spec.name),
-        format!("--node-ip={}", node_address(spec.number)),
+        cloud_or_ip,
         format!("--node-labels={}", labels.join(",")),
     ];
     let program = binaries.join("kubelet");
@@ -94,7 +100,7 @@ fn kubelet_drop_in(spec: &VmSpec) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
-        "providerID": spec.provider_id,
+        "providerID": if spec.has_external_cloud_provider { "" } else { &spec.provider_id },
         "registerWithTaints": spec.taints,
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
         "cgroupDriver": "cgroupfs",

@@ -1,0 +1,106 @@
+//! The snapshot of the controller of Nodes whose VM is gone.
+
+use std::{sync::Arc, time::Duration};
+
+use nodewright_api::{Machine, MachineClass, annotations, labels};
+use nodewright_runtime::{
+    cache::{Index, Stores},
+    object::{ObjectRef, annotation, label, name},
+};
+
+use crate::shared::{
+    CONTROL, TARGET,
+    cloud_manager::{CloudManager, CloudNodeMode},
+    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
+    node::Node,
+    node_claims::{class_of_node, is_claimed, machine_name},
+    ownership::{is_disputed, missing_vm, noted_id},
+};
+
+/// Nodes by the zone of their label; those without one are of one zone.
+pub(super) const NODES_BY_ZONE: Index<Node> = Index { name: "zone", key_of: |node| Some(zone_of(node).to_owned()) };
+
+pub(super) const NOT_READY_BY_ZONE: Index<Node> =
+    Index { name: "not-ready", key_of: |node| (!node.is_ready()).then(|| zone_of(node).to_owned()) };
+
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub node: Arc<Node>,
+    /// Whether its VM is missing, as its only Machine says, or two lists of the provider if it has no Machine.
+    pub is_missing: bool,
+    /// Whether lists have marked it, although it is ready, or has a Machine or another VM.
+    pub is_mismarked: bool,
+    pub zone: Zone,
+    /// Who initializes Nodes, and deletes them, as far as the cluster shows it.
+    pub(crate) cloud_manager: CloudManager,
+    pub after_start: Duration,
+}
+
+/// The Nodes of a zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Zone {
+    pub name: String,
+    pub nodes: usize,
+    pub not_ready: usize,
+}
+
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, mode: CloudNodeMode, after_start: Duration) -> Option<Self> {
+        let nodes = stores.of::<Node>(TARGET);
+        let node = nodes.get(key)?;
+        let zone = zone_of(&node);
+        let (all, not_ready) = (nodes.count(NODES_BY_ZONE, zone), nodes.count(NOT_READY_BY_ZONE, zone));
+        let zone = Zone { name: zone.to_owned(), nodes: all, not_ready };
+        let cloud_manager = CloudManager::take(stores, mode, None);
+        let is_mismarked = is_mismarked(stores, &node);
+        Some(Self { is_missing: is_missing(stores, &node), is_mismarked, node, zone, cloud_manager, after_start })
+    }
+}
+
+fn zone_of(node: &Node) -> &str {
+    label(node, labels::ZONE).unwrap_or_default()
+}
+
+/// Whether the VM of a Node is missing.
+pub(super) fn is_missing(stores: &Stores, node: &Node) -> bool {
+    stores.of::<Machine>(CONTROL).unreadable().is_empty()
+        && (is_missing_by_machine(stores, node) || is_missing_by_lists(stores, node))
+}
+
+/// Whether lists of the provider have lacked the VM of a Node that has no Machine.
+fn is_missing_by_lists(stores: &Stores, node: &Node) -> bool {
+    // Few Nodes are marked: the classes are looked at last.
+    is_marked_rightly(stores, node) && is_of_namespace(stores, node)
+}
+
+/// Whether the Machine of a Node was of a class of this manager's namespace: others have managers of their own.
+fn is_of_namespace(stores: &Stores, node: &Node) -> bool {
+    let class = annotation(node, annotations::MACHINE_CLASS);
+    let mut classes = stores.of::<MachineClass>(CONTROL).all().into_iter();
+    class.is_some_and(|of| classes.any(|class| class_of_node(&class) == of))
+}
+
+fn is_marked_rightly(stores: &Stores, node: &Node) -> bool {
+    let marked = annotation(node, annotations::VM_MISSING);
+    marked.is_some() && marked == node.provider_id() && machine_name(node).is_some() && !is_claimed(stores, node)
+}
+
+pub(super) fn is_mismarked(stores: &Stores, node: &Node) -> bool {
+    annotation(node, annotations::VM_MISSING).is_some()
+        && is_of_namespace(stores, node)
+        && (node.is_ready() || !is_marked_rightly(stores, node))
+}
+
+/// Whether the VM of a Node is missing, as its Machine says. `false` if that is not certain: another Machine claims the Node, or may.
+fn is_missing_by_machine(stores: &Stores, node: &Node) -> bool {
+    let machines = stores.of::<Machine>(CONTROL);
+    let Some(id) = node.provider_id() else { return false };
+    let by_id = machines.by(MACHINE_BY_INSTANCE, instance_id(id));
+    let [machine] = by_id.as_slice() else { return false };
+    let is_alone = |other: &Arc<Machine>| name(other.as_ref()) == name(machine.as_ref());
+    missing_vm(machine).is_some_and(|missing| missing.id == id)
+        && noted_id(machine) == Some(id)
+        && !is_disputed(machine)
+        && label(node, labels::MACHINE_NAME) == Some(name(machine.as_ref()))
+        && machines.by(MACHINE_BY_NODE, name(node)).iter().all(is_alone)
+}

@@ -1,0 +1,75 @@
+//! The calls of the driver.
+
+use std::time::Duration;
+
+use nodewright_api::Code;
+use nodewright_driver::DriverError;
+use nodewright_observability::metrics::Metrics;
+use nodewright_runtime::leadership::Clock;
+use prometheus_client::metrics::{counter::Counter, family::Family, histogram::Histogram};
+
+type Labels<const N: usize> = [(&'static str, String); N];
+
+/// How long calls that succeeded took, and how many failed, by machine-controller-manager's names.
+#[derive(Clone, Debug)]
+pub(crate) struct DriverCalls {
+    provider: String,
+    durations: Family<Labels<2>, Histogram, fn() -> Histogram>,
+    failures: Family<Labels<3>, Counter>,
+}
+
+impl Default for DriverCalls {
+    fn default() -> Self {
+        Self::of("")
+    }
+}
+
+impl DriverCalls {
+    fn of(provider: &str) -> Self {
+        let durations = Family::new_with_constructor(buckets as fn() -> Histogram);
+        Self { provider: provider.to_lowercase(), durations, failures: Family::default() }
+    }
+
+    /// `provider`: the driver's name. machine-controller-manager's providers write theirs in lower case.
+    pub(crate) fn register(metrics: &Metrics, provider: &str) -> Self {
+        let this = Self::of(provider);
+        metrics.register(|registry| {
+            let help = "Time that calls of the driver took which succeeded";
+            registry.register("mcm_cloud_api_driver_request_duration_seconds", help, this.durations.clone());
+            let help = "Calls of the driver that failed, by code";
+            registry.register("mcm_cloud_api_driver_requests_failed", help, this.failures.clone());
+        });
+        this
+    }
+
+    /// Makes a call of the driver, and records it. One that the driver does not implement is none.
+    pub(crate) async fn measure<T>(
+        &self,
+        operation: &'static str,
+        clock: &dyn Clock,
+        call: impl Future<Output = Result<T, DriverError>>,
+    ) -> Result<T, DriverError> {
+        let begun = clock.elapsed();
+        let answer = call.await;
+        if !answer.as_ref().is_err_and(|error| error.code == Code::Unimplemented) {
+            self.ended(operation, clock.elapsed().saturating_sub(begun), answer.as_ref().err());
+        }
+        answer
+    }
+
+    fn ended(&self, operation: &'static str, took: Duration, error: Option<&DriverError>) {
+        let [provider, operation] = [("provider", self.provider.clone()), ("operation", operation.to_owned())];
+        let Some(error) = error else {
+            self.durations.get_or_create(&[provider, operation]).observe(took.as_secs_f64());
+            return;
+        };
+        // gRPC's number of the code.
+        let code = ("error_code", (error.code as u8).to_string());
+        self.failures.get_or_create(&[provider, operation, code]).inc();
+    }
+}
+
+/// Those of Prometheus' client for Go.
+fn buckets() -> Histogram {
+    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
+}
