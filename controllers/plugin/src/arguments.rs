@@ -1,0 +1,299 @@
+//! The command line.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use nodewright_api::GoDuration;
+
+use crate::{
+    names::{Target, TargetKind, name_of},
+    output::Format,
+};
+
+const EXAMPLES: &str = "\
+Examples:
+  # What is there, and what is not as it should be?
+  kubectl nodewright tree
+
+  # Why is my node not there?
+  kubectl nodewright why machinedeployment/worker
+  kubectl nodewright why machine/worker-58vxm-nz7jc
+  kubectl nodewright why node/worker-58vxm-nz7jc
+
+  # Follow a rollout, and take it back
+  kubectl nodewright rollout status worker
+  kubectl nodewright rollout undo worker
+
+  # An archive for a bug report, without secrets
+  kubectl nodewright report
+
+tree, why and report read MachineDeployments, MachineSets, Machines, MachineClasses, Nodes, MachineConfigPools, KubeletConfigs, \
+ControllerConfigs, Events, Leases and webhook configurations, and write nothing. The ClusterRole nodewright-view has these rights. \
+Secrets are never read.
+
+Exit codes: 0 if the command has done what it says; 1 for an error, and if a rollout has failed; 2 for wrong arguments.";
+
+/// Explains and changes fleets of machines that Nodewright keeps.
+#[derive(Clone, Debug, Parser)]
+#[command(
+    name = "kubectl-nodewright",
+    bin_name = "kubectl nodewright",
+    version,
+    after_help = EXAMPLES,
+    subcommand_required = true,
+    arg_required_else_help = true
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) cluster: ClusterFlags,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Clusters")]
+pub(crate) struct ClusterFlags {
+    /// Kubeconfig of the cluster of the machines. [default: the files of $KUBECONFIG, or ~/.kube/config]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. [default: its current one]
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// Namespace of the machines. [default: that of the context]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub(crate) namespace: Option<String>,
+    /// Look into all namespaces. Only for tree and report.
+    #[arg(short = 'A', long, global = true, conflicts_with = "namespace")]
+    pub(crate) all_namespaces: bool,
+    /// Kubeconfig of the cluster that the nodes join. [default: that of the machines]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) target_kubeconfig: Option<PathBuf>,
+    /// Context of the cluster that the nodes join, in --target-kubeconfig or --kubeconfig.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) target_context: Option<String>,
+    /// How long each request may take, such as 30s.
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub(crate) request_timeout: Duration,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    // kubectl takes a number for seconds.
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let duration: GoDuration = text.parse().map_err(|error: nodewright_api::ParseGoDurationError| error.to_string())?;
+    if duration.is_negative() { Err("must not be negative".to_owned()) } else { Ok(duration.to_std()) }
+}
+
+fn deployment_name(text: &str) -> Result<String, String> {
+    name_of(TargetKind::Deployment, text)
+}
+
+/// `machine/a`, `a`, or `node/n`.
+fn machine_target(text: &str) -> Result<Target, String> {
+    if text.contains('/') {
+        text.parse()
+    } else {
+        Ok(Target::new(TargetKind::Machine, name_of(TargetKind::Machine, text)?))
+    }
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show deployments, sets, machines and nodes, and pools: problems first, equal ones in one line.
+    ///
+    /// Each line says what is awaited, and since when. -o wide has a line for each object.
+    Tree {
+        /// MachineDeployment or MachineConfigPool. [default: all]
+        name: Option<String>,
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
+    },
+    /// Explain why an object is not as it is wished: at most ten lines, the cause in the first.
+    ///
+    /// For each wait there is the field, flag or command that changes it.
+    Why {
+        /// machine/NAME, machineset/, machinedeployment/, machineclass/, node/, machineconfigpool/ or kubeletconfig/NAME.
+        object: Target,
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
+    },
+    /// Follow and change rollouts of a MachineDeployment, with the words and exit codes of kubectl rollout.
+    #[command(subcommand)]
+    Rollout(RolloutCommand),
+    /// Print which nodes of a MachineConfigPool would move to its target, in which rounds. Nothing is written.
+    #[command(subcommand)]
+    Plan(PlanCommand),
+    /// Keep a machine for diagnosis once it has failed, by the annotation node.machine.sapcloud.io/preserve.
+    Preserve {
+        /// Machine, or node/NAME.
+        #[arg(value_parser = machine_target)]
+        machine: Target,
+        /// Keep it at once, in any phase.
+        #[arg(long)]
+        now: bool,
+        #[command(flatten)]
+        dry: Dry,
+    },
+    /// End the preservation of a machine. One that has failed is replaced then.
+    Release {
+        /// Machine, or node/NAME.
+        #[arg(value_parser = machine_target)]
+        machine: Target,
+        #[command(flatten)]
+        dry: Dry,
+    },
+    /// Delete a machine, which its set replaces. Its node is drained first.
+    Replace {
+        /// Machine, or node/NAME.
+        #[arg(value_parser = machine_target)]
+        machine: Target,
+        /// Without a drain, and without waiting for anything in the cluster of the node (label force-deletion).
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        dry: Dry,
+    },
+    /// Let go on what waits for a user: the update in place of a node, or a pool whose target would lose much.
+    Approve {
+        /// node/NAME: it is updated in place next. machineconfigpool/NAME: it may take the MachineConfig of --render.
+        object: Target,
+        /// Name of the rendered MachineConfig that is accepted.
+        #[arg(long, value_name = "NAME")]
+        render: Option<String>,
+        #[command(flatten)]
+        dry: Dry,
+    },
+    /// Write an archive for a bug report: objects, events, flags of the manager, versions. Without secrets.
+    ///
+    /// Secrets are never read. Values in `providerSpec`, in specs of node configuration, and in annotations and labels of other
+    /// domains are removed, also from messages that quote them. Look through the archive before you publish it.
+    Report {
+        /// File to write, which must not exist; - for standard output. [default: nodewright-report-TIME.tar]
+        #[arg(short = 'f', long = "filename", value_name = "FILE")]
+        file: Option<PathBuf>,
+    },
+    /// Print the completion script of a shell for kubectl-nodewright, or, with kubectl, the program by which kubectl completes.
+    Completion {
+        /// bash, zsh, fish, elvish, powershell, or kubectl.
+        shell: String,
+    },
+    /// Answers kubectl's questions for completions.
+    #[command(name = "__complete", hide = true, disable_help_flag = true)]
+    Complete {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        words: Vec<String>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Dry {
+    /// Let the API server check the change, without making it.
+    #[arg(long = "dry-run")]
+    pub(crate) run: bool,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PlanCommand {
+    /// Print which nodes of a pool would move to its target, in which rounds. `nodewright plan pool` knows files and costs, too.
+    Pool {
+        /// Name of the MachineConfigPool.
+        name: String,
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
+    },
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RolloutCommand {
+    /// Wait until a rollout has ended. Exits with 1 if its progress deadline is exceeded. What is awaited is on standard error.
+    Status {
+        #[arg(value_parser = deployment_name)]
+        name: String,
+        /// Wait for the end.
+        #[arg(short, long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+        watch: bool,
+        /// Exit with 1 if another revision runs. 0: any.
+        #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+        revision: i64,
+        /// How long to wait; 0s: for ever.
+        #[arg(long, default_value = "0s", value_name = "DURATION", value_parser = duration)]
+        timeout: Duration,
+    },
+    /// List the revisions, or print the template of one.
+    History {
+        #[arg(value_parser = deployment_name)]
+        name: String,
+        /// Print the template of this revision.
+        #[arg(long, default_value_t = 0, value_name = "NUMBER")]
+        revision: i64,
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
+    },
+    /// Restore the template of a former revision.
+    Undo {
+        #[arg(value_parser = deployment_name)]
+        name: String,
+        /// 0: the one before the newest.
+        #[arg(long, default_value_t = 0, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(0..))]
+        to_revision: i64,
+        /// Print the template that would be restored.
+        #[arg(long)]
+        show: bool,
+        #[command(flatten)]
+        dry: Dry,
+    },
+    /// Pause: no machine is replaced for another template. Scaling goes on.
+    Pause(Named),
+    /// Resume a paused rollout.
+    Resume(Named),
+    /// Replace all machines within the budget, by an annotation of the template.
+    Restart(Named),
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Named {
+    /// Name of the MachineDeployment.
+    #[arg(value_parser = deployment_name)]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) dry: Dry,
+}
+
+/// The shell of a completion script.
+pub(crate) fn shell(text: &str) -> Result<Shell, String> {
+    text.parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_stand_before_and_behind_commands() {
+        let parse = |line: &str| Arguments::try_parse_from(line.split(' '));
+        let parsed = parse("kubectl-nodewright -n shoot why mc/a --context c").unwrap();
+        assert_eq!(
+            (parsed.cluster.namespace.as_deref(), parsed.cluster.context.as_deref()),
+            (Some("shoot"), Some("c"))
+        );
+        let watch = |line: &str| match parse(line).unwrap().command {
+            Command::Rollout(RolloutCommand::Status { watch, timeout, .. }) => (watch, timeout.as_secs()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(watch("kubectl-nodewright rollout status mcd/a"), (true, 0));
+        assert_eq!(watch("kubectl-nodewright rollout status a --watch=false --timeout=2m"), (false, 120));
+        assert_eq!(watch("kubectl-nodewright rollout status a -w=false --timeout 5"), (false, 5));
+        for wrong in ["why a", "why pod/a", "rollout undo a --to-revision=-1", "rollout pause mc/a", "tree -A -n a"] {
+            assert!(parse(&format!("kubectl-nodewright {wrong}")).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Requests to API servers. Each has a timeout, and lists are read page by page.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use http::{Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use kube::{
+    Client, Config,
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
+use nodewright_runtime::{clip::clip, error::with_causes};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::{
+    fault::{Fault, Outcome},
+    resources::{NODES, Resource},
+};
+
+/// How many objects are requested at once.
+const PAGE: usize = 500;
+/// The longest answer that is read, in bytes: a page of objects of the largest size that API servers store is longer.
+const LONGEST_ANSWER: usize = 512 << 20;
+/// What is escaped in a URL.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// The writer of the fields that commands change.
+pub(crate) const FIELD_MANAGER: &str = "kubectl-nodewright";
+const USER_AGENT: &str = concat!("kubectl-nodewright/", env!("CARGO_PKG_VERSION"));
+
+/// The cluster that flags name: that of the machines, or that of their nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Connection {
+    pub(crate) kubeconfig: Option<PathBuf>,
+    pub(crate) context: Option<String>,
+    pub(crate) timeout: Duration,
+}
+
+/// An API server.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    /// That of the context, or `default`.
+    pub(crate) namespace: String,
+    timeout: Duration,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub(crate) enum Patch {
+    Merge(Value),
+    Json(json_patch::Patch),
+}
+
+impl Cluster {
+    pub(crate) async fn connect(connection: &Connection) -> Outcome<Self> {
+        let file = connection.kubeconfig.as_ref();
+        let what = file.map_or("kubeconfig".to_owned(), |file| format!("kubeconfig {}", file.display()));
+        let failed = |message: String| Fault::Kubeconfig { what: what.clone(), message };
+        let kubeconfig = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
+        let kubeconfig = kubeconfig.map_err(|error| failed(without_content(&error)))?;
+        let options = KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
+        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+        let mut config = config.map_err(|error| failed(one_line(&error)))?;
+        config.connect_timeout = Some(connection.timeout);
+        let namespace = config.default_namespace.clone();
+        let client = Client::try_from(config).map_err(|error| failed(one_line(&error)))?;
+        Ok(Self { client, namespace, timeout: connection.timeout })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of(client: Client, timeout: Duration) -> Self {
+        Self { client, namespace: "shoot".to_owned(), timeout }
+    }
+
+    /// The objects of a kind, as JSON with kind and version.
+    pub(crate) async fn list(&self, of: Resource, namespace: Option<&str>, fields: &str) -> Outcome<Vec<Value>> {
+        let (mut all, mut next) = (Vec::new(), String::new());
+        let select = if fields.is_empty() { String::new() } else { format!("&fieldSelector={}", encoded(fields)) };
+        loop {
+            let path = format!("{}?limit={PAGE}{select}&continue={}", of.path(namespace), encoded(&next));
+            let mut page = self.request(Call { verb: "list", of, namespace, name: None }, path, None).await?;
+            let items = page.get_mut("items").map(Value::take).unwrap_or_default();
+            if let Value::Array(items) = items {
+                all.extend(items.into_iter().map(|item| described(item, of)));
+            }
+            match page.pointer("/metadata/continue").and_then(Value::as_str).filter(|token| !token.is_empty()) {
+                Some(token) => token.clone_into(&mut next),
+                None => return Ok(all),
+            }
+        }
+    }
+
+    pub(crate) async fn get(&self, of: Resource, namespace: Option<&str>, name: &str) -> Outcome<Value> {
+        let path = format!("{}/{}", of.path(namespace), encoded(name));
+        let call = Call { verb: "get", of, namespace, name: Some(name) };
+        Ok(described(self.request(call, path, None).await?, of))
+    }
+
+    pub(crate) async fn patch(&self, at: (Resource, Option<&str>, &str), change: &Patch, dry: bool) -> Outcome<Value> {
+        let (of, namespace, name) = at;
+        let dry = if dry { "&dryRun=All" } else { "" };
+        let path = format!("{}/{}?fieldManager={FIELD_MANAGER}{dry}", of.path(namespace), encoded(name));
+        let (kind, body) = match change {
+            Patch::Merge(value) => ("application/merge-patch+json", serde_json::to_vec(value)),
+            Patch::Json(all) => ("application/json-patch+json", serde_json::to_vec(all)),
+        };
+        let body = body.map_err(|error| Fault::Message(format!("failed to write a patch: {error}")))?;
+        let call = Call { verb: "patch", of, namespace, name: Some(name) };
+        self.request(call, path, Some((Method::PATCH, kind, body))).await
+    }
+
+    /// Deletes an object, if it has this UID still.
+    pub(crate) async fn delete(&self, at: (Resource, Option<&str>, &str), uid: &str, dry: bool) -> Outcome<()> {
+        let (of, namespace, name) = at;
+        let dry = if dry { "?dryRun=All" } else { "" };
+        let path = format!("{}/{}{dry}", of.path(namespace), encoded(name));
+        let options = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+        let body = options.to_string().into_bytes();
+        let call = Call { verb: "delete", of, namespace, name: Some(name) };
+        self.request(call, path, Some((Method::DELETE, "application/json", body))).await?;
+        Ok(())
+    }
+
+    /// The version of the API server.
+    pub(crate) async fn version(&self) -> Outcome<Value> {
+        let call = Call { verb: "get", of: NODES, namespace: None, name: Some("the version") };
+        self.request(call, "/version".to_owned(), None).await
+    }
+
+    async fn request(&self, call: Call<'_>, path: String, body: Option<(Method, &str, Vec<u8>)>) -> Outcome<Value> {
+        let (method, kind, body) = body.unwrap_or((Method::GET, "application/json", Vec::new()));
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(header::USER_AGENT, USER_AGENT).header(header::ACCEPT, "application/json");
+        let request = request.header(header::CONTENT_TYPE, kind).body(Body::from(body));
+        let request = request.map_err(|error| Fault::Message(format!("failed to {call}: {error}")))?;
+        let answer = tokio::time::timeout(self.timeout, self.answer(request)).await;
+        let seconds = self.timeout.as_secs();
+        let (code, value) = answer.map_err(|_| Fault::Timeout { seconds, request: call.to_string() })??;
+        if code.is_success() { Ok(value) } else { Err(call.fault(code, &value)) }
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Outcome<(StatusCode, Value)> {
+        let failed = |message: String| Fault::Unreachable { message: clip(message) };
+        let response = self.client.send(request).await.map_err(|error| failed(one_line(&error)))?;
+        let code = response.status();
+        let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await;
+        let body = body.map_err(|error| failed(one_line(error.as_ref())))?.to_bytes();
+        let text = || Value::String(String::from_utf8_lossy(&body).trim().to_owned());
+        Ok((code, serde_json::from_slice(&body).unwrap_or_else(|_| text())))
+    }
+}
+
+/// A request, for messages.
+#[derive(Clone, Copy)]
+struct Call<'a> {
+    verb: &'static str,
+    of: Resource,
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+}
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.of.plural)?;
+        self.name.map_or(Ok(()), |name| write!(f, " {name}"))?;
+        f.write_str(&self.place())
+    }
+}
+
+impl Call<'_> {
+    fn place(&self) -> String {
+        match self.namespace.filter(|_| self.of.namespaced) {
+            Some(namespace) => format!(" in namespace {namespace}"),
+            None if self.of.namespaced => " in all namespaces".to_owned(),
+            None => String::new(),
+        }
+    }
+
+    fn fault(self, code: StatusCode, answer: &Value) -> Fault {
+        let message = answer["message"].as_str().or(answer.as_str()).unwrap_or_default();
+        let message = if message.is_empty() { code.to_string() } else { clip(message) };
+        let (resource, place) = (Box::new(self.of), self.place());
+        match (code, self.name) {
+            (StatusCode::UNAUTHORIZED, _) => Fault::Unauthorized,
+            (StatusCode::FORBIDDEN, _) if is_right(&message) => {
+                Fault::Forbidden { verb: self.verb, resource, place, message }
+            }
+            // A missing object is named in the details of the answer.
+            (StatusCode::NOT_FOUND, Some(name)) if answer.pointer("/details/name").is_some() => {
+                Fault::NotFound { resource, name: name.to_owned(), place }
+            }
+            (StatusCode::NOT_FOUND, _) => Fault::NotServed { resource },
+            _ => Fault::Refused { request: self.to_string(), message, code: code.as_u16() },
+        }
+    }
+}
+
+/// Whether a refusal is about the rights of the user. Webhooks, policies and quotas answer with the same code.
+fn is_right(message: &str) -> bool {
+    message.contains("cannot ") && message.contains("User ")
+}
+
+/// An element of a list does not say what it is.
+fn described(mut object: Value, of: Resource) -> Value {
+    object["apiVersion"] = of.api_version().into();
+    object["kind"] = of.kind.into();
+    object
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+/// What is wrong with a file, without a line of it: it may have credentials.
+fn without_content(error: &KubeconfigError) -> String {
+    let KubeconfigError::Parse(error) = error else { return one_line(error) };
+    match error.location() {
+        Some(at) => format!("it is not a kubeconfig: see line {}, column {}", at.line(), at.column()),
+        None => "it is not a kubeconfig".to_owned(),
+    }
+}
+
+/// The text of an error and its causes, in one line.
+fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    with_causes(error).replace('\n', " ")
+}

@@ -1,0 +1,169 @@
+//! The binary `kubectl-nodewright`, which kubectl runs as `kubectl nodewright`.
+//!
+//! ```text
+//! arguments ──▶ client: paged lists, timeouts ──▶ read: snapshot ──▶ tree, why ──▶ output
+//!                       ▲                                  └──────▶ redact ──▶ report
+//!                       └── patches ── rollout, machines
+//! ```
+//!
+//! # Guarantees
+//! * No Secret is ever requested.
+//! * A command writes the fields that it names, of the object that it has read, and no others.
+
+mod arguments;
+mod client;
+mod completion;
+mod fault;
+mod machines;
+mod names;
+mod output;
+mod plan;
+mod read;
+mod redact;
+mod report;
+mod resources;
+mod rollout;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod why;
+
+use std::{path::PathBuf, process::ExitCode, time::Duration};
+
+use clap::Parser;
+use jiff::Timestamp;
+
+use crate::{
+    arguments::{Arguments, ClusterFlags, Command, PlanCommand, RolloutCommand},
+    client::{Cluster, Connection},
+    fault::{Outcome, fail},
+    names::{TargetKind, name_of},
+    output::{Colours, Format, document, print},
+    read::Scope,
+};
+
+/// How long completions may take: somebody waits at the keyboard.
+const COMPLETION: Duration = Duration::from_secs(3);
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> ExitCode {
+    let Arguments { cluster, command } = Arguments::parse();
+    match run(&cluster, command).await {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {}", error.to_string().replace('\n', " "));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The clusters and the namespace that the flags name.
+async fn scope(flags: &ClusterFlags) -> Outcome<Scope> {
+    let timeout = flags.request_timeout;
+    let connection = Connection { kubeconfig: flags.kubeconfig.clone(), context: flags.context.clone(), timeout };
+    let control = Cluster::connect(&connection).await?;
+    let target = match (&flags.target_kubeconfig, &flags.target_context) {
+        (None, None) => control.clone(),
+        (file, context) => {
+            let kubeconfig = file.clone().or_else(|| flags.kubeconfig.clone());
+            Cluster::connect(&Connection { kubeconfig, context: context.clone(), timeout }).await?
+        }
+    };
+    let own = flags.namespace.clone().unwrap_or_else(|| control.namespace.clone());
+    let namespace = Some(own).filter(|_| !flags.all_namespaces);
+    Ok(Scope { control, target, namespace })
+}
+
+/// Names of objects are unique within a namespace.
+fn in_one_namespace(flags: &ClusterFlags) -> Outcome<()> {
+    if flags.all_namespaces { fail("--all-namespaces is for tree and report: name a --namespace") } else { Ok(()) }
+}
+
+async fn run(flags: &ClusterFlags, command: Command) -> Outcome<String> {
+    match command {
+        Command::Completion { shell } => completion::script(&shell),
+        Command::Complete { words } => {
+            let flags = ClusterFlags { request_timeout: COMPLETION, ..flags.clone() };
+            Ok(completion::answer(&words, async || scope(&flags).await).await)
+        }
+        Command::Tree { name, output } => tree(&scope(flags).await?, name, output).await,
+        Command::Report { file } => report(&scope(flags).await?, file).await,
+        other => {
+            in_one_namespace(flags)?;
+            run_in_namespace(&scope(flags).await?, other).await
+        }
+    }
+}
+
+async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
+    match command {
+        Command::Why { object, output } => {
+            let explanation = why::explain(&scope.snapshot().await?, &object)?;
+            match output {
+                Some(format @ (Format::Json | Format::Yaml)) => document(&explanation, format),
+                _ => Ok(explanation.text(Colours::detect())),
+            }
+        }
+        Command::Rollout(command) => roll(scope, command).await,
+        Command::Plan(PlanCommand::Pool { name, output }) => plan::pool(scope, &pool_name(&name)?, output).await,
+        Command::Preserve { machine, now, dry } => machines::preserve(scope, &machine, now, dry.run).await,
+        Command::Release { machine, dry } => machines::release(scope, &machine, dry.run).await,
+        Command::Replace { machine, force, dry } => machines::replace(scope, &machine, force, dry.run).await,
+        Command::Approve { object, render, dry } => machines::approve(scope, &object, render.as_deref(), dry.run).await,
+        Command::Tree { .. } | Command::Report { .. } | Command::Completion { .. } | Command::Complete { .. } => {
+            Ok(String::new())
+        }
+    }
+}
+
+fn pool_name(text: &str) -> Outcome<String> {
+    name_of(TargetKind::Pool, text).or_else(fail)
+}
+
+async fn roll(scope: &Scope, command: RolloutCommand) -> Outcome<String> {
+    match command {
+        RolloutCommand::Status { name, watch, revision, timeout } => {
+            rollout::status(scope, &name, (watch, revision, Some(timeout))).await?;
+            Ok(String::new())
+        }
+        RolloutCommand::History { name, revision, output } => rollout::history(scope, &name, revision, output).await,
+        RolloutCommand::Undo { name, to_revision, show, dry } => {
+            rollout::undo(scope, &name, to_revision, (dry.run, show)).await
+        }
+        RolloutCommand::Pause(it) => rollout::pause(scope, &it.name, it.dry.run).await,
+        RolloutCommand::Resume(it) => rollout::resume(scope, &it.name, it.dry.run).await,
+        RolloutCommand::Restart(it) => rollout::restart(scope, &it.name, it.dry.run).await,
+    }
+}
+
+async fn tree(scope: &Scope, wanted: Option<String>, format: Option<Format>) -> Outcome<String> {
+    let snapshot = scope.snapshot().await?;
+    let wanted = wanted.map(|text| text.rsplit('/').next().unwrap_or_default().to_owned());
+    let trees = tree::trees(&snapshot, wanted.as_deref(), format == Some(Format::Wide));
+    if let (Some(wanted), true) = (&wanted, trees.is_empty()) {
+        return fail(format!("there is no MachineDeployment and no MachineConfigPool {wanted} (see --namespace)"));
+    }
+    snapshot.gaps.iter().for_each(|gap| eprintln!("note: {gap}"));
+    let unreadable = snapshot.unreadable.iter();
+    unreadable.for_each(|it| eprintln!("note: {} {}: {}", it.kind, it.name, it.why));
+    match format {
+        Some(format @ (Format::Json | Format::Yaml)) => document(&trees, format),
+        _ => Ok(tree::text(&trees, snapshot.now, Colours::detect())),
+    }
+}
+
+async fn report(scope: &Scope, file: Option<PathBuf>) -> Outcome<String> {
+    let entries = report::collect(scope).await?;
+    let time = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");
+    let file = file.unwrap_or_else(|| PathBuf::from(format!("nodewright-report-{time}.tar")));
+    report::write(&file, &entries)?;
+    if file.as_os_str() == "-" {
+        return Ok(String::new());
+    }
+    let listing = report::listing(&entries);
+    Ok(format!("{} is written: {listing}\nLook through it before you publish it.\n", file.display()))
+}

@@ -1,0 +1,269 @@
+//! Commands against an API server in process.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use nodewright_testing::api_server::{ApiServer, Fault, Match};
+use serde_json::{Value, json};
+
+use crate::{
+    client::Cluster,
+    machines,
+    names::{Target, TargetKind},
+    output::{Colours, State},
+    read::Scope,
+    report, rollout, tree, why,
+};
+
+const GROUP: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/shoot";
+const SECRET: &str = "hunter2-hunter2";
+
+fn scope_within(server: &ApiServer, timeout: Duration) -> Scope {
+    let cluster = Cluster::of(server.client(), timeout);
+    Scope { control: cluster.clone(), target: cluster, namespace: Some("shoot".to_owned()) }
+}
+
+fn scope(server: &ApiServer) -> Scope {
+    scope_within(server, Duration::from_secs(30))
+}
+
+fn object(kind: &str, name: &str, fields: &Value) -> Value {
+    let mut object = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind,
+        "metadata": {"name": name, "namespace": "shoot"}});
+    for (key, value) in fields.as_object().into_iter().flatten() {
+        if key == "metadata" {
+            value.as_object().into_iter().flatten().for_each(|(key, value)| object["metadata"][key] = value.clone());
+        } else {
+            object[key] = value.clone();
+        }
+    }
+    object
+}
+
+fn template(class: &str) -> Value {
+    json!({"metadata": {"labels": {"name": "pool"}}, "spec": {"class": {"kind": "MachineClass", "name": class}}})
+}
+
+fn owner(kind: &str, owner: &Value) -> Value {
+    json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"], "controller": true}])
+}
+
+/// A deployment that was rolled from class `small` to `large`, with a machine and its node.
+fn fleet() -> ApiServer {
+    let server = ApiServer::new();
+    let seed = |plural: &str, object: Value| server.seed(&format!("{GROUP}/{plural}"), object);
+    let revision = |number: &str| json!({"deployment.kubernetes.io/revision": number, "note": number});
+    let fields = json!({"spec": {"replicas": 1, "template": template("large")},
+        "metadata": {"annotations": {"deployment.kubernetes.io/revision": "2", "note": "2"}}});
+    let deployment = seed("machinedeployments", object("MachineDeployment", "pool", &fields));
+    let of = owner("MachineDeployment", &deployment);
+    let set = |name: &str, number: &str, class: &str| {
+        let mut template = template(class);
+        template["metadata"]["labels"]["machine-template-hash"] = number.into();
+        let spec = json!({"replicas": 1, "template": template});
+        let fields = json!({"spec": spec, "metadata": {"annotations": revision(number), "ownerReferences": of}});
+        seed("machinesets", object("MachineSet", name, &fields))
+    };
+    set("pool-a", "1", "small");
+    let current = set("pool-b", "2", "large");
+    let fields = json!({"spec": {"class": {"kind": "MachineClass", "name": "large"}, "providerID": "simulated:///1"},
+        "status": {"currentStatus": {"phase": "Running"}},
+        "metadata": {"labels": {"node": "pool-b-1"}, "ownerReferences": owner("MachineSet", &current)}});
+    seed("machines", object("Machine", "pool-b-1", &fields));
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pool-b-1"},
+        "spec": {"providerID": "simulated:///1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    server.seed("/api/v1/nodes", node);
+    server
+}
+
+fn machine() -> Target {
+    Target::new(TargetKind::Machine, "pool-b-1")
+}
+
+#[tokio::test]
+async fn lists_are_read_page_by_page_and_no_secret_is_read() {
+    let server = fleet();
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"userData": SECRET}});
+    server.seed("/api/v1/namespaces/shoot/secrets", secret);
+    for number in 0..1_200 {
+        let fields = json!({"spec": {"class": {"name": "large"}}});
+        server.seed(&format!("{GROUP}/machines"), object("Machine", &format!("m-{number:04}"), &fields));
+    }
+    let snapshot = scope(&server).snapshot().await.unwrap();
+    assert_eq!((snapshot.machines.len(), snapshot.gaps.as_slice()), (1_201, [].as_slice()));
+    let requests = server.requests();
+    let pages = requests.iter().filter(|it| it.path.ends_with("/machines"));
+    assert!(pages.clone().count() == 3 && pages.clone().all(|it| it.query.contains("limit=500")), "{requests:?}");
+    assert!(requests.iter().all(|it| !it.path.contains("secrets") && it.verb == "list"), "{requests:?}");
+    assert!(requests.iter().all(|it| it.user_agent.starts_with("kubectl-nodewright/")), "{requests:?}");
+    report::collect(&scope(&server)).await.unwrap();
+    assert!(server.requests().iter().all(|it| !it.path.contains("secrets")));
+}
+
+#[tokio::test]
+async fn an_error_names_the_right_that_is_missing() {
+    let server = fleet();
+    let forbid = |what: &str| {
+        let text = format!("{what} is forbidden: User \"eve\" cannot list resource \"{what}\" in API group \"\"");
+        Fault::Refuse(Box::new(Status::failure(&text, "Forbidden").with_code(403)))
+    };
+    server.fail_always(Match::verb("list").path_end("/nodes"), forbid("nodes"));
+    let snapshot = scope(&server).snapshot().await.unwrap();
+    assert_eq!(snapshot.gaps, ["not read: you may not list nodes"]);
+    let deployment = Target::new(TargetKind::Deployment, "pool");
+    let text = why::explain(&snapshot, &deployment).unwrap().text(Colours::default());
+    assert!(text.contains("note     not read: you may not list nodes"), "{text}");
+    server.fail_always(Match::verb("list").path_end("/machines"), forbid("machines"));
+    let error = scope(&server).snapshot().await.unwrap_err().to_string();
+    let words = "you may not list machines.machine.sapcloud.io in namespace shoot: ask for the verb list on the resource \
+        machines.machine.sapcloud.io";
+    assert!(error.starts_with(words) && error.contains("User \"eve\""), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_without_our_kinds_or_that_is_silent_is_told() {
+    let server = fleet();
+    let status = Status::failure("the server could not find the requested resource", "NotFound").with_code(404);
+    server.fail_always(Match::any().path("/machinedeployments"), Fault::Refuse(Box::new(status)));
+    let error = scope(&server).snapshot().await.unwrap_err().to_string();
+    assert!(error.contains("does not serve machinedeployments of machine.sapcloud.io/v1alpha1"), "{error}");
+    assert!(error.contains("kubectl apply --server-side -k config/crd"), "{error}");
+    server.heal();
+    server.fail_always(Match::any().path("/machinedeployments"), Fault::Hang);
+    let error = scope_within(&server, Duration::from_millis(50)).snapshot().await.unwrap_err().to_string();
+    assert!(error.contains("has not answered") && error.contains("--request-timeout"), "{error}");
+}
+
+#[tokio::test]
+async fn a_rollout_is_undone_with_kubectls_words() {
+    let server = fleet();
+    let deployment = || server.object(&format!("{GROUP}/machinedeployments/pool")).unwrap();
+    let undo = async |to: i64| rollout::undo(&scope(&server), "pool", to, (false, false)).await;
+    assert_eq!(undo(7).await.unwrap_err().to_string(), "unable to find specified revision 7 in history");
+    assert!(undo(2).await.unwrap().contains("skipped rollback (current template already matches revision 2)"));
+    let shown = rollout::undo(&scope(&server), "pool", 0, (false, true)).await.unwrap();
+    assert!(shown.contains("name: small") && !shown.contains("machine-template-hash"), "{shown}");
+    assert_eq!(deployment()["spec"]["template"], template("large"));
+    let said = undo(0).await.unwrap();
+    assert_eq!(said, "machinedeployment.machine.sapcloud.io/pool rolled back\n");
+    assert_eq!((&deployment()["spec"]["template"], &deployment()["spec"]["replicas"]), (&template("small"), &json!(1)));
+    let annotations = &deployment()["metadata"]["annotations"];
+    assert_eq!((&annotations["note"], &annotations["deployment.kubernetes.io/revision"]), (&json!("1"), &json!("2")));
+    assert!(rollout::pause(&scope(&server), "pool", false).await.unwrap().ends_with("paused\n"));
+    let again = rollout::pause(&scope(&server), "pool", false).await.unwrap_err().to_string();
+    assert_eq!(again, "machinedeployments.machine.sapcloud.io \"pool\" is already paused");
+    let refused = undo(2).await.unwrap_err().to_string();
+    assert!(refused.starts_with("cannot rollback a paused deployment; resume it first with"), "{refused}");
+    let refused = rollout::restart(&scope(&server), "pool", false).await.unwrap_err().to_string();
+    assert!(refused.contains("can't restart paused deployment"), "{refused}");
+    rollout::resume(&scope(&server), "pool", false).await.unwrap();
+    assert_eq!(deployment()["spec"].get("paused"), None);
+    assert!(rollout::resume(&scope(&server), "pool", false).await.is_err());
+    rollout::restart(&scope(&server), "pool", false).await.unwrap();
+    let at = &deployment()["spec"]["template"]["metadata"]["annotations"]["kubectl.kubernetes.io/restartedAt"];
+    assert!(at.is_string() && deployment()["spec"]["template"]["spec"] == template("small")["spec"], "{at}");
+    let history = rollout::history(&scope(&server), "pool", 0, None).await.unwrap();
+    assert_eq!(
+        history,
+        "machinedeployment.machine.sapcloud.io/pool\nREVISION   CHANGE-CAUSE\n1          <none>\n2          <none>\n"
+    );
+}
+
+#[tokio::test]
+async fn an_undo_of_what_has_changed_meanwhile_is_refused() {
+    let server = fleet();
+    let changed = server.clone();
+    server.decide(move |request| {
+        if request.verb == "patch" {
+            changed.change(&request.path, |object| object["spec"]["replicas"] = 5.into());
+        }
+        None
+    });
+    let error = rollout::undo(&scope(&server), "pool", 0, (false, false)).await.unwrap_err().to_string();
+    server.decide_no_more();
+    assert!(error.contains("has changed since it was read: run the command again"), "{error}");
+    let deployment = server.object(&format!("{GROUP}/machinedeployments/pool")).unwrap();
+    assert_eq!(deployment["spec"]["template"], template("large"));
+}
+
+#[tokio::test]
+async fn a_machine_is_preserved_by_its_node_and_replaced_by_its_set() {
+    let server = fleet();
+    let said = machines::preserve(&scope(&server), &machine(), false, false).await.unwrap();
+    assert!(said.contains("is preserved once it has failed") && said.contains("of node/pool-b-1"), "{said}");
+    let node = || server.object("/api/v1/nodes/pool-b-1").unwrap()["metadata"]["annotations"].clone();
+    assert_eq!(node(), json!({"node.machine.sapcloud.io/preserve": "when-failed"}));
+    machines::release(&scope(&server), &Target::new(TargetKind::Node, "pool-b-1"), false).await.unwrap();
+    assert_eq!(node(), json!({"node.machine.sapcloud.io/preserve": "false"}));
+    machines::replace(&scope(&server), &machine(), true, false).await.unwrap();
+    let delete = server.requests().into_iter().find(|it| it.verb == "delete").unwrap();
+    assert!(delete.body.unwrap()["preconditions"]["uid"].is_string());
+    let label = server.requests().into_iter().rfind(|it| it.verb == "patch" && it.path.contains("/machines/")).unwrap();
+    assert_eq!(label.body.unwrap()["metadata"]["labels"], json!({"force-deletion": "true"}));
+    let lone = object("Machine", "lone", &json!({"spec": {"class": {"name": "small"}}}));
+    server.seed(&format!("{GROUP}/machines"), lone);
+    let lone = Target::new(TargetKind::Machine, "lone");
+    let error = machines::replace(&scope(&server), &lone, false, false).await.unwrap_err().to_string();
+    assert!(error.contains("nothing would replace it"), "{error}");
+}
+
+#[tokio::test]
+async fn only_what_waits_is_approved() {
+    let server = fleet();
+    let node = Target::new(TargetKind::Node, "pool-b-1");
+    let error = machines::approve(&scope(&server), &node, None, false).await.unwrap_err().to_string();
+    assert!(error.contains("candidate-for-update=true"), "{error}");
+    server.change("/api/v1/nodes/pool-b-1", |node| {
+        node["metadata"]["labels"] = json!({"node.machine.sapcloud.io/candidate-for-update": "true"});
+    });
+    machines::approve(&scope(&server), &node, None, false).await.unwrap();
+    let labels = server.object("/api/v1/nodes/pool-b-1").unwrap()["metadata"]["labels"].clone();
+    assert_eq!(labels["node.machine.sapcloud.io/selected-for-update"], "true");
+}
+
+#[tokio::test]
+async fn a_planted_secret_is_in_no_file_of_a_report() {
+    let server = fleet();
+    let class = object(
+        "MachineClass",
+        "small",
+        &json!({"providerSpec": {"token": SECRET}, "secretRef": {"name": "user-data"}}),
+    );
+    server.seed(&format!("{GROUP}/machineclasses"), class);
+    server.change(&format!("{GROUP}/machines/pool-b-1"), |machine| {
+        machine["status"] = json!({"currentStatus": {"phase": "CrashLoopBackOff"}, "conditions": [{"type": "InstanceProvisioned",
+            "status": "False", "reason": "Internal", "message": format!("the provider says {SECRET}")}]});
+    });
+    let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": "e", "namespace": "shoot"}, "type": "Warning",
+        "involvedObject": {"kind": "Machine", "name": "pool-b-1"}, "reason": "FailedProvision", "message": SECRET});
+    server.seed("/api/v1/namespaces/shoot/events", event);
+    let config = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "c"}, "spec": {"config": {"storage": {"files": [{"contents": SECRET}]}}}});
+    server.seed("/apis/machineconfiguration.openshift.io/v1/machineconfigs", config);
+    let files = report::collect(&scope(&server)).await.unwrap();
+    let all = files.iter().map(|file| format!("{}\n{}", file.path, file.text)).collect::<Vec<_>>().join("\n");
+    assert!(!all.contains("hunter2"), "{all}");
+    for kept in ["objects/machines.yaml", "user-data", "the provider says (removed)", "why.txt", "versions.json"] {
+        assert!(all.contains(kept), "{kept}: {all}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("report.tar");
+    report::write(&path, &files).unwrap();
+    let names = tar::Archive::new(std::fs::File::open(&path).unwrap());
+    assert_eq!({ names }.entries().unwrap().count(), files.len());
+    assert!(report::write(&path, &files).is_err(), "a file is not overwritten");
+}
+
+#[tokio::test]
+async fn a_fleet_that_runs_is_told_in_a_line() {
+    let server = fleet();
+    let snapshot = scope(&server).snapshot().await.unwrap();
+    let explanation = why::explain(&snapshot, &machine()).unwrap();
+    assert_eq!(
+        (explanation.state, explanation.cause.as_str()),
+        (State::Done, "it runs, and its node pool-b-1 is ready")
+    );
+    let trees = tree::trees(&snapshot, Some("pool"), false);
+    assert_eq!((trees.len(), trees[0].children.len()), (1, 2), "{trees:?}");
+}

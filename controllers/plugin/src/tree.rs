@@ -1,0 +1,247 @@
+//! What exists, from deployments to nodes: problems first, and equal ones in one line.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
+use nodewright_runtime::{
+    clip::{clip_to, few},
+    object::{controller_uid, name},
+};
+use serde::Serialize;
+
+use crate::{
+    output::{Colours, State, age, counted, table},
+    snapshot::{Snapshot, revision},
+    why::{Finding, deployment, machine, node_state, pool, set},
+};
+
+/// How many names of a group are shown.
+const NAMED: usize = 3;
+const LONGEST_MESSAGE: usize = 160;
+
+/// An object, or several equal ones, with what is below.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Branch {
+    pub(crate) object: String,
+    /// How many objects it stands for.
+    pub(crate) count: usize,
+    pub(crate) state: State,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) ready: String,
+    pub(crate) status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) since: Option<Timestamp>,
+    /// What is awaited.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) message: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) children: Vec<Branch>,
+}
+
+/// The trees of all deployments and pools, or of those of a name. `each`: one line for each object.
+pub(crate) fn trees(snapshot: &Snapshot, wanted: Option<&str>, each: bool) -> Vec<Branch> {
+    let is_wanted = |it: &str| wanted.is_none_or(|wanted| wanted == it);
+    let deployments = snapshot.deployments.iter().filter(|it| is_wanted(name(*it)));
+    let mut all: Vec<_> = deployments.map(|it| of_deployment(snapshot, it, each)).collect();
+    all.extend(snapshot.pools.iter().filter(|it| is_wanted(name(*it))).map(|it| of_pool(snapshot, it, each)));
+    if wanted.is_none() {
+        let without = |set: &&MachineSet| snapshot.deployment_of(set).is_none();
+        all.extend(snapshot.sets.iter().filter(without).map(|set| of_set(snapshot, set, each)));
+        let lone = snapshot.machines.iter().filter(|it| controller_uid(*it).is_none()).collect::<Vec<_>>();
+        all.extend(machines(snapshot, &lone, each));
+    }
+    sort(&mut all);
+    all
+}
+
+/// Problems first.
+fn sort(branches: &mut [Branch]) {
+    branches.sort_by_key(|branch| Reverse(branch.state));
+}
+
+fn message(found: &Finding) -> String {
+    let text = if found.state == State::Done { String::new() } else { found.cause.clone() };
+    clip_to(LONGEST_MESSAGE, text)
+}
+
+fn of_deployment(snapshot: &Snapshot, deployment: &MachineDeployment, each: bool) -> Branch {
+    let found = deployment::finding(snapshot, deployment);
+    let sets = snapshot.sets_of(deployment);
+    let shown = sets.iter().filter(|set| each || set.spec.replicas > 0 || !snapshot.machines_of(set).is_empty());
+    let mut children: Vec<_> = shown.map(|set| of_set(snapshot, set, each)).collect();
+    sort(&mut children);
+    let available = deployment.status.as_ref().map_or(0, |status| status.available_replicas);
+    let subject = deployment::subject(deployment);
+    // What a child says is not repeated.
+    let own = if found.subject == subject { message(&found) } else { String::new() };
+    Branch {
+        object: subject,
+        count: 1,
+        state: found.state,
+        ready: format!("{available}/{}", deployment.spec.replicas),
+        status: word(&found, deployment.is_deleting(), deployment.spec.paused),
+        since: found.since,
+        message: own,
+        children,
+    }
+}
+
+fn word(found: &Finding, is_deleting: bool, is_paused: bool) -> String {
+    match found.state {
+        _ if is_deleting => "Deleting".to_owned(),
+        State::Done if is_paused => "Paused".to_owned(),
+        State::Done => "Available".to_owned(),
+        _ => found.reason.clone(),
+    }
+}
+
+fn of_set(snapshot: &Snapshot, set: &MachineSet, each: bool) -> Branch {
+    let found = set::finding(snapshot, set);
+    let all = snapshot.machines_of(set);
+    let subject = set::subject(set);
+    let is_own = found.subject == subject;
+    let up = all.iter().filter(|machine| set::is_up(machine)).count();
+    Branch {
+        object: format!("{subject} (revision {})", revision(set)),
+        count: 1,
+        state: if is_own { found.state } else { State::Done },
+        ready: format!("{up}/{}", set.spec.replicas),
+        status: if is_own { word(&found, set.is_deleting(), false) } else { String::new() },
+        since: found.since.filter(|_| is_own),
+        message: if is_own { message(&found) } else { String::new() },
+        children: machines(snapshot, &all, each),
+    }
+}
+
+fn machines(snapshot: &Snapshot, all: &[&Machine], each: bool) -> Vec<Branch> {
+    let lines = all.iter().map(|machine| of_machine(snapshot, machine)).collect();
+    grouped(lines, "machine", each)
+}
+
+fn of_machine(snapshot: &Snapshot, machine: &Machine) -> Branch {
+    let found = machine::finding(snapshot, machine);
+    let status = match machine.phase().as_str() {
+        _ if machine.is_deleting() => "Terminating",
+        "" => "New",
+        phase => phase,
+    };
+    let of_node = |node: &Node| Branch {
+        object: format!("node/{}", name(node)),
+        count: 1,
+        state: if node_state::is_ready(node) { State::Done } else { State::Blocked },
+        status: node_state::state_words(node),
+        since: node_state::described(node).1,
+        ..Branch::default()
+    };
+    Branch {
+        object: machine::subject(machine),
+        count: 1,
+        state: found.state,
+        status: status.to_owned(),
+        since: machine.phase_since().or(found.since),
+        message: message(&found),
+        children: snapshot.node_of(machine).map(of_node).into_iter().collect(),
+        ..Branch::default()
+    }
+}
+
+/// Puts equal lines together, unless each is asked for.
+fn grouped(lines: Vec<Branch>, noun: &str, each: bool) -> Vec<Branch> {
+    let mut groups: BTreeMap<String, Vec<Branch>> = BTreeMap::new();
+    for line in lines {
+        let below = line.children.iter().map(|child| child.status.as_str()).collect::<Vec<_>>().join(",");
+        let own = line.object.rsplit('/').next().unwrap_or_default();
+        // What a line says of its own name it says of the others as well.
+        let said = line.message.replace(own, "");
+        let key = if each { line.object.clone() } else { format!("{} {said} {below}", line.status) };
+        groups.entry(key).or_default().push(line);
+    }
+    let mut all: Vec<_> = groups.into_values().map(|group| merged(group, noun)).collect();
+    all.sort_by(|a, b| b.state.cmp(&a.state).then_with(|| b.count.cmp(&a.count)).then_with(|| a.object.cmp(&b.object)));
+    all
+}
+
+fn merged(mut group: Vec<Branch>, noun: &str) -> Branch {
+    if group.len() == 1 {
+        return group.pop().unwrap_or_default();
+    }
+    let names = group.iter().map(|it| it.object.rsplit('/').next().unwrap_or_default().to_owned());
+    let object = format!("{} ({})", counted(group.len(), noun), few(NAMED, names.collect::<Vec<_>>().into_iter()));
+    let nodes = group.iter().map(|it| it.children.len()).sum::<usize>();
+    let first = group.first().cloned().unwrap_or_default();
+    let below = first.children.first().map(|child| Branch {
+        object: counted(nodes, "node"),
+        count: nodes,
+        children: vec![],
+        since: None,
+        ..child.clone()
+    });
+    let since = group.iter().filter_map(|it| it.since).min();
+    Branch { object, count: group.len(), since, children: below.into_iter().collect(), ..first }
+}
+
+fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch {
+    let found = pool::finding(snapshot, pool);
+    let target = pool.spec.configuration.name.as_deref().unwrap_or_default();
+    let line = |it: &&Node| {
+        let progress = node_state::Progress::of(it, target);
+        let reason = nodewright_runtime::object::annotation(*it, nodewright_api::machine_config::REASON);
+        let reason = reason.filter(|_| progress == node_state::Progress::Failed).unwrap_or_default();
+        let repaired = if node_state::has_no_health_timeout(it) { ", being repaired" } else { "" };
+        let ready = if node_state::is_ready(it) { "" } else { ", not ready" };
+        Branch {
+            object: format!("node/{}", name(*it)),
+            count: 1,
+            state: progress.state().max(if node_state::is_ready(it) { State::Done } else { State::Waiting }),
+            status: format!("{}{ready}{repaired}", progress.word()),
+            message: clip_to(LONGEST_MESSAGE, reason),
+            ..Branch::default()
+        }
+    };
+    let status = pool.status.clone().unwrap_or_default();
+    Branch {
+        object: pool::subject(pool),
+        count: 1,
+        state: found.state,
+        ready: format!("{}/{}", status.updated_machine_count, status.machine_count),
+        status: if found.state == State::Done { "Updated".to_owned() } else { found.reason.clone() },
+        since: found.since,
+        message: message(&found),
+        children: grouped(snapshot.nodes_of(pool).iter().map(line).collect(), "node", each),
+    }
+}
+
+/// The trees as a table.
+pub(crate) fn text(trees: &[Branch], now: Timestamp, colours: Colours) -> String {
+    if trees.is_empty() {
+        return "nothing found\n".to_owned();
+    }
+    let mut rows = vec![["NAME", "READY", "STATUS", "SINCE", "MESSAGE"].map(str::to_owned).to_vec()];
+    for tree in trees {
+        add(&mut rows, tree, (String::new(), String::new()), &|branch| cells(branch, now, colours));
+    }
+    table(&rows)
+}
+
+fn add(
+    rows: &mut Vec<Vec<String>>,
+    branch: &Branch,
+    (own, below): (String, String),
+    cells: &dyn Fn(&Branch) -> Vec<String>,
+) {
+    let mut row = vec![format!("{own}{}", branch.object)];
+    row.extend(cells(branch));
+    rows.push(row);
+    let last = branch.children.len().saturating_sub(1);
+    for (at, child) in branch.children.iter().enumerate() {
+        let (own, next) = if at == last { ("└─", "  ") } else { ("├─", "│ ") };
+        add(rows, child, (format!("{below}{own}"), format!("{below}{next}")), cells);
+    }
+}
+
+fn cells(branch: &Branch, now: Timestamp, colours: Colours) -> Vec<String> {
+    let since = branch.since.map(|since| age(since, now)).unwrap_or_default();
+    vec![branch.ready.clone(), colours.of(branch.state, &branch.status), since, branch.message.clone()]
+}

@@ -1,0 +1,117 @@
+//! Broken clusters, and what is said of them: `tests/clusters/NAME.yaml` has the objects, with the question and words of the cause
+//! in its first lines, and `NAME.txt` the answer. `UPDATE_GOLDEN=1` writes the answers.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use serde_json::Value;
+
+use super::*;
+use crate::output::Colours;
+
+/// A file of objects.
+struct Case {
+    path: PathBuf,
+    question: Target,
+    cause: String,
+    snapshot: Snapshot,
+}
+
+impl Case {
+    fn read(path: PathBuf) -> Self {
+        let text = fs::read_to_string(&path).unwrap();
+        let line = |prefix: &str| {
+            let found = text.lines().find_map(|line| line.strip_prefix(prefix));
+            found.unwrap_or_else(|| panic!("{}: no line {prefix:?}", path.display())).to_owned()
+        };
+        let (question, now) = line("# why ").split_once(" at ").map(|(a, b)| (a.to_owned(), b.to_owned())).unwrap();
+        let mut snapshot = Snapshot::at(now.parse().unwrap());
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        for object in &objects {
+            snapshot.add(object);
+        }
+        Self { question: question.parse().unwrap(), cause: line("# cause: "), snapshot, path }
+    }
+}
+
+fn cases() -> Vec<Case> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clusters");
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    paths.sort();
+    paths.into_iter().map(Case::read).collect()
+}
+
+#[test]
+fn the_first_line_names_the_cause() {
+    let (all, mut wrong) = (cases(), vec![]);
+    assert!(all.len() >= 50, "only {} clusters", all.len());
+    for Case { path, question, cause, snapshot } in all {
+        let text = explain(&snapshot, &question).unwrap().text(Colours::default());
+        let first = text.lines().next().unwrap_or_default();
+        if !first.contains(&cause) {
+            wrong.push(format!("{}: {cause:?} is not in {first:?}", path.display()));
+        }
+        if !(1..=10).contains(&text.lines().count()) {
+            wrong.push(format!("{}: {} lines", path.display(), text.lines().count()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn each_cluster_is_explained_as_its_file_says() {
+    let updates = std::env::var_os("UPDATE_GOLDEN").is_some();
+    let mut wrong = vec![];
+    for Case { path, question, snapshot, .. } in cases() {
+        let explanation = explain(&snapshot, &question).unwrap();
+        let text = explanation.text(Colours::default());
+        let golden = path.with_extension("txt");
+        if updates {
+            fs::write(&golden, &text).unwrap();
+        } else if fs::read_to_string(&golden).unwrap_or_default() != text {
+            wrong.push(format!("{}:\n{text}", golden.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "UPDATE_GOLDEN=1 writes them:\n{}", wrong.join("\n"));
+}
+
+/// What is blocked has something that changes it; what is well has nothing.
+#[test]
+fn each_wait_has_a_field_or_flag_that_changes_it() {
+    let mut wrong = vec![];
+    for Case { path, question, snapshot, .. } in cases() {
+        let explanation = explain(&snapshot, &question).unwrap();
+        let is_done = explanation.state == State::Done;
+        if is_done != explanation.changes.is_empty() && explanation.reason != "Failed" {
+            wrong.push(format!("{}: {explanation:?}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn trees_show_problems_first_and_put_equal_machines_together() {
+    let all = cases();
+    let case = all.iter().find(|case| case.path.ends_with("quota.yaml")).unwrap();
+    let trees = crate::tree::trees(&case.snapshot, None, false);
+    let text = crate::tree::text(&trees, case.snapshot.now, Colours::default());
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[1].starts_with("machinedeployment/pool") && lines[1].contains("2/3"), "{text}");
+    assert!(lines[3].contains("machine/pool-58vxm-nz7jc") && lines[3].contains("quota of 2 vms"), "{text}");
+    assert!(lines[4].contains("2 machines (pool-58vxm-96vmf, pool-58vxm-vblrh)"), "{text}");
+    assert!(lines[5].contains("2 nodes") && lines[5].contains("Ready"), "{text}");
+    let each = crate::tree::trees(&case.snapshot, Some("pool"), true);
+    let each = crate::tree::text(&each, case.snapshot.now, Colours::default());
+    assert!(each.contains("machine/pool-58vxm-96vmf") && each.contains("node/pool-58vxm-vblrh"), "{each}");
+}
+
+#[test]
+fn an_object_that_does_not_exist_is_named_with_those_that_do() {
+    let case = &cases()[0];
+    let missing = Target::new(TargetKind::Deployment, "other");
+    let error = explain(&case.snapshot, &missing).unwrap_err().to_string();
+    assert!(error.starts_with("machinedeployment/other not found: there are pool"), "{error}");
+}
