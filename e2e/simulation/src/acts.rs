@@ -23,7 +23,7 @@ use super::{
     set_back::{back_up, set_back},
     users,
 };
-use nodewright_e2e_cloud::{KubeletOrder, Vm, VmState};
+use nodewright_e2e_cloud::{Call, Caller, KubeletOrder, Vm, VmState};
 
 /// The pause between two changes of an act that makes many.
 const BETWEEN: Duration = Duration::from_millis(20);
@@ -124,6 +124,18 @@ pub(super) fn begin(cluster: &mut SimulatedCluster, act: &Act) {
                 cluster.oracles.lock().died(&name);
             }
         }
+        Act::VanishVm(number) => {
+            if let Some(vm) = vm(cluster, *number) {
+                vanish(cluster, &vm);
+            }
+        }
+        Act::LoseMachine(number) => {
+            if let Some(vm) = vm(cluster, *number) {
+                vanish(cluster, &vm);
+                cluster.oracles.lock().excuse_force(&vm.name);
+                server.remove(&format!("{MACHINES}/{}", vm.name));
+            }
+        }
         Act::LoseVms(count) => seed_lost_vms(cluster.cloud(), *count),
         Act::SilenceKubelet(number, seconds) => silence_kubelet(cluster, *number, lasts_of(*seconds)),
     }
@@ -137,6 +149,13 @@ fn restart_on_lagging_server(cluster: &mut SimulatedCluster, lag: Duration) {
         pace(cluster.server(), plural, Pace::Late(lag), time);
     }
     cluster.first.crash();
+}
+
+/// Somebody who is no manager deletes a VM.
+pub(super) fn vanish(cluster: &SimulatedCluster, vm: &Vm) {
+    cluster.oracles.lock().vanishes(&vm.name);
+    let delete = Call::Delete(vm.id.clone());
+    cluster.cloud().with(|cloud, now| drop(cloud.call(now, &delete, Caller::Observer)));
 }
 
 fn silence_kubelet(cluster: &SimulatedCluster, number: usize, time: Duration) {

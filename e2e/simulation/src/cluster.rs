@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{
     adversary::Adversary,
     clock::JumpingClock,
+    cloud_nodes::CloudNodes,
     control_plane::{self, ControlPlane, agent_client},
     design::{Design, pool},
     drains::{Drains, Expectations},
@@ -28,7 +29,7 @@ use nodewright_e2e_cloud::{
     memory::Memory,
 };
 use nodewright_runtime::leadership::{Clock, tokio_clock};
-use nodewright_testing::api_server::{ApiServer, Backup, Bookmarks, ChangeRecord, Controllers};
+use nodewright_testing::api_server::{ApiServer, Backup, Bookmarks, ChangeRecord, Controllers, RequestRecord};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{sync::Notify, time::Instant};
@@ -101,6 +102,10 @@ impl SimulatedCluster {
         if design.quiet {
             oracles.lock().expect_replacements(schedule.deaths());
         }
+        if design.cloud_nodes {
+            let is_alone = design.elects || schedule.managers() == 1;
+            oracles.lock().cloud_nodes = Some(CloudNodes::watch(is_alone && !schedule.has_wrong_clocks()));
+        }
         seed_bystander(&cloud);
         if design.rollout.is_some() {
             oracles.lock().rollouts = Rollouts::watch(rollouts::sight(schedule));
@@ -128,6 +133,7 @@ impl SimulatedCluster {
             elects: design.elects,
             calls_at_once: design.calls_at_once,
             limits: design.limits,
+            cloud_nodes: design.cloud_nodes,
             pool_controllers: match &design.rollout {
                 Some(_) => rollouts::CONTROLLERS,
                 None if has_pool(schedule) => pools::CONTROLLERS,
@@ -237,11 +243,13 @@ fn watch_over(
                 evaluating.lock().node_write(request, &id);
             }
             evaluating.lock().pod_request(request);
+            judge_node(request, &seen, &clouded, &evaluating);
             if let Some((wall, instant)) = begun {
                 let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
                 evaluating.lock().machine_request(request, &seen, at);
                 if let Some(body) = request.body.as_ref() {
-                    evaluating.lock().write(&request.path, body, connected_since, at);
+                    let has_vm = |name: &str| clouded.vms().iter().any(|vm| vm.name == name);
+                    evaluating.lock().write(&request.path, body, (connected_since, has_vm), at);
                 }
             }
         }
@@ -256,6 +264,22 @@ fn watch_over(
         judge_cloud(&cloud, &adversary, &oracles, |oracles, memory| oracles.change(change, memory));
         if KEPT.iter().any(|kind| change.path.contains(kind)) {
             pods_changed.notify_one();
+        }
+    });
+}
+
+/// Shows the oracles a request for a Node.
+fn judge_node(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud, oracles: &Mutex<Oracles>) {
+    // Most runs are not about that, and most requests delete nothing.
+    if request.verb != "delete" || oracles.lock().cloud_nodes.is_none() {
+        return;
+    }
+    cloud.with(|cloud, now| {
+        cloud.advance(now);
+        let mut oracles = oracles.lock();
+        let nodes = oracles.cloud_nodes.as_mut();
+        if let Some(wrong) = nodes.and_then(|nodes| nodes.request(request, server, cloud.memory())) {
+            oracles.blame(wrong);
         }
     });
 }
@@ -295,12 +319,15 @@ fn seed(server: &ApiServer, design: &Design) {
             "data": {"password": SECRET, "userData": SECRET}}),
     );
     for class in ["small", "large"] {
+        let mut spec = json!({"cluster": "simulation", "size": class});
+        if design.cloud_nodes {
+            spec["externalCloudProvider"] = true.into();
+        }
         server.seed(
             CLASSES,
             json!({"apiVersion": nodewright_api::API_VERSION, "kind": "MachineClass",
                 "metadata": {"name": class, "namespace": NAMESPACE}, "provider": "simulated",
-                "providerSpec": {"cluster": "simulation", "size": class},
-                "secretRef": {"name": "cloud", "namespace": NAMESPACE}}),
+                "providerSpec": spec, "secretRef": {"name": "cloud", "namespace": NAMESPACE}}),
         );
     }
     server.seed(DEPLOYMENTS, pool(design));

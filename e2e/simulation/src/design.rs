@@ -12,6 +12,7 @@ use super::{
 };
 
 /// The parameters of a cluster.
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 #[derive(Clone, Debug)]
 pub(super) struct Design {
     pub(super) seed: u64,
@@ -36,6 +37,8 @@ pub(super) struct Design {
     pub(super) in_place: Option<Orchestration>,
     /// The pools that update their Nodes.
     pub(super) rollout: Option<Rollout>,
+    /// Whether kubelets leave addresses to a cloud controller manager, and none runs.
+    pub(super) cloud_nodes: bool,
     /// The detail of the trace.
     pub(super) detail: Detail,
 }

@@ -37,6 +37,10 @@ const PRESERVATION_SEED: u64 = 0x2545_f491_4f6c_dd1d;
 const ROLLOUT_RUNS: u8 = 6;
 const ROLLOUT_SEED: u64 = 0x510e_527f_ade6_82d1;
 
+/// One in so many of the other runs has no cloud controller manager. The choices for that are made from the seed and this.
+const CLOUD_NODE_RUNS: u8 = 6;
+const CLOUD_NODE_SEED: u64 = 0xbb67_ae85_84ca_a73b;
+
 /// Makes the run of a seed. Half of all runs are calm: only the manager and the servers that it talks to fail.
 pub fn run(seed: u64) -> Run {
     let mut chance = Rng::with_seed(seed);
@@ -67,12 +71,17 @@ pub fn run(seed: u64) -> Run {
         workload: None,
         in_place: None,
         rollout: None,
+        cloud_nodes: false,
         phases,
         schedule,
     };
     let mut of_rollout = Rng::with_seed(seed ^ ROLLOUT_SEED);
     if of_rollout.u8(0..ROLLOUT_RUNS) == 0 {
         return with_rollout(&mut of_rollout, &run, |chance, steps| trouble(chance, steps, true));
+    }
+    let mut of_cloud = Rng::with_seed(seed ^ CLOUD_NODE_SEED);
+    if of_cloud.u8(0..CLOUD_NODE_RUNS) == 0 {
+        return with_cloud_nodes(&mut of_cloud, run, is_calm);
     }
     match chance.u8(0..12) {
         _ if is_in_place(seed) && is_calm => with_updates(seed, run),
@@ -82,6 +91,30 @@ pub fn run(seed: u64) -> Run {
         _ if is_calm => with_pods(seed, run, is_calm),
         _ => with_preservation(seed, with_set_back(seed, with_pods(seed, run, is_calm))),
     }
+}
+
+/// The same run, in which managers do the node part of a cloud controller manager. Others delete VMs, and kubelets fall silent. It may
+/// have Pods beside that, a restore of the store, or users' errors in place of its other faults.
+fn with_cloud_nodes(chance: &mut Rng, run: Run, is_calm: bool) -> Run {
+    let mut run = match chance.u8(0..6) {
+        0 => pods(chance, run, is_calm),
+        1 if !is_calm => set_back(chance, run),
+        2 if !is_calm => with_user_error(chance, &run),
+        _ => run,
+    };
+    let count = if is_calm { 0 } else { chance.usize(1..=4) };
+    let troubles = (0..count).map(|_| {
+        let (vm, millis) = (chance.usize(0..20), chance.u64(20_000..900_000));
+        let act = match chance.u8(0..5) {
+            0 => Act::KillVm(vm),
+            4 => Act::LoseMachine(vm),
+            1 => Act::SilenceKubelet(vm, chance.u32(60..=600)),
+            _ => Act::VanishVm(vm),
+        };
+        Trouble::At { millis, act }
+    });
+    run.schedule.0.extend(troubles);
+    Run { cloud_nodes: true, heartbeats: run.heartbeats || !is_calm, ..run }
 }
 
 fn is_in_place(seed: u64) -> bool {
@@ -95,11 +128,15 @@ fn with_updates(seed: u64, run: Run) -> Run {
 }
 
 /// The same run, with a restore of the store if it is one of those that have it.
-fn with_set_back(seed: u64, mut run: Run) -> Run {
+fn with_set_back(seed: u64, run: Run) -> Run {
     let mut chance = Rng::with_seed(seed ^ SET_BACK_SEED);
     if chance.u8(0..SET_BACK_RUNS) != 0 || run.workload.is_some() {
         return run;
     }
+    set_back(&mut chance, run)
+}
+
+fn set_back(chance: &mut Rng, mut run: Run) -> Run {
     let act = Act::SetBack(chance.u32(1..=200));
     run.schedule.0.push(Trouble::At { millis: chance.u64(0..200_000), act });
     run.heartbeats = true;
@@ -140,18 +177,22 @@ fn preservation(chance: &mut Rng) -> Edit {
 
 /// The same run, with pods and the faults of drains if it is one of those that have them. The choices for pods are apart from
 /// the others.
-fn with_pods(seed: u64, mut run: Run, is_calm: bool) -> Run {
+fn with_pods(seed: u64, run: Run, is_calm: bool) -> Run {
     let mut chance = Rng::with_seed(seed ^ POD_SEED);
+    if chance.u8(0..POD_RUNS) == 0 { pods(&mut chance, run, is_calm) } else { run }
+}
+
+fn pods(chance: &mut Rng, mut run: Run, is_calm: bool) -> Run {
     // A drain may take seven minutes, one after the other, and all of them have to be over after an hour.
-    if chance.u8(0..POD_RUNS) != 0 || run.replicas > 5 {
+    if run.replicas > 5 {
         return run;
     }
-    let apps = (0..chance.usize(1..=3)).map(|_| app(&mut chance)).collect();
+    let apps = (0..chance.usize(1..=3)).map(|_| app(chance)).collect();
     run.workload = Some(Workload { apps, daemons: chance.bool() });
     let troubles = (0..chance.usize(0..=3)).map(|_| {
         let latest = [60_000, 400_000][chance.usize(0..2)];
         let millis = chance.u64(0..latest);
-        Trouble::At { millis, act: drain_fault(&mut chance, is_calm) }
+        Trouble::At { millis, act: drain_fault(chance, is_calm) }
     });
     run.schedule.0.extend(troubles);
     run

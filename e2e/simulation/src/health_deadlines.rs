@@ -62,6 +62,7 @@ fn course(bookmarks: Bookmarks, outage: Option<(Duration, Duration)>) -> Course 
             workload: None,
             in_place: None,
             rollout: None,
+            cloud_nodes: false,
             detail: Detail::Brief,
         };
         let mut cluster = SimulatedCluster::build(&design, &Schedule::default());

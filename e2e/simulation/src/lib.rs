@@ -29,6 +29,7 @@ mod calls;
 pub mod campaign;
 mod check;
 mod clock;
+mod cloud_nodes;
 mod cluster;
 pub mod command;
 pub mod control_plane;

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
+    cloud_nodes::CloudNodes,
     disputes::Disputes,
     drains::Drains,
     joins::Joins,
@@ -73,6 +74,10 @@ pub(super) struct Oracles {
     /// When the youngest VM of a neighbour was made.
     neighbour_since: Option<Instant>,
     pub(super) pools: Pools,
+    /// Set in runs without a cloud controller manager.
+    pub(super) cloud_nodes: Option<CloudNodes>,
+    /// The names of machines whose VM somebody else deleted.
+    vanished: BTreeSet<String>,
     /// Evaluated in runs with pools that update their Nodes.
     pub(super) rollouts: Rollouts,
     /// Set in runs with pods.
@@ -170,6 +175,7 @@ impl Oracles {
             self.change(&change, cloud);
         }
         self.set_backs.keep(lost, restored, cloud);
+        self.replacements.restored();
     }
 
     /// Sets whether the wanted number stays while the deployment is absent.
@@ -283,10 +289,16 @@ impl Oracles {
         }
     }
 
+    /// Notes that somebody deletes the VM of the machine with this name.
+    pub(super) fn vanishes(&mut self, name: &str) {
+        self.died(name);
+        self.vanished.insert(name.to_owned());
+    }
+
     /// Notes that an act disturbs the managers for this long.
     pub(super) fn disturbed(&mut self, act: &Act, lasts: Duration) {
         self.set_backs.disturbed(lasts);
-        if !matches!(act, Act::KillVm(_)) {
+        if !matches!(act, Act::KillVm(_) | Act::VanishVm(_) | Act::LoseMachine(_)) {
             self.replacements.disturbed(lasts, self.deaths.unwrap_or(0));
         }
         if let Some(drains) = self.drains.as_mut().filter(|_| !act.is_of_target()) {
@@ -310,16 +322,16 @@ impl Oracles {
         self.violations.extend(overdue);
     }
 
-    /// Checks a write of a manager that has been connected since `connected_since`.
+    /// Checks a write of a manager that has been connected since `connected_since`. `has_vm`: whether there is a VM of a machine.
     pub(super) fn write(
         &mut self,
         path: &str,
         body: &Value,
-        connected_since: Instant,
+        (connected_since, has_vm): (Instant, impl Fn(&str) -> bool),
         at: impl Fn(Timestamp) -> Instant,
     ) {
         let Some(name) = path.strip_suffix("/status").and_then(|path| path.strip_prefix(MACHINES)) else { return };
-        let wrong = self.replacements.verdict(name.trim_start_matches('/'), body, connected_since, at);
+        let wrong = self.replacements.verdict(name.trim_start_matches('/'), body, (connected_since, has_vm), at);
         self.violations.extend(wrong);
     }
 
@@ -374,6 +386,9 @@ impl Oracles {
             }
             "nodes" => {
                 self.node(name, old, new);
+                if self.cloud_nodes.is_some() && !is_foreign(name) {
+                    self.violations.extend(CloudNodes::change(name, new));
+                }
                 self.replacements.node(name, new);
                 self.preservations.node(name, new);
             }
@@ -546,6 +561,9 @@ impl Oracles {
 
     fn vm_told_to_go(&mut self, event: &Event) {
         let name = event.name.as_deref().unwrap_or_default();
+        if self.vanished.contains(name) {
+            return;
+        }
         if is_lost(name) {
             self.violations.extend(self.lost.told_to_go(name, self.youngest));
             return;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    machine::Settings,
+    machine::{CloudNodeMode, CloudNodeSettings, Settings},
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
@@ -51,6 +51,8 @@ pub(super) struct Surroundings {
     pub(super) calls_at_once: Option<usize>,
     /// The limits that protect the fleet.
     pub(super) limits: Limits,
+    /// Whether managers do the node part of a cloud controller manager.
+    pub(super) cloud_nodes: bool,
     /// The controllers of node configuration that managers run.
     pub(super) pool_controllers: &'static [&'static str],
 }
@@ -163,6 +165,10 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         settings: Settings {
             brake: around.limits.brake(),
             preserve_timeout: preservation::TIMEOUT,
+            cloud_node: CloudNodeSettings {
+                mode: if around.cloud_nodes { CloudNodeMode::On } else { CloudNodeMode::Off },
+                ..CloudNodeSettings::default()
+            },
             ..Settings::default()
         },
         orphan_vms: lost::settings(),

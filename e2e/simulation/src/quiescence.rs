@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use nodewright_api::{annotations, finalizers};
+use nodewright_api::{annotations, finalizers, labels};
 use serde_json::Value;
 
 use super::{
@@ -86,6 +86,9 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
         return Some(format!("node {} is being deleted, and has our finalizer", name(node)));
     }
     let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(0);
+    if let Some(node) = lost_node(cluster).filter(|_| wanted > 0) {
+        return Some(format!("node {node} is left of a VM and a machine that are gone"));
+    }
     let (status, class) = (&pool["status"], &pool["spec"]["template"]["spec"]["class"]["name"]);
     if status["observedGeneration"] != pool["metadata"]["generation"] {
         return Some("the deployment has not been observed".to_owned());
@@ -141,6 +144,18 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
         return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));
     }
     unlike_template(cluster, pool, &names)
+}
+
+/// A Node whose VM and machine are gone, where managers do the node part of a cloud controller manager.
+fn lost_node(cluster: &SimulatedCluster) -> Option<String> {
+    cluster.oracles.lock().cloud_nodes.as_ref()?;
+    let (vms, server) = (cluster.cloud().vms(), cluster.server());
+    let is_lost = |node: &&Arc<Value>| {
+        let is_labelled = node["metadata"]["labels"][labels::MACHINE_NAME].is_string();
+        let has_machine = server.object(&format!("{MACHINES}/{}", name(node))).is_some();
+        is_labelled && !has_machine && !vms.iter().any(|vm| node["spec"]["providerID"] == vm.provider_id)
+    };
+    server.objects(NODES).iter().filter(|node| !is_foreign(&name(node))).find(is_lost).map(|node| name(node))
 }
 
 /// Nodes of these names whose labels differ from the node template.

@@ -46,6 +46,8 @@ pub(super) struct Replacements {
     due: BTreeMap<String, Instant>,
     /// The machines whose VM died.
     dead: BTreeSet<String>,
+    /// Whether the store was set back.
+    is_restored: bool,
     /// Whether all clocks are right.
     pub(super) trusts_clocks: bool,
 }
@@ -110,12 +112,13 @@ impl Replacements {
         self.ready.get(node).is_some_and(|since| since.elapsed() >= time)
     }
 
-    /// Evaluates a write that replaces a machine. `at` converts times of objects to times of this process.
+    /// Evaluates a write that replaces a machine. `has_vm`: whether there is a VM of a machine; `at` converts times of objects to
+    /// times of this process.
     pub(super) fn verdict(
         &self,
         name: &str,
         body: &Value,
-        connected_since: Instant,
+        (connected_since, has_vm): (Instant, impl Fn(&str) -> bool),
         at: impl Fn(jiff::Timestamp) -> Instant,
     ) -> Option<String> {
         if body["status"]["currentStatus"]["phase"] != "Failed" {
@@ -125,8 +128,8 @@ impl Replacements {
         if self.has_been_ready(&machine.node, WELL) {
             return Some(format!("I14: machine {name} fails, and its node has been ready for {WELL:?}"));
         }
-        // The provider says that the VM is gone: no kubelet can report any more.
-        if self.dead.contains(name) {
+        // The provider says that the VM is gone: no kubelet can report any more. A restore brings back machines whose VM was deleted.
+        if self.dead.contains(name) || self.is_restored && !has_vm(name) {
             return None;
         }
         let report = self.reports.get(&machine.node).map(|report| at(*report));
@@ -135,6 +138,11 @@ impl Replacements {
         (!is_proven && waited < REPORTS).then(|| {
             format!("I14: machine {name} fails {waited:?} after the manager was connected, by what was reported before")
         })
+    }
+
+    /// Notes that the store was set back.
+    pub(super) fn restored(&mut self) {
+        self.is_restored = true;
     }
 
     /// Notes that a VM is dead: the provider says so, whatever its Node reported before.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nodewright_e2e_cloud::VmState;
 use serde::{Deserialize, Serialize};
 use tokio::{
     runtime::Builder,
@@ -21,7 +22,6 @@ use super::{
     updates::Orchestration,
     workload::Workload,
 };
-use nodewright_e2e_cloud::VmState;
 
 /// After this long without a fault, the cluster must have the wanted state. The longest wait of the controllers is ten minutes,
 /// after an exhausted quota. A machine that never joins has ten minutes as well, and this may happen twice.
@@ -36,6 +36,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// A run, as data. The same run gives the same report in any process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 pub struct Run {
     /// The seed of all random choices.
     pub seed: u64,
@@ -73,6 +74,9 @@ pub struct Run {
     /// The pools that update their Nodes, if there are any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
+    /// Whether kubelets leave addresses to a cloud controller manager, and none runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cloud_nodes: bool,
     /// The user's acts. Each one waits until the cluster is quiescent after the one before it.
     pub phases: Vec<Act>,
     /// The faults.
@@ -125,6 +129,7 @@ impl Run {
             workload: None,
             in_place: None,
             rollout: None,
+            cloud_nodes: false,
             phases: vec![Edit::Roll("large".to_owned()).into(), Edit::Scale(0).into()],
             schedule: Schedule::default(),
         }
@@ -183,6 +188,7 @@ impl Run {
             workload: self.workload.clone(),
             in_place: self.in_place,
             rollout: self.rollout.clone(),
+            cloud_nodes: self.cloud_nodes,
             detail,
         };
         let begun = Instant::now();
@@ -209,6 +215,7 @@ struct Stage {
     agenda: Vec<(Instant, Entry)>,
     controller_side: bool,
     has_pods: bool,
+    has_cloud_nodes: bool,
     /// The numbers of writes and events that the faults excuse.
     forgiven: u64,
     /// The result of the last check for quiescence, and the state it was made for. The check is expensive.
@@ -230,8 +237,8 @@ impl Stage {
         }
         agenda.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let controller_side = run.schedule.is_controller_side();
-        let has_pods = run.workload.is_some();
-        Self { cluster, agenda, controller_side, has_pods, forgiven: run.forgiven(), looked: None }
+        let (has_pods, has_cloud_nodes) = (run.workload.is_some(), run.cloud_nodes);
+        Self { cluster, agenda, controller_side, has_pods, has_cloud_nodes, forgiven: run.forgiven(), looked: None }
     }
 
     /// Advances time until the cluster is quiescent and no event is left before then. Returns whether it got there.
@@ -351,9 +358,12 @@ impl Stage {
         let (events, forgiven) = (adversary.events(), 20 + self.forgiven);
         // A drain says every half minute what it waits for, and at each refusal of an eviction.
         let drains = if self.has_pods { oracles.counts.0.get("machines").map_or(0, |machines| machines.1) } else { 0 };
+        // Its addresses, and what else a Node gets from its provider.
+        let initialized =
+            if self.has_cloud_nodes { oracles.counts.0.get("nodes").map_or(0, |nodes| nodes.0) } else { 0 };
         let (updates, moves) = (oracles.updates(), oracles.rollouts.moves);
         let enough = [
-            ("writes", writes, made * 6 + drains * 12 + updates * 15 + moves * 12),
+            ("writes", writes, made * 6 + drains * 12 + updates * 15 + moves * 12 + initialized * 2),
             ("events", events, made * 2 + drains * 24 + updates * 4 + moves * 4),
         ];
         for (what, number, enough) in enough {

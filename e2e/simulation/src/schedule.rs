@@ -140,6 +140,9 @@ pub enum UserError {
     ShortTimeout,
     /// Creates a second Node with the providerID of the n-th machine. The correction deletes it.
     NodeByHand(usize),
+    /// The VM of the n-th machine is deleted, and its Node is replaced by one with the same name and label that belongs to a VM of
+    /// another cluster and is not ready. The correction deletes that.
+    NodeNamesake(usize),
     /// In another namespace, which another manager serves, a machine appears with the name of the n-th machine, and its VM with the
     /// same tags. It is never corrected.
     Neighbour(usize),
@@ -233,6 +236,10 @@ pub enum Act {
     Cloud(FaultOrder),
     /// The n-th VM by name dies, modulo their number.
     KillVm(usize),
+    /// Somebody deletes the n-th VM by name, modulo their number.
+    VanishVm(usize),
+    /// Somebody deletes the n-th VM by name, modulo their number, and removes its machine with the finalizers.
+    LoseMachine(usize),
     /// So many VMs appear that have the tags of machines that do not exist.
     LoseVms(u32),
     /// The kubelet of a VM is silent for this many seconds.
@@ -293,6 +300,8 @@ impl Act {
             | Self::ApiDown(_)
             | Self::Cloud(_)
             | Self::KillVm(_)
+            | Self::VanishVm(_)
+            | Self::LoseMachine(_)
             | Self::LoseVms(_)
             | Self::SilenceKubelet(..) => false,
         }
@@ -354,13 +363,20 @@ impl Schedule {
 
     /// Whether nobody would notice what happens to VMs if their kubelets sent no heartbeats.
     pub fn needs_heartbeats(&self) -> bool {
-        let is_fatal = |act: &Act| matches!(act, Act::KillVm(_) | Act::SilenceKubelet(..) | Act::SetBack(_));
+        let is_fatal = |act: &Act| {
+            matches!(
+                act,
+                Act::KillVm(_) | Act::VanishVm(_) | Act::LoseMachine(_) | Act::SilenceKubelet(..) | Act::SetBack(_)
+            )
+        };
         self.acts().iter().any(|(_, act)| is_fatal(act))
     }
 
     /// The number of VMs that die or become silent.
     pub fn deaths(&self) -> u32 {
-        let is_death = |act: &Act| matches!(act, Act::KillVm(_) | Act::SilenceKubelet(..));
+        let is_death = |act: &Act| {
+            matches!(act, Act::KillVm(_) | Act::VanishVm(_) | Act::LoseMachine(_) | Act::SilenceKubelet(..))
+        };
         u32::try_from(self.acts().iter().filter(|(_, act)| is_death(act)).count()).unwrap_or(u32::MAX)
     }
 

@@ -62,6 +62,7 @@ fn shorter(run: &Run) -> Vec<Run> {
         Run { replicas: run.replicas.saturating_sub(1), ..run.clone() },
         Run { replicas: run.replicas / 2, ..run.clone() },
         Run { workload: None, ..run.clone() },
+        Run { cloud_nodes: false, ..run.clone() },
     ];
     shorter.extend(with_fewer_nodes(run));
     shorter.extend(with_fewer_pods(run));

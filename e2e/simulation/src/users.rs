@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::{
+    acts::vanish,
     cluster::SimulatedCluster,
     foreign::seed_neighbour,
     names::{BY_HAND, BYSTANDER, CLASSES, COPY, MACHINES, NAMESPACE, NODES, POOL, SETS, is_foreign},
@@ -39,6 +40,7 @@ pub(super) fn err(cluster: &SimulatedCluster, user_error: &UserError, seconds: u
         }
         UserError::ShortTimeout => change(&server, POOL, "/spec/template/spec/creationTimeout", "1s".into()),
         UserError::NodeByHand(machine) => make_node(&server, *machine),
+        UserError::NodeNamesake(machine) => make_namesake(cluster, *machine),
         UserError::Neighbour(machine) => {
             seed_neighbour(&server, cluster.cloud(), nth(&server, MACHINES, *machine).as_deref().and_then(last_part));
             None
@@ -228,6 +230,28 @@ fn make_node(server: &ApiServer, machine: usize) -> Mend {
             "spec": {"providerID": id}}),
     );
     let server = server.clone();
+    Some(Box::new(move || _ = server.delete(&path)))
+}
+
+/// Deletes the VM of a machine, and creates its Node again as that of a VM of another cluster.
+fn make_namesake(cluster: &SimulatedCluster, machine: usize) -> Mend {
+    let server = cluster.server().clone();
+    let machine = server.object(&nth(&server, MACHINES, machine)?)?;
+    let id = machine["spec"]["providerID"].as_str()?;
+    let vm = cluster.cloud().vms().into_iter().find(|vm| vm.provider_id == id)?;
+    let path = format!("{NODES}/{}", machine["metadata"]["labels"]["node"].as_str()?);
+    let before = server.object(&path)?;
+    let others = bystander_id(cluster.cloud())?;
+    vanish(cluster, &vm);
+    server.remove(&path);
+    server.seed(
+        NODES,
+        json!({"apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": before["metadata"]["name"], "labels": before["metadata"]["labels"]},
+            "spec": {"providerID": others},
+            "status": {"addresses": before["status"]["addresses"],
+                "conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}}),
+    );
     Some(Box::new(move || _ = server.delete(&path)))
 }
 

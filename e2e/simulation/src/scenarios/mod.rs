@@ -7,6 +7,7 @@ mod brakes;
 mod builders;
 mod claims;
 mod cloud;
+mod cloud_nodes;
 mod managers;
 mod pods;
 mod pools;
@@ -26,6 +27,7 @@ pub fn all() -> Vec<Scenario> {
         cloud::late_vms(),
         cloud::lost_vms(),
         brakes::brakes(),
+        cloud_nodes::cloud_nodes(),
         managers::caches(),
         managers::managers(),
         managers::clocks(),

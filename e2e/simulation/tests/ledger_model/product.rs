@@ -12,8 +12,8 @@ use std::{
 
 use nodewright_api::{Code, Machine, MachineClass, MachineSet, annotations};
 use nodewright_controllers::{
-    machine::{Call, MachineController, Outcome, Request as CallRequest, Verb},
-    machine_set::MachineSetController,
+    machine::{Call, MachineController, MachineMetrics, Outcome, Request as CallRequest, Verb},
+    machine_set::{MachineSetController, StaleMachines},
     shared::{
         CONTROL,
         fleet::FleetSettings,
@@ -100,11 +100,13 @@ impl Product {
         let indices = empty.lowest_free(&BTreeSet::new(), INDICES);
         let driver = SimulatedDriver::new(&DriverOptions::new("http://unused"), &Leadership::default()).unwrap();
         let (namespace, settings) = (NAMESPACE.to_owned(), Arc::default());
-        let machines = MachineController { namespace, settings, driver: Arc::new(driver) };
+        let machines =
+            MachineController { namespace, settings, driver: Arc::new(driver), metrics: MachineMetrics::default() };
         let sets = MachineSetController {
             namespace: NAMESPACE.into(),
             full_schema: true.into(),
             fleet: FleetSettings::default(),
+            stale: StaleMachines::default(),
         };
         let stores = stores(&sets, &machines);
         let (decisions, create_calls, ends, last_checks) = Default::default();
