@@ -78,6 +78,7 @@ pub fn cases() -> Vec<Case> {
         case!(patch::merge),
         case!(patch::json),
         case!(patch::strategic),
+        case!(patch::for_metadata),
         case!(apply::alone),
         case!(apply::bodies),
         case!(apply::together),

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{
     objects::{KINDS, Kind, WRONG_UID, held, with},
-    probe::{Probe, Request, THEIRS},
+    probe::{OURS, Probe, Request, THEIRS},
 };
 use nodewright_e2e_lab::control_plane::testing::TestResult;
 
@@ -103,6 +103,31 @@ pub(super) async fn json(probe: &mut Probe) -> TestResult {
         let said = probe.silently(&Request::json_patch(&path, &json!({"op": "add"}))).await?;
         probe.note("no list", &json!({"code": said.code, "reason": said.body["reason"]}));
         probe.ask("what is not there", Request::json_patch(probe.path(kind, "b"), &json!([label("a")]))).await?;
+    }
+    Ok(())
+}
+
+/// Writes that are answered by the metadata of the object.
+pub(super) async fn for_metadata(probe: &mut Probe) -> TestResult {
+    for kind in [KINDS.as_slice(), &[Kind::Node]].concat() {
+        let path = probe.path(kind, "a");
+        let object = probe.object(kind, "a");
+        let create = with(object, "/metadata/resourceVersion", "1");
+        let patch = |value: &str| json!([{"op": "add", "path": "/metadata/labels/second", "value": value}]);
+        for (what, request) in [
+            ("a creation by apply", Request::force(&path, OURS, &create)),
+            ("the same again", Request::force(&path, OURS, &create)),
+            ("a JSON patch", Request::json_patch(&path, &patch("2"))),
+            ("a JSON patch that is refused", Request::json_patch(&path, &patch("no label!"))),
+            ("a merge", Request::merge(&path, &json!({"metadata": {"finalizers": ["a.b/c"]}}))),
+            ("a deletion that waits", Request::delete(&path, &Value::Null)),
+            ("the end", Request::merge(&path, &json!({"metadata": {"finalizers": null}}))),
+            ("a deletion of what is gone", Request::delete(&path, &Value::Null)),
+        ] {
+            probe.ask(what, request.for_metadata()).await?;
+        }
+        probe.quietly(&Request::post(probe.all(kind), &probe.object(kind, "b"))).await?;
+        probe.ask("a deletion", Request::delete(probe.path(kind, "b"), &Value::Null).for_metadata()).await?;
     }
     Ok(())
 }

@@ -114,6 +114,12 @@ impl Request {
         Self { accept: METADATA_LIST, ..self }
     }
 
+    /// The same write, answered by metadata only.
+    #[must_use]
+    pub(super) fn for_metadata(self) -> Self {
+        Self { accept: METADATA, ..self }
+    }
+
     fn to_http(&self) -> TestResult<http::Request<Body>> {
         let request = http::Request::builder()
             .method(self.method.clone())

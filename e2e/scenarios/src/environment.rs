@@ -419,6 +419,12 @@ impl Environment {
         self.kubectl(&format!("scale machinedeployment {name} --replicas={replicas}")).await.map(drop)
     }
 
+    /// Removes the finalizers of a machine by hand.
+    pub async fn release(&self, machine: &str) -> TestResult {
+        let patch = r#"{"metadata":{"finalizers":null}}"#;
+        self.kubectl(&format!("patch machine {machine} --type=merge -p={patch}")).await.map(drop)
+    }
+
     /// All VMs of the cloud, including those in deletion.
     pub async fn vms(&self) -> TestResult<Vec<Vm>> {
         Ok(self.cloud.vms().await?)

@@ -27,6 +27,7 @@
 //! * A wait that times out reports the current state: machines, nodes, VMs, the manager's last log lines.
 
 mod cleaning;
+pub mod cloud_nodes;
 pub mod clusters;
 pub mod collector;
 mod diagnosis;

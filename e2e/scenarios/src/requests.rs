@@ -1,9 +1,14 @@
 //! The manager's requests to the API server, from the audit log.
 
-use std::{collections::BTreeMap, fmt, io, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, io,
+    path::PathBuf,
+    time::Duration,
+};
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
+use kube::{Api, ResourceExt};
 
 use crate::{Environment, Failure, TestResult};
 use nodewright_e2e_lab::control_plane::audit::{AuditLog, Counts, Entry};
@@ -26,12 +31,12 @@ impl Tail {
         Ok(Self { log: AuditLog::from_now(log)?, namespace: namespace.to_owned(), entries: vec![] })
     }
 
-    fn keep(&mut self, read: Vec<Entry>) {
+    fn keep(&mut self, read: Vec<Entry>, nodes: &BTreeSet<String>) {
         let namespace = &self.namespace;
-        // Nodes have no namespace, but this environment's node names begin with its name.
-        let ours = |entry: &Entry| {
-            entry.namespace == *namespace || (entry.namespace.is_empty() && entry.name.starts_with(namespace))
-        };
+        // What has no namespace has a name that begins with this environment's, unless a provider names the nodes.
+        let is_ours = |name: &str| name.starts_with(namespace) || nodes.contains(name);
+        let ours =
+            |entry: &Entry| entry.namespace == *namespace || (entry.namespace.is_empty() && is_ours(&entry.name));
         self.entries.extend(read.into_iter().filter(|entry| entry.user_agent.starts_with(AGENT) && ours(entry)));
     }
 }
@@ -90,7 +95,8 @@ impl Environment {
         let tail = self.tail.as_ref().ok_or_else(|| Failure::new("the cluster's audit log is not at hand"))?;
         let mut tail = tail.lock().await;
         let read = self.read_audit(&mut tail.log).await?;
-        tail.keep(read);
+        let nodes = self.nodes().changes()?.into_iter().map(|change| change.object.name_any()).collect();
+        tail.keep(read, &nodes);
         Ok(Requests(tail.entries.iter().skip(mark).cloned().collect()))
     }
 

@@ -52,6 +52,8 @@ async fn the_components_render() -> TestResult {
         ("components/without-webhooks", "WebhookConfiguration", 0),
         ("components/without-webhooks", "nodewright-webhook\n", 0),
         ("components/without-webhooks", "--webhooks", 0),
+        ("components/cloud-node", "- --cloud-node=on\n", 1),
+        ("components/cloud-node", "  name: nodewright-node-lifecycle\n", 5),
         ("components/target-cluster", "- --target-kubeconfig=/target/kubeconfig\n", 1),
         ("components/target-cluster", "  name: nodewright-nodes\n", 1),
         ("components/driver", "image: nodewright-driver\n", 1),
@@ -86,7 +88,7 @@ async fn an_overlay_with_another_namespace_shares_nothing() -> TestResult {
         assert!(output.status.success() && error.is_empty(), "{error}");
         Ok(text.into_owned())
     };
-    let components = ["certmanager", "without-node-configuration", "driver-aws", "network-policy"];
+    let components = ["certmanager", "without-node-configuration", "driver-aws", "network-policy", "cloud-node"];
     let components = components.map(|name| format!("{up}config/components/{name}")).join(", ");
     let base =
         format!("resources: [{up}config/default, {up}config/webhook/machine-config]\ncomponents: [{components}]\n");

@@ -3,7 +3,10 @@
 
 use nodewright_e2e_lab::{
     control_plane::testing::{Failure, TestResult},
-    devcluster::{etcd_restore, installation::attacks},
+    devcluster::{
+        etcd_restore,
+        installation::{attacks, node_account},
+    },
 };
 
 fn evaluated(measured: Result<String, String>) -> TestResult {
@@ -23,6 +26,11 @@ async fn two_overlays_are_two_installations() -> TestResult {
 #[tokio::test]
 async fn the_token_of_the_manager_makes_nobody_more_powerful() -> TestResult {
     evaluated(Box::pin(attacks::token_secrets()).await)
+}
+
+#[tokio::test]
+async fn the_node_of_a_lost_machine_goes_under_an_account_of_its_own() -> TestResult {
+    evaluated(Box::pin(node_account::lost_node()).await)
 }
 
 #[tokio::test]

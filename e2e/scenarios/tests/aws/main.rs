@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`classes`] | wrong classes are refused in the driver's words, without EC2 |
 //! | [`fleet`] | a fleet grows, shrinks and rolls, while each process is killed ten times |
+//! | [`nodes`] | without a cloud controller manager, Nodes get what EC2 knows, and go with their VM |
 //! | [`moments`] | when which process is killed |
 //! | [`processes`] | EC2, driver and manager |
 //! | [`exactness`] | EC2's own list: nothing lost, nothing twice |
@@ -14,4 +15,5 @@ mod classes;
 mod exactness;
 mod fleet;
 mod moments;
+mod nodes;
 mod processes;

@@ -35,18 +35,27 @@ pub(crate) struct Processes {
 impl Processes {
     /// Starts all, EC2 with faults of this seed.
     pub(crate) async fn start(env: &Environment, seed: u64) -> TestResult<Self> {
+        let mut flags = FAULTS.map(str::to_owned).to_vec();
+        flags.push(format!("--seed={seed}"));
+        Self::start_with(env, flags, &[]).await
+    }
+
+    /// Starts all, with these flags of EC2 and of the manager.
+    pub(crate) async fn start_with(
+        env: &Environment,
+        mut flags: Vec<String>,
+        manager_flags: &[&str],
+    ) -> TestResult<Self> {
         let supervisor = Arc::new(Supervisor::start(&[], None)?);
         let describe = |name: &str, program, arguments: Vec<String>| {
             Process::new(&supervisor, name, program, arguments, env.log(name))
         };
-        let mut flags = FAULTS.map(str::to_owned).to_vec();
-        flags.push(format!("--seed={seed}"));
         flags.push(format!("--node-label={ENVIRONMENT_LABEL}={}", env.namespace()));
         flags.extend(["--lease-seconds=2", "--never-register-again"].map(str::to_owned));
         let options = Ec2Options { kubeconfig: Some(env.target().kubeconfig().to_owned()), flags };
         let ec2 = Ec2Processes::start(describe, &options).await?;
         let driver = ec2.driver(env.directory(), &DRIVER_FLAGS)?;
-        let mut flags = MANAGER_FLAGS.map(str::to_owned).to_vec();
+        let mut flags: Vec<_> = MANAGER_FLAGS.iter().chain(manager_flags).map(|flag| (*flag).to_owned()).collect();
         flags.push(format!("--driver={}", driver.path().display()));
         let manager = ManagerProcess::start(env.manager_options("manager", false, &flags)).await?;
         let moto = ec2.moto().clone();

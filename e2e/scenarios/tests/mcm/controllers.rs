@@ -83,6 +83,18 @@ impl Controllers {
         Ok(())
     }
 
+    /// The metrics of all processes as text.
+    pub(crate) async fn metrics(&self) -> TestResult<String> {
+        let mut all = String::new();
+        for ours in &self.ours {
+            all.push_str(&ours.metrics().await?);
+        }
+        for theirs in &self.theirs {
+            all.push_str(&theirs.metrics().await?);
+        }
+        Ok(all)
+    }
+
     /// Fails if a process ended by itself.
     pub(crate) fn check(&mut self) -> TestResult {
         self.ours.iter_mut().try_for_each(ManagerProcess::check)?;

@@ -6,6 +6,7 @@
 //! | [`half_swap`] | one of the two processes of each, together |
 //! | [`in_place`] | one of them begins an update in place, and the other continues; and one process of each |
 //! | [`preservation`] | one of them preserves a machine, and the other continues and ends it |
+//! | [`metrics`] | both have the same values in the metrics that machine-controller-manager has |
 //! | [`picture`] | what users read of conditions and events is the same under both |
 //! | [`suite`] | machine-controller-manager's own integration tests, run against Nodewright |
 //! | [`environment`] | where a scenario plays |
@@ -23,6 +24,7 @@ mod exactness;
 mod half_swap;
 mod handover;
 mod in_place;
+mod metrics;
 mod moments;
 mod objects;
 mod picture;

@@ -5,6 +5,7 @@
 //!
 //! Where root or packages are missing, each scenario prints `skipped NAME: REASON`.
 
+mod cloud_node;
 mod creation;
 mod drain;
 mod force;

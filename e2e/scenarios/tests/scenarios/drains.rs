@@ -155,6 +155,7 @@ async fn forced_drains(env: &Environment) -> TestResult<usize> {
 
 /// With the label, a deletion waits for nothing of the target cluster; at the drain timeout, not for long.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
 async fn drains_that_have_begun_end_by_label_or_timeout_while_the_target_cluster_is_away() -> TestResult {
     const BY_LABEL: usize = 6;
     const ALL: usize = 10;

@@ -117,6 +117,7 @@ async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_a
 
 /// In a small fleet the brake would stop all replacements for good: after its timeout one machine after the other is replaced.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
 async fn three_machines_that_are_all_silent_are_replaced_one_by_one_in_the_end() -> TestResult {
     let builder = Environment::builder("small-fleet").cloud_flags(["--delete-seconds=0"]);
     let env = builder.manager_flags(["--fleet-brake-timeout=10s"]).start().await?;
@@ -138,6 +139,7 @@ async fn three_machines_that_are_all_silent_are_replaced_one_by_one_in_the_end()
 
 /// The brake stops replacements as long as most machines are unhealthy, and lets go by itself.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
 async fn while_sixty_kubelets_are_silent_the_fleet_brake_holds() -> TestResult {
     const BRAKE: &str = r#"machine_fleet_brake{zone=""}"#;
     // So long that all are unhealthy before the first fails.

@@ -3,6 +3,7 @@
 mod autoscaler;
 mod claims;
 mod cloud_faults;
+mod cloud_node;
 mod crashes;
 mod creation;
 mod drain;
@@ -45,4 +46,5 @@ mod undecodable;
 mod unreadable;
 mod volumes;
 mod webhooks;
+mod why;
 mod writes;

@@ -158,7 +158,7 @@ async fn the_node_of_an_orphaned_vm_goes_after_the_vm() -> TestResult {
     let is_of_vm = |node: &Node| node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) == Some(&*id);
     ensure(env.nodes().current().values().any(|node| is_of_vm(node)), || format!("no node of {id}"))?;
     env.manager().await?.terminate().await?;
-    env.kubectl(&format!("patch machine {name} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+    env.release(&name).await?;
     env.kubectl(&format!("delete machine {name}")).await?;
     env.manager().await?.start_again().await?;
     env.wait_for("the VM to go", async || Ok(env.vms().await?.iter().all(|vm| vm.provider_id != id))).await?;
@@ -177,11 +177,13 @@ async fn the_node_of_an_orphaned_vm_goes_after_the_vm() -> TestResult {
 
 /// Machines without a set, whose finalizers are removed: nobody could tell that from a restored backup.
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
 async fn machines_that_vanish_while_no_manager_runs_keep_their_vms_for_a_pause_that_restarts_do_not_reset() -> TestResult
 {
-    const PAUSE: SignedDuration = SignedDuration::from_secs(30);
+    // Long enough for two starts of a manager on a slow computer.
+    const PAUSE: SignedDuration = SignedDuration::from_secs(90);
     let [period, grace, age, ..] = FLAGS;
-    let flags = [period, grace, age, "--orphan-vms-vanished-pause=30s"];
+    let flags = [period, grace, age, "--orphan-vms-vanished-pause=90s"];
     let env = Environment::builder("vanish").manager_flags(flags).start().await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 1)).await?;
@@ -199,7 +201,7 @@ async fn machines_that_vanish_while_no_manager_runs_keep_their_vms_for_a_pause_t
     manager.terminate().await?;
     let vanished = Timestamp::now();
     for name in &names {
-        env.kubectl(&format!("patch machine {name} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+        env.release(name).await?;
         env.kubectl(&format!("delete machine {name}")).await?;
     }
     for _ in 0..2 {

@@ -59,7 +59,7 @@ const FEW: usize = 2;
 const MANY: usize = 8;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes two minutes: make test-real"]
+#[ignore = "takes minutes: make test-slow"]
 async fn a_minute_without_the_api_server_is_waited_for() -> TestResult {
     if skip_on_external_cluster("a minute", WHY) {
         return Ok(());
@@ -69,7 +69,7 @@ async fn a_minute_without_the_api_server_is_waited_for() -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes three minutes: make test-real"]
+#[ignore = "takes minutes: make test-slow"]
 async fn forty_seconds_with_etcd_frozen_are_waited_for() -> TestResult {
     if skip_on_external_cluster("frozen", WHY) {
         return Ok(());
@@ -202,6 +202,7 @@ async fn a_drain_whose_time_is_over_goes_on_while_the_target_cluster_is_away() -
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
 async fn a_manager_that_never_saw_the_target_cluster_goes_on_with_a_drain_whose_time_is_over() -> TestResult {
     an_overdue_drain("overdue-anew", Manager::Restarts).await
 }
@@ -285,13 +286,13 @@ async fn a_deletion_says_that_a_frozen_target_cluster_does_not_answer() -> TestR
 
 /// A kubelet cannot report to an API server that is away: who takes that for the death of its node replaces all machines.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes two minutes: make test-real"]
+#[ignore = "takes minutes: make test-slow"]
 async fn six_short_outages_cost_no_machine() -> TestResult {
     harmless("six", 6, Duration::from_secs(8)).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes twelve minutes: make test-real"]
+#[ignore = "takes minutes: make test-slow"]
 async fn ten_minutes_without_the_api_server_cost_no_machine() -> TestResult {
     harmless("ten-minutes", 1, Duration::from_mins(10)).await
 }

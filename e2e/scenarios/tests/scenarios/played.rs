@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 const AT_ONCE: usize = 4;
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "takes eight minutes: make test-real"]
+#[ignore = "takes minutes: make test-slow"]
 async fn what_has_a_name_in_the_simulation_holds_on_a_real_plane() -> TestResult {
     let all: Vec<Scenario> = scenarios::all().into_iter().filter(|scenario| can_be_played(&scenario.run)).collect();
     ensure(all.len() >= 6, || format!("only {} runs can be played", all.len()))?;
@@ -67,6 +67,8 @@ fn can_be_played(run: &Run) -> bool {
         | Act::EditBudgets(_)
         | Act::CloudDown(_)
         | Act::KillVm(_)
+        | Act::VanishVm(_)
+        | Act::LoseMachine(_)
         | Act::LoseVms(_)
         | Act::SilenceKubelet(..)
         | Act::Pool(_)
@@ -80,7 +82,7 @@ fn can_be_played(run: &Run) -> bool {
         Trouble::At { act, .. } => plays(act),
         Trouble::Step { .. } | Trouble::Request { .. } | Trouble::Edit { .. } => false,
     });
-    let is_bare = run.workload.is_none() && run.rollout.is_none();
+    let is_bare = run.workload.is_none() && run.rollout.is_none() && !run.cloud_nodes;
     troubles && is_bare && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
 }
 

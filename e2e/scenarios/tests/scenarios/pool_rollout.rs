@@ -40,8 +40,6 @@ pub(crate) const ZONES: [&str; 3] = ["a", "b", "c"];
 const TO_MOVE: usize = 5;
 /// Writes of the pool for each of its nodes.
 const OF_POOL: usize = 3;
-/// The pods of the nodes.
-const WEB: App = App { name: "web", replicas: 120, unavailable: 12 };
 /// Nodes in each zone, and how many of all may be unavailable.
 const PER_ZONE: u32 = 10;
 const BUDGET: usize = 3;
@@ -171,10 +169,11 @@ async fn writes(env: &Environment, log: &mut AuditLog) -> TestResult<Vec<Entry>>
 /// pool, that of the pods, and that as little is written as it takes. Returns the nodes in the order in which they were moved.
 async fn move_nodes_with_pods(fixture: &mut Fixture, kills: usize) -> TestResult<Vec<Node>> {
     let env = &fixture.env;
+    let web = App { name: "web", replicas: 4 * fixture.nodes, unavailable: fixture.nodes * 2 / 5 };
     let pods: History<Pod> = History::record(Api::namespaced(env.target_client(), env.namespace()), "").await?;
-    let items = [WEB.budget(), WEB.deployment(env, ENVIRONMENT_LABEL, env.namespace())];
+    let items = [web.budget(), web.deployment(env, ENVIRONMENT_LABEL, env.namespace())];
     env.apply(&json!({"apiVersion": "v1", "kind": "List", "items": items})).await?;
-    env.wait_for("all pods to run", async || Ok(WEB.available(&pods.current()) == WEB.replicas)).await?;
+    env.wait_for("all pods to run", async || Ok(web.available(&pods.current()) == web.replicas)).await?;
     let plane = env.cluster().control_plane().ok_or_else(|| Failure::new("there is no audit log"))?;
     let mut log = AuditLog::from_now(plane.audit_log())?;
     let (mark, pod_mark) = (env.nodes().mark(), pods.mark());
@@ -185,7 +184,7 @@ async fn move_nodes_with_pods(fixture: &mut Fixture, kills: usize) -> TestResult
     fixture.check_budget(mark, BUDGET)?;
     fixture.check_clean()?;
     pods.states(pod_mark, |at, state| {
-        let (available, least) = (WEB.available(state), WEB.replicas - WEB.unavailable);
+        let (available, least) = (web.available(state), web.replicas - web.unavailable);
         ensure(available >= least, || format!("at {at} only {available} pods were available"))
     })?;
     check_writes(&writes(&fixture.env, &mut log).await?, fixture)?;
@@ -215,7 +214,17 @@ fn check_writes(writes: &[Entry], fixture: &Fixture) -> TestResult {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_moves_its_nodes_zone_by_zone_within_its_budget() -> TestResult {
-    let Some(mut fixture) = Fixture::start("roll", 1, PER_ZONE, json!(BUDGET)).await? else { return Ok(()) };
+    zone_by_zone("roll", 3).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
+async fn a_pool_of_thirty_moves_its_nodes_zone_by_zone_within_its_budget() -> TestResult {
+    zone_by_zone("roll-thirty", PER_ZONE).await
+}
+
+async fn zone_by_zone(name: &str, per_zone: u32) -> TestResult {
+    let Some(mut fixture) = Fixture::start(name, 1, per_zone, json!(BUDGET)).await? else { return Ok(()) };
     let order = move_nodes_with_pods(&mut fixture, 0).await?;
     let zones: Vec<_> = order.iter().map(|node| node.labels()[ZONE].clone()).collect();
     assert!(zones.len() == fixture.nodes && zones.is_sorted(), "{zones:?}");
@@ -223,6 +232,7 @@ async fn a_pool_moves_its_nodes_zone_by_zone_within_its_budget() -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
 async fn a_manager_that_is_killed_again_and_again_moves_the_nodes_of_a_pool() -> TestResult {
     let Some(mut fixture) = Fixture::start("once", 1, PER_ZONE, json!(BUDGET)).await? else { return Ok(()) };
     move_nodes_with_pods(&mut fixture, KILLS).await?;
@@ -230,6 +240,7 @@ async fn a_manager_that_is_killed_again_and_again_moves_the_nodes_of_a_pool() ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes: make test-slow"]
 async fn two_managers_at_once_that_are_killed_again_and_again_keep_the_budgets() -> TestResult {
     let Some(mut fixture) = Fixture::start("twice", 2, PER_ZONE, json!("10%")).await? else { return Ok(()) };
     move_nodes_with_pods(&mut fixture, KILLS).await?;

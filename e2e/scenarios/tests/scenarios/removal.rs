@@ -51,7 +51,7 @@ async fn a_node_whose_machine_was_removed_by_force_can_be_deleted() -> TestResul
     {
         let mut manager = env.manager().await?;
         manager.terminate().await?;
-        env.kubectl(&format!("patch machine {lost} --type=merge -p={{\"metadata\":{{\"finalizers\":null}}}}")).await?;
+        env.release(&lost).await?;
         env.kubectl(&format!("delete machine {lost}")).await?;
         env.kubectl(&format!("delete node {lost} --wait=false")).await?;
         let begun = Instant::now();

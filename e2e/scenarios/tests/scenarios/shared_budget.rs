@@ -11,7 +11,7 @@ use nodewright_api::{Machine, MachinePhase, annotations, conditions, machine_con
 use nodewright_e2e_scenarios::{
     Environment, Fault, TestResult, ensure,
     node_agent::{is_disrupted, said},
-    node_updater::{Answer, NodeUpdater},
+    node_updater::{Answer, NodeUpdater, is_cordoned},
     objects::{ENVIRONMENT_LABEL, Pool},
     waits::is_ready,
     worker_pool::pool,
@@ -56,9 +56,16 @@ fn check_budget(env: &Environment) -> TestResult {
         known.extend(nodes.values().filter(|node| !is_disrupted(node)).filter_map(|node| node.uid()));
         let is_known = |node: &Node| node.uid().is_some_and(|uid| known.contains(&uid));
         let disrupted: Vec<_> = nodes.values().filter(|node| is_known(node) && is_disrupted(node)).collect();
-        let names = || disrupted.iter().map(|node| node.name_any()).collect::<Vec<_>>();
-        ensure(disrupted.len() <= BUDGET, || format!("at {at} of {BUDGET} at most: {:?}", names()))
+        let texts = || disrupted.iter().map(|node| described(node)).collect::<Vec<_>>();
+        ensure(disrupted.len() <= BUDGET, || format!("at {at} more than {BUDGET}: {:#?}", texts()))
     })
+}
+
+/// What of a Node says why it is disrupted.
+fn described(node: &Node) -> String {
+    let (labels, annotations) = (node.labels(), node.annotations());
+    let (ready, cordoned) = (is_ready(node), is_cordoned(node));
+    format!("{}: ready {ready}, cordoned {cordoned}, labels {labels:?}, annotations {annotations:?}", node.name_any())
 }
 
 /// Checks that no node was given a configuration once a rollout was about to replace it.
