@@ -28,6 +28,11 @@ pub use self::{
 /// A module by the names on the way from the root of its crate; empty for the root.
 pub type Module = Vec<String>;
 
+/// The root of the tree.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/")).to_owned()
+}
+
 /// The Rust files below a directory, in order of their paths.
 ///
 /// # Errors

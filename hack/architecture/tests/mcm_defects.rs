@@ -2,23 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{collections::BTreeSet, fs};
 
-use nodewright_architecture::rust_files;
+use nodewright_architecture::{root, rust_files};
 
 const PAGE: &str = "docs/reference/mcm-defects.md";
 /// Where tests are.
 const CODE: [&str; 5] = ["api", "controllers", "e2e", "runtime", "webhooks"];
 const PREFIX: &str = "mcm_defect_";
 const ISSUES: &str = "docs/reference/mcm-issues.md";
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
-}
 
 /// The rows of the page: the number of a defect, and the tests that the row names.
 fn rows() -> Vec<(u32, Vec<String>)> {
