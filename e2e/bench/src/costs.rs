@@ -134,6 +134,7 @@ mod tests {
             uri: String::new(),
             received: jiff::Timestamp::UNIX_EPOCH,
             answered: jiff::Timestamp::UNIX_EPOCH,
+            lines: None,
             body: serde_json::Value::Null,
         }
     }

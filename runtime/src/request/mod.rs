@@ -3,7 +3,7 @@
 mod contact;
 mod error;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header};
@@ -65,7 +65,8 @@ pub fn client(config: kube::Config, leadership: &Leadership) -> Result<kube::Cli
 /// Sends a controller's requests.
 ///
 /// # Guarantees
-/// * A mutating request starts only while leadership lasts, and is abandoned at the time when it then was to end.
+/// * A mutating request starts only while leadership lasts, and is abandoned when that expires. Each extension is counted: an API
+///   server that is slow, and still renews the Lease, costs no answers.
 /// * No request lasts longer than the timeout; none is sent twice.
 /// * Concurrency and rate are limited. The flows of several owners take turns.
 ///
@@ -191,10 +192,19 @@ impl Connection {
         if remaining.is_zero() {
             return Err(RequestError::local(FailureClass::Expired, "this process does not lead"));
         }
-        let limit = self.timeout.min(remaining);
         let request = self.request(call)?;
-        let late = |_| Err(RequestError::local(FailureClass::Unknown, format!("no answer within {limit:?}")));
-        timeout(limit, self.exchange(request)).await.unwrap_or_else(late)
+        let (begun, mut exchange) = (Instant::now(), pin!(self.exchange(request)));
+        loop {
+            let left = self.timeout.saturating_sub(begun.elapsed());
+            let limit = if mutating { left.min(self.leadership.remaining()) } else { left };
+            if let Ok(result) = timeout(limit, exchange.as_mut()).await {
+                return result;
+            }
+            if limit == left || self.leadership.is_over() {
+                let text = format!("no answer within {:?}", begun.elapsed());
+                return Err(RequestError::local(FailureClass::Unknown, text));
+            }
+        }
     }
 
     /// Probes the server; bypasses the limits of concurrency and rate.
@@ -371,5 +381,22 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert_eq!(create(&connection, &server).await, (Some(FailureClass::Unknown), 1));
         assert_eq!(begun.elapsed(), Duration::from_secs(10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_without_an_answer_goes_on_while_leadership_is_extended() {
+        let server = ApiServer::new();
+        let leadership = Leadership::until(tokio_clock(jiff::Timestamp::UNIX_EPOCH), Duration::from_secs(10));
+        let connection = connection(&server, leadership.clone());
+        server.fail_always(Match::any(), Fault::Hang);
+        let renew = async |last: u64| {
+            for second in (5..last).step_by(5) {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                assert!(leadership.extend(Duration::from_secs(second + 10)));
+            }
+        };
+        let begun = tokio::time::Instant::now();
+        let (answer, ()) = tokio::join!(create(&connection, &server), renew(20));
+        assert_eq!((answer, begun.elapsed()), ((Some(FailureClass::Unknown), 1), Duration::from_secs(25)));
     }
 }

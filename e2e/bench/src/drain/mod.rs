@@ -153,6 +153,7 @@ impl Drain {
             budgets.insert(app.name.clone(), budget);
         }
         let evictions = || entries.iter().filter(|entry| is_eviction(entry));
+        let incomplete = || BenchError::Failed("the audit log lacks the arrivals of evictions".to_owned());
         let report = Report {
             nodes: self.nodes,
             pods: leaving.len(),
@@ -164,7 +165,7 @@ impl Drain {
                 *refused.entry(entry.code).or_default() += 1;
                 refused
             }),
-            at_once: most_at_once(evictions()),
+            at_once: most_at_once(evictions()).ok_or_else(incomplete)?,
             broken,
         };
         self.measured.stop().await?;

@@ -16,6 +16,7 @@ pub(super) fn entry(agent: &str, verb: &str, resource: &str, name: &str) -> Entr
         uri: format!("/{resource}/{name}"),
         received: jiff::Timestamp::UNIX_EPOCH,
         answered: jiff::Timestamp::UNIX_EPOCH,
+        lines: None,
         body: serde_json::Value::Null,
     }
 }

@@ -8,14 +8,15 @@
 //!
 //! # Caveats
 //!
-//! * The API server writes the line of a request after its answer. A read right after an answer may miss it;
-//!   [`AuditLog::read_until`] waits for expected requests.
+//! * A read right after an answer may miss its line; [`AuditLog::read_until`] waits for expected requests.
 
 use std::{
-    collections::BTreeMap,
+    borrow::Cow,
+    collections::{BTreeMap, HashMap},
     fmt,
     fs::File,
     io::{self, BufRead, BufReader, Seek, SeekFrom},
+    ops::Range,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -53,21 +54,30 @@ pub struct Entry {
     pub received: jiff::Timestamp,
     /// When it answered; of a watch, when it began to.
     pub answered: jiff::Timestamp,
+    /// Where in the log the request comes and where it is answered, in bytes. Only of evictions the log has both.
+    pub lines: Option<Range<u64>>,
     /// The body of a write, if the level of the log is [`AuditLevel::Request`](super::AuditLevel::Request). Else null.
     pub body: serde_json::Value,
 }
 
-/// The highest number of requests that were waiting for their answers at one moment.
-pub fn most_at_once<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> usize {
-    let mut changes: Vec<_> = entries.into_iter().flat_map(|it| [(it.received, true), (it.answered, false)]).collect();
-    // At the same moment, ends come first.
+/// The highest number of requests that were waiting for their answers at one moment, by the order of the log's lines: a clock
+/// that is set does not matter. None if the log does not have the arrival of each request.
+///
+/// The API server writes the line of an arrival before it handles the request, and that of an answer before it sends it. So a
+/// client that waits for an answer before it sends the next request never has two at once.
+pub fn most_at_once<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Option<usize> {
+    let mut changes = vec![];
+    for entry in entries {
+        let Range { start, end } = entry.lines.clone()?;
+        changes.extend([(start, true), (end, false)]);
+    }
     changes.sort_unstable();
     let (mut waiting, mut most) = (0_usize, 0);
     for (_, begins) in changes {
         waiting = if begins { waiting + 1 } else { waiting.saturating_sub(1) };
         most = most.max(waiting);
     }
-    most
+    Some(most)
 }
 
 impl Entry {
@@ -80,7 +90,9 @@ impl Entry {
 /// A line of the log, without the fields that are not used here.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Line {
+struct Line<'a> {
+    #[serde(rename = "auditID", borrow)]
+    id: Cow<'a, str>,
     stage: String,
     verb: String,
     #[serde(rename = "requestURI")]
@@ -123,7 +135,7 @@ struct ResponseStatus {
     code: u16,
 }
 
-impl Line {
+impl Line<'_> {
     /// Whether this line counts as the answer: of a watch, the line of its start, because its end may be far away; of other
     /// requests, the line of their completion or of a panic of their handler.
     fn is_answer(&self) -> bool {
@@ -134,7 +146,7 @@ impl Line {
         }
     }
 
-    fn into_entry(self) -> Entry {
+    fn into_entry(self, lines: Option<Range<u64>>) -> Entry {
         Entry {
             user_agent: self.user_agent,
             user: self.user.username,
@@ -147,6 +159,7 @@ impl Line {
             uri: self.uri,
             received: self.request_received_timestamp,
             answered: self.stage_timestamp,
+            lines,
             body: self.request_object,
         }
     }
@@ -157,12 +170,14 @@ impl Line {
 pub struct AuditLog {
     path: PathBuf,
     offset: u64,
+    /// Where requests came that are not answered yet, by their IDs.
+    arrived: HashMap<Box<str>, u64>,
 }
 
 impl AuditLog {
     /// Starts at the beginning of the log. The file need not exist yet.
     pub fn from_start(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), offset: 0 }
+        Self { path: path.into(), offset: 0, arrived: HashMap::new() }
     }
 
     /// Starts at the present end of the log.
@@ -196,13 +211,26 @@ impl AuditLog {
         file.seek(SeekFrom::Start(self.offset))?;
         let (mut file, mut line) = (BufReader::with_capacity(BUFFER, file), Vec::new());
         while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
-            if let Some(entry) = parse(&line)? {
+            if let Some(entry) = self.parse(&line)? {
                 visit(entry);
             }
             self.offset += line.len() as u64;
             line.clear();
         }
         Ok(())
+    }
+
+    /// The request of the line at the offset, if the line is its answer.
+    fn parse(&mut self, line: &[u8]) -> io::Result<Option<Entry>> {
+        let line: Line<'_> = serde_json::from_slice(line)?;
+        if line.stage == "RequestReceived" {
+            self.arrived.insert(line.id.as_ref().into(), self.offset);
+        }
+        if !line.is_answer() {
+            return Ok(None);
+        }
+        let lines = self.arrived.remove(line.id.as_ref()).map(|arrived| arrived..self.offset);
+        Ok(Some(line.into_entry(lines)))
     }
 
     /// Reads until the requests of this call satisfy `enough`, or until the timeout. Returns them in both cases.
@@ -215,12 +243,6 @@ impl AuditLog {
         }
         Ok(entries)
     }
-}
-
-/// The request of a line, if the line is its answer.
-fn parse(line: &[u8]) -> io::Result<Option<Entry>> {
-    let line: Line = serde_json::from_slice(line)?;
-    Ok(line.is_answer().then(|| line.into_entry()))
 }
 
 /// The properties by which requests are counted.

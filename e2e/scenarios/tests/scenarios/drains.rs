@@ -85,9 +85,12 @@ async fn nodes_that_are_drained_at_once_keep_within_budgets_and_the_limit_of_evi
         let requests = env.requests_since(before).await?;
         let evictions = || requests.entries().iter().filter(|entry| is_eviction(entry));
         let (granted, at_once) = (evictions().filter(|entry| entry.code == 201).count(), most_at_once(evictions()));
-        println!("{granted} evictions, {at_once} at once");
+        println!("{granted} evictions, {at_once:?} at once");
         assert_eq!(granted, WEB.replicas + STORE.replicas, "each pod was evicted once\n{requests}");
-        ensure(at_once <= EVICTIONS, || format!("{at_once} evictions were in progress at once"))?;
+        ensure(at_once.is_some_and(|most| most <= EVICTIONS), || {
+            let times = evictions().map(|it| format!("{} to {}: {} {}", it.received, it.answered, it.name, it.code));
+            format!("{at_once:?} evictions were in progress at once\n{}", times.collect::<Vec<_>>().join("\n"))
+        })?;
     }
     disks.clean(env.target_client()).await?;
     env.end().await

@@ -15,7 +15,8 @@ fn line(agent: &str, verb: &str, stage: &str, subresource: &str, code: u16) -> S
 }
 
 fn parse_all(lines: &[String]) -> Vec<Entry> {
-    lines.iter().filter_map(|line| parse(line.as_bytes()).unwrap()).collect()
+    let mut log = AuditLog::from_start("");
+    lines.iter().filter_map(|line| log.parse(line.as_bytes()).unwrap()).collect()
 }
 
 #[test]
@@ -79,15 +80,25 @@ fn the_body_of_a_write_is_read_if_the_log_has_one() {
 
 #[test]
 fn requests_at_once_are_those_without_an_answer_yet() {
-    let at = |second| jiff::Timestamp::from_second(second).unwrap();
-    let template = parse_all(&[line("a", "create", "ResponseComplete", "eviction", 201)]).remove(0);
-    let entries = [(0, 10), (1, 2), (2, 3), (2, 4), (11, 12)].map(|(received, answered)| Entry {
-        received: at(received),
-        answered: at(answered),
-        ..template.clone()
-    });
-    assert_eq!(most_at_once(&entries), 3, "the second ended when the third began");
-    assert_eq!((most_at_once(&entries[4..]), most_at_once([])), (1, 0));
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let mut log = AuditLog::from_start(file.path());
+    let stage = |id: &str, stage| {
+        line("a", "create", stage, "eviction", 201).replace(r#""auditID":"1""#, &format!(r#""auditID":"{id}""#))
+    };
+    let mut entries = vec![];
+    // The log may be read in the midst of a request.
+    for part in ["+a +b -b +c", "+d -c -a", "-d +e -e"] {
+        for event in part.split(' ') {
+            let (what, id) = event.split_at(1);
+            writeln!(file, "{}", stage(id, if what == "+" { "RequestReceived" } else { "ResponseComplete" })).unwrap();
+        }
+        entries.extend(log.read().unwrap());
+    }
+    assert_eq!(entries.len(), 5);
+    assert_eq!(most_at_once(&entries), Some(3), "b was answered before c came");
+    assert_eq!((most_at_once(&entries[4..]), most_at_once([])), (Some(1), Some(0)));
+    let unknown = parse_all(&[stage("f", "ResponseComplete")]);
+    assert_eq!(most_at_once(&unknown), None, "its arrival is not in the log");
 }
 
 #[test]
