@@ -48,6 +48,9 @@ async fn the_components_render() -> TestResult {
         ("components/certmanager", "cert-manager.io/inject-ca-from: nodewright-system/nodewright-webhook", 2),
         ("components/certmanager", "mutatingwebhookconfigurations", 0),
         ("components/machine-controller-manager-name", "  name: machine-controller-manager\n", 1),
+        ("components/monitoring", "kind: ServiceMonitor\n", 1),
+        ("components/monitoring", "kind: PrometheusRule\n", 1),
+        ("components/monitoring", "grafana_dashboard: \"1\"\n", 6),
         ("components/network-policy", "kind: NetworkPolicy", 2),
         ("components/without-webhooks", "WebhookConfiguration", 0),
         ("components/without-webhooks", "nodewright-webhook\n", 0),
@@ -88,7 +91,8 @@ async fn an_overlay_with_another_namespace_shares_nothing() -> TestResult {
         assert!(output.status.success() && error.is_empty(), "{error}");
         Ok(text.into_owned())
     };
-    let components = ["certmanager", "without-node-configuration", "driver-aws", "network-policy", "cloud-node"];
+    let components =
+        ["certmanager", "without-node-configuration", "driver-aws", "network-policy", "cloud-node", "monitoring"];
     let components = components.map(|name| format!("{up}config/components/{name}")).join(", ");
     let base =
         format!("resources: [{up}config/default, {up}config/webhook/machine-config]\ncomponents: [{components}]\n");
