@@ -316,7 +316,7 @@ test-chart: control-plane ## Test the Helm chart with Helm 3 and 4: values, obje
 	cargo build --locked --package nodewright-e2e-lab --bin nodewright-control-plane
 	@hack/test-chart.sh
 
-# The violation that test-gitops makes, to see it fail.
+# The violation that test-gitops or test-monitoring makes, to see it fail.
 PLANT ?=
 
 .PHONY: test-gitops
@@ -324,6 +324,12 @@ test-gitops: build control-plane ## Test fleets in git with Flux and Argo CD: ap
 #  Builds both at first (10 minutes). TOOL=flux or argocd for one; PLANT=… makes a violation, by which it has to fail:
 #  hack/test-gitops.sh --help lists them. Needs git and curl.
 	@PLANT=$(PLANT) hack/test-gitops.sh $(TOOL)
+
+.PHONY: test-monitoring
+test-monitoring: build control-plane ## Test alerts and dashboards with Prometheus: promtool, and a fleet in which each has data and fires (8 minutes, once compiled)
+#  Builds Prometheus at first (6 minutes). PLANT=… makes a violation, by which it has to fail: hack/test-monitoring.sh --help lists
+#  them. Needs curl.
+	@PLANT=$(PLANT) hack/test-monitoring.sh
 
 .PHONY: lint
 lint: fmt-check clippy deny workflows ## Check format, lints (warnings are errors), dependencies, advisories and workflows (2 minutes at first, then seconds)
@@ -367,6 +373,10 @@ chart: control-plane ## Make the templates of config/chart, the Helm chart, from
 .PHONY: chart-check
 chart-check: control-plane
 	@hack/chart.sh --check
+
+.PHONY: monitoring
+monitoring: ## Make config/components/monitoring and docs/tasks/alerts.md from hack/tools/monitoring (5 s, at first 1 minute)
+	@hack/monitoring.sh
 
 .PHONY: control-plane
 control-plane: ## Build kube-apiserver, etcd and so on, unless they exist (4 minutes at first, then 0 s)

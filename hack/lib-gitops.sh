@@ -1,63 +1,18 @@
 # shellcheck shell=bash
 # Sourced by test-gitops-flux.sh and test-gitops-argocd.sh after lib-go.sh. Starts a control plane, a cloud, a manager and a git server,
 # each on free ports of the loopback, and ends them with the script.
-# Defines: $scratch, $binaries, $kubectl, $namespace, start, stop, start_plane, start_manager, start_git, commit, edit, kube, field,
-# eventually, stays, scenario, planted, record_history, and what scenarios ask.
+# Defines: what lib-fleet.sh does, and $binaries, start_manager, start_git, commit, edit, record_history, and what scenarios ask.
 
-root=$(cd "$tools/../.." && pwd)
-products=${CARGO_TARGET_DIR:-$root/target}/debug
+# shellcheck source-path=SCRIPTDIR source=lib-fleet.sh
+. "$(dirname "${BASH_SOURCE[0]}")/lib-fleet.sh"
+
 binaries=$("$root/hack/gitops.sh")
-control_plane=$("$root/hack/control-plane.sh")
-kubectl=$control_plane/kubectl
-scratch=$(mktemp -d)
-# The manager serves it.
-namespace=fleet
 # shellcheck disable=SC2034 # Used by the scripts that source this.
 pool=demo-pool
-export KUBECONFIG=$scratch/plane/kubeconfig
 # git may not read what the user has.
 export GIT_CONFIG_GLOBAL=$scratch/gitconfig GIT_CONFIG_NOSYSTEM=1
-mkdir -p "$scratch"/{logs,git,work,home,history,artifacts}
-
-declare -A pids=()
-started=()
-running_scenario=
-
-# Starts the program $2… as $1, with a log.
-start() {
-	local name=$1
-	shift
-	"$@" >>"$scratch/logs/$name.log" 2>&1 </dev/null &
-	pids[$name]=$!
-	started=("$name" "${started[@]}")
-}
-
-# Ends the program $1, and waits until it has.
-stop() {
-	local name=$1 deadline=$((SECONDS + 20))
-	[ -n "${pids[$name]:-}" ] || return 0
-	kill "${pids[$name]}" 2>/dev/null || true
-	while kill -0 "${pids[$name]}" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.1; done
-	kill -KILL "${pids[$name]}" 2>/dev/null || true
-	wait "${pids[$name]}" 2>/dev/null || true
-	unset "pids[$name]"
-}
-
-# What a scenario that fails leaves behind: its logs. Everything else goes.
-finish() {
-	local result=$? name kept
-	if [ "$result" != 0 ]; then
-		[ -z "$running_scenario" ] || printf 'FAIL  %s\n' "$running_scenario"
-		kept=$(mktemp -d)
-		show_state >"$kept/state.txt" 2>&1 || true
-		cp -r "$scratch/logs" "$scratch/history" "$kept/"
-		say "logs, and what the cluster had, are in $kept"
-	fi
-	for name in "${started[@]}"; do stop "$name"; done
-	rm -rf "$scratch"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
+mkdir -p "$scratch"/{git,work,home,history,artifacts}
+evidence+=("$scratch/history")
 
 show_state() {
 	kube get machinedeployments,machinesets,machines,machineclasses --all-namespaces --output wide
@@ -65,69 +20,7 @@ show_state() {
 	kube get machinedeployments --all-namespaces --output yaml --show-managed-fields
 }
 
-kube() { "$kubectl" "$@"; }
-in_fleet() { kube --namespace "$namespace" "$@"; }
-# Prints the JSONPath $3 of the object $1 $2; nothing without the object.
-field() { in_fleet get "$1" "$2" --ignore-not-found --output "jsonpath=$3"; }
-
-# Runs a command until it succeeds, for at most $PATIENCE seconds.
-eventually() {
-	local deadline=$((SECONDS + ${PATIENCE:-180}))
-	until "$@"; do
-		all_run
-		[ "$SECONDS" -lt "$deadline" ] || die "not within ${PATIENCE:-180} s: $*"
-		sleep 0.3
-	done
-}
-
-# Fails if a command succeeds within $1 seconds.
-never() {
-	local deadline=$((SECONDS + $1))
-	shift
-	while [ "$SECONDS" -lt "$deadline" ]; do
-		! "$@" || die "too early: $*"
-		sleep 0.3
-	done
-}
-
-# Fails if a program that was started has ended by itself.
-all_run() {
-	local name
-	for name in "${!pids[@]}"; do
-		kill -0 "${pids[$name]}" 2>/dev/null || die "$name has ended: $(tail -n 3 "$scratch/logs/$name.log")"
-	done
-}
-
-equals() { [ "$1" = "$2" ] || die "$3 is '$1', not '$2'"; }
-contains() { grep -qF -- "$2" <<<"$1" || die "$3 does not have '$2': $1"; }
-
-# Runs the scenario $1, a function, which has the title $2.
-scenario() {
-	local since=$SECONDS
-	running_scenario="$tool: $2"
-	saw=
-	"$1"
-	printf 'PASS  %s%s (%s s)\n' "$running_scenario" "${saw:+: $saw}" "$((SECONDS - since))"
-	running_scenario=
-}
-
-# Whether PLANT names the violation $1: then the script makes it, and has to fail.
-planted() { [ "${PLANT:-}" = "$1" ]; }
-
 ports() { "$binaries/helper" ports "$1"; }
-
-start_plane() {
-	start plane "$products/nodewright-control-plane" --dir "$scratch/plane" --ready-file "$scratch/ready" --without-scheduler
-	eventually test -e "$scratch/ready"
-	audit_log=$(sed -n 's/^ *"auditLog": "\(.*\)",*$/\1/p' "$scratch/ready")
-	local port
-	port=$(ports 1)
-	cloud=http://127.0.0.1:$port
-	start cloud "$products/nodewright-cloud" "--listen=127.0.0.1:$port" "--kubeconfig=$KUBECONFIG" --boot-seconds=0.5
-	eventually cloud_answers
-}
-
-cloud_answers() { curl --silent --fail --output /dev/null "$cloud/vms"; }
 
 # Starts the manager, with webhooks, and waits until it is ready. The namespace has to exist.
 start_manager() {

@@ -16,15 +16,15 @@ takes_no_arguments "$@"
 root=$(cd "$tools/../.." && pwd)
 find_go
 
-if [ -z "$check" ]; then
-	rm -rf "$root/config/components/monitoring/dashboards"
-	tool_go monitoring run . generate "$root" "$root"
-	exit
-fi
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 tool_go monitoring run . generate "$root" "$scratch"
 for made in config/components/monitoring/rules.yaml config/components/monitoring/dashboards docs/tasks/alerts.md; do
-	diff -ru "$root/$made" "$scratch/$made" >&2 ||
-		die "$made is not what hack/tools/monitoring makes: run make monitoring, and read the changes"
+	if [ -z "$check" ]; then
+		rm -rf "${root:?}/$made"
+		cp -r "$scratch/$made" "$root/$made"
+	else
+		diff -ru "$root/$made" "$scratch/$made" >&2 ||
+			die "$made is not what hack/tools/monitoring makes: run make monitoring, and read the changes"
+	fi
 done

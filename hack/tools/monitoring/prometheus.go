@@ -77,11 +77,13 @@ func inRun(expr string, of *dashboard) string {
 	return strings.NewReplacer(replaced...).Replace(expr)
 }
 
-// moves reports whether values of a query change: those of a series, or which series there are.
-func moves(data model.Matrix) bool {
-	lengths := map[int]bool{}
+// moves reports whether the answer to a query changes in a run of many seconds: the values of a series, or which series there are.
+func moves(data model.Matrix, run int) bool {
 	for _, series := range data {
-		lengths[len(series.Values)] = true
+		// The first scrapes may miss some.
+		if len(series.Values) < run-10 {
+			return true
+		}
 		for _, sample := range series.Values {
 			if sample.Value != series.Values[0].Value && !math.IsNaN(float64(sample.Value)) {
 				return true
@@ -130,14 +132,19 @@ func (q *query) check(address, since string, of *dashboard) (string, error) {
 		return "", err
 	}
 	data, err := history(address, inRun(expr, of), since)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
+	}
+	ups, err := history(address, "count(up)", since)
+	if err != nil {
+		return "", err
+	}
+	switch {
 	case q.NoData != "" && len(data) > 0:
 		return "it has data, and the source says that it has none", nil
 	case q.NoData == "" && len(data) == 0:
 		return "it has no data", nil
-	case q.NoData == "" && q.Still == "" && !moves(data):
+	case q.NoData == "" && q.Still == "" && !moves(data, len(ups[0].Values)):
 		return "its values never changed", nil
 	}
 	return "", nil
