@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # The part of hack/test-monitoring.sh with a real fleet. Prometheus scrapes two managers each second, over HTTPS and with the token of
 # a service account, and has the rules with all times 60 times shorter.
-#   - a fleet grows, is rolled, loses VMs and shrinks; at rest no alert is pending or fires for 20 s, which stand for 20 minutes
+#   - the API server accepts the component, with the CRDs of Prometheus' operator
+#   - a fleet grows, is rolled and loses a VM; at rest no alert is pending or fires for 20 s, which stand for 20 minutes
 #   - faults of machines, objects, pools, the provider, the API server and the managers: each leads to its alert
 #   - after that, each query of each panel has had data, and these have changed; each alert has fired, or its source says why not
 #
-# Arguments: the executable of hack/tools/monitoring, and the directory of Prometheus. Everything is on free ports of the loopback.
+# Arguments: the executable of hack/tools/monitoring, the directory of Prometheus, and the rendered component. Everything is on free ports of the loopback.
 set -euo pipefail
 
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib-go.sh"
 
-[ $# = 2 ] || takes_no_arguments "${1:---help}"
-monitoring=$1 prometheus=$2
+[ $# = 3 ] || takes_no_arguments "${1:---help}"
+monitoring=$1 prometheus=$2 rendered=$3
 # shellcheck disable=SC2034 # Used by lib-fleet.sh.
 tool=monitoring
 # How much shorter the times of alerts are.
 factor=60
+undecodable=/apis/machine.sapcloud.io/v1alpha1/namespaces/fleet/machines/undecodable
 
 # shellcheck source-path=SCRIPTDIR source=lib-fleet.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib-fleet.sh"
@@ -53,7 +55,7 @@ start_prometheus() {
 
 # The account of Prometheus, with the right to read metrics, and its token.
 allow_prometheus() {
-	kube apply --filename "$root/config/rbac/metrics.yaml" >/dev/null
+	kube apply --server-side --filename "$root/config/rbac/metrics.yaml" >/dev/null
 	kube create namespace monitoring >/dev/null
 	kube --namespace monitoring create serviceaccount prometheus >/dev/null
 	kube create clusterrolebinding prometheus-reads-nodewright --clusterrole=nodewright-metrics-reader \
@@ -65,7 +67,8 @@ allow_prometheus() {
 start_target() {
 	local port server
 	port=$(ports 1)
-	server=$(sed -n 's|^ *server: https://||p' "$KUBECONFIG")
+	server=$(grep -o 'https://[^"/]*' "$KUBECONFIG")
+	server=${server#https://}
 	forward=(start forward "$monitoring" forward "127.0.0.1:$port" "$server")
 	"${forward[@]}"
 	sed "s|https://$server|https://127.0.0.1:$port|" "$KUBECONFIG" >"$scratch/target"
@@ -95,6 +98,22 @@ all_fire() {
 }
 has_alerts() { [ -n "$("$monitoring" alerts "$url")" ]; }
 is_quiet() { ! has_alerts; }
+
+# Whether the API server takes all that is rendered, with each field.
+accepted() {
+	local operator=github.com/prometheus-operator/prometheus-operator crds
+	find_go
+	tool_go prometheus-operator mod download "$operator" >&2
+	crds=$(tool_go prometheus-operator list -m -f '{{.Dir}}' "$operator")/example/prometheus-operator-crd
+	kube apply --server-side --filename "$crds/monitoring.coreos.com_prometheusrules.yaml" \
+		--filename "$crds/monitoring.coreos.com_servicemonitors.yaml" >/dev/null
+	kube create namespace nodewright-system >/dev/null
+	eventually kube get servicemonitors,prometheusrules >/dev/null 2>&1
+	saw="$(kube apply --server-side --dry-run=server --validate=strict --filename "$rendered" | wc -l) objects"
+	# So that the check can fail: a field that there is not.
+	! sed 's/^    honorLabels:/    honourLabels:/' "$rendered" | kube apply --server-side --dry-run=server --validate=strict --filename - \
+		>/dev/null 2>&1 || die "the API server accepts a ServiceMonitor with an unknown field"
+}
 
 class() {
 	cat <<-END
@@ -131,15 +150,17 @@ apply() { in_fleet apply --filename - >/dev/null; }
 patch() { in_fleet patch "$1" "$2" --type=merge --patch "$3" >/dev/null; }
 # Orders something of the cloud: path and body.
 order() { curl --silent --fail --output /dev/null --data "$2" "$cloud$1"; }
+delete_of_cloud() { curl --silent --fail --output /dev/null --request DELETE "$cloud$1"; }
 fault() { order /faults "{\"operation\":\"$1\",\"match\":{\"machine\":\"$2\"},\"effect\":$3}"; }
 has_machines() { [ "$(field machinedeployment "$1" '{.status.replicas}/{.status.availableReplicas}/{.status.updatedReplicas}')" = "$2/$2/$2" ]; }
 is_gone() { [ -z "$(in_fleet get "$1" "$2" --ignore-not-found --output name)" ]; }
-nodes_of() { in_fleet get machines --selector "name=$1" --output 'jsonpath={range .items[*]}{.metadata.labels.node}{"\n"}{end}'; }
+nodes_of() { in_fleet get machines --selector "name=$1" --sort-by=.metadata.name --output 'jsonpath={range .items[*]}{.metadata.labels.node}{"\n"}{end}'; }
 # The ids of the VMs of the machines of the deployment $1.
-vms_of() { in_fleet get machines --selector "name=$1" --output 'jsonpath={range .items[*]}{.spec.providerID}{"\n"}{end}' | sed 's|.*/||'; }
+vms_of() { in_fleet get machines --selector "name=$1" --sort-by=.metadata.name --output 'jsonpath={range .items[*]}{.spec.providerID}{"\n"}{end}' | sed 's|.*/||'; }
 
-# A fleet that works: it grows, is rolled, paused, loses a VM, and shrinks.
+# A fleet that works: it grows, is rolled, paused, and loses a VM.
 moves() {
+	local vms
 	{
 		class small small user-data
 		class large large user-data
@@ -151,7 +172,8 @@ moves() {
 	patch machinedeployment pool '{"spec":{"paused":true,"template":{"spec":{"class":{"name":"large"}}}}}'
 	patch machinedeployment pool '{"spec":{"paused":false}}'
 	eventually has_machines pool 6
-	curl --silent --fail --output /dev/null --request DELETE "$cloud/vms/$(vms_of pool | head -n 1)"
+	mapfile -t vms < <(vms_of pool)
+	delete_of_cloud "/vms/${vms[0]}"
 	eventually lacks_machine pool
 	eventually has_machines pool 6
 	patch machinedeployment pool '{"spec":{"replicas":7}}'
@@ -162,15 +184,15 @@ lacks_machine() { ! has_machines "$1" 6; }
 
 # A pool of two nodes, of which one is updated.
 has_pool() {
-	local target node
+	local target node nodes
 	kube apply --server-side --filename "$root/config/samples/machine-config" >/dev/null
 	eventually has_target
 	target=$(kube get machineconfigpool worker --output 'jsonpath={.spec.configuration.name}')
-	for node in $(nodes_of pool | head -n 2); do
+	mapfile -t nodes < <(nodes_of pool)
+	for node in "${nodes[@]:0:2}"; do
 		kube label node "$node" node-role.kubernetes.io/worker= >/dev/null
 	done
-	node=$(nodes_of pool | head -n 1)
-	kube annotate node "$node" "machineconfiguration.openshift.io/"{currentConfig,desiredConfig}"=$target" \
+	kube annotate node "${nodes[0]}" "machineconfiguration.openshift.io/"{currentConfig,desiredConfig}"=$target" \
 		machineconfiguration.openshift.io/state=Done >/dev/null
 	eventually updates 1
 	saw="pool worker has the target $target"
@@ -204,9 +226,11 @@ machines_fail() {
 		deployment secretless 1 secretless
 	} | apply
 	undecodable
-	all_fire NodewrightMachineClassInvalid NodewrightUndecodableObjects NodewrightProviderCallHangs \
-		NodewrightMachineConfigurationInvalid NodewrightMachinePending NodewrightRolloutStuck NodewrightDeploymentUnavailable \
-		NodewrightProviderCallsFail NodewrightOrphanVMDeletionsFail NodewrightDeploymentStalled NodewrightMachinesDoNotJoin \
+	all_fire NodewrightMachineClassInvalid NodewrightUndecodableObjects
+	# While it is there, no VM is taken for an orphan.
+	kube delete --raw "$undecodable" >/dev/null
+	all_fire NodewrightProviderCallHangs NodewrightMachineConfigurationInvalid NodewrightMachinePending \
+		NodewrightRolloutStuck NodewrightDeploymentUnavailable NodewrightProviderCallsFail NodewrightOrphanVMDeletionsFail NodewrightDeploymentStalled NodewrightMachinesDoNotJoin \
 		NodewrightMachinesFailed NodewrightOrphanVMs NodewrightMachineTerminating
 }
 
@@ -221,25 +245,24 @@ undecodable() {
 		printf '}%.0s' $(seq $depth)
 		printf '}}}}'
 	} >"$scratch/undecodable.json"
-	kube create --raw "/apis/machine.sapcloud.io/v1alpha1/namespaces/$namespace/machines" --filename "$scratch/undecodable.json" >/dev/null
+	kube create --raw "${undecodable%/*}" --filename "$scratch/undecodable.json" >/dev/null
 }
 
 # Ends these faults.
 machines_recover() {
-	curl --silent --fail --output /dev/null --request DELETE "$cloud/faults"
+	delete_of_cloud /faults
 	in_fleet delete machinedeployment refused hangs silent secretless >/dev/null
 	in_fleet delete machineclass invalid --wait=false >/dev/null
-	kube delete --raw "/apis/machine.sapcloud.io/v1alpha1/namespaces/$namespace/machines/undecodable" >/dev/null
 	eventually is_gone machinedeployment refused
 	eventually is_quiet
 }
 
 # Nodes of a pool: one fails with its configuration, the drain of another one began hours ago and does not end; a pool selects nothing.
 pools_fail() {
-	local failed drained
-	{ read -r failed && read -r drained; } < <(nodes_of pool | head -n 2)
-	kube annotate --overwrite node "$failed" machineconfiguration.openshift.io/{state=Degraded,reason=test} >/dev/null
-	holds_drain "$drained"
+	local nodes
+	mapfile -t nodes < <(nodes_of pool)
+	kube annotate --overwrite node "${nodes[0]}" machineconfiguration.openshift.io/{state=Degraded,reason=test} >/dev/null
+	holds_drain "${nodes[1]}"
 	kube apply --filename - >/dev/null <<-END
 		apiVersion: machineconfiguration.openshift.io/v1
 		kind: MachineConfigPool
@@ -264,20 +287,22 @@ holds_drain() {
 	kube cordon "$1" >/dev/null
 }
 
-# More kubelets are silent than the brake lets be replaced; three of their VMs are gone.
+# More kubelets are silent than the brake lets be replaced; two of their VMs are gone.
 fleet_brakes() {
-	local vm
-	for vm in $(vms_of pool | tail -n 5); do
+	local vm vms
+	mapfile -t vms < <(vms_of pool)
+	for vm in "${vms[@]:2}"; do
 		[ "${PLANT:-}" = fault ] || order "/vms/$vm/kubelet" '{"action":"silence"}'
 	done
-	for vm in $(vms_of pool | tail -n 2); do curl --silent --fail --output /dev/null --request DELETE "$cloud/vms/$vm"; done
+	for vm in "${vms[@]:5}"; do delete_of_cloud "/vms/$vm"; done
 	all_fire NodewrightFleetBrake
 	eventually asks_for_nodes
 }
 asks_for_nodes() { curl --silent --fail --data-urlencode 'query=node_deletion_permits_total{result="held"}' "$url/api/v1/query" | grep -q '"held"'; }
 
-# A webhook that does not answer refuses the writes of machines.
+# A webhook that does not answer refuses the sets of new deployments.
 writes_fail() {
+	local number
 	kube apply --filename - >/dev/null <<-END
 		apiVersion: admissionregistration.k8s.io/v1
 		kind: ValidatingWebhookConfiguration
@@ -288,8 +313,9 @@ writes_fail() {
 		  sideEffects: None
 		  timeoutSeconds: 1
 		  clientConfig: {url: "https://127.0.0.1:1/"}
-		  rules: [{apiGroups: [machine.sapcloud.io], apiVersions: ["*"], operations: ["*"], resources: ["*", "*/status"]}]
+		  rules: [{apiGroups: [machine.sapcloud.io], apiVersions: ["*"], operations: [CREATE], resources: [machinesets]}]
 	END
+	for number in {1..12}; do deployment "refused-$number" 1 large; done | apply
 	all_fire NodewrightReconcileErrors
 	kube delete validatingwebhookconfiguration broken >/dev/null
 }
@@ -335,6 +361,7 @@ start_manager 1 "${port[0]}" "${port[2]}"
 start_manager 2 "${port[1]}" "${port[3]}"
 start_prometheus "${port[0]}" "${port[1]}"
 since=$(date +%s)
+scenario accepted "the API server accepts the component"
 scenario moves "a fleet grows, is rolled, loses a VM"
 scenario has_pool "a pool of nodes has a target"
 scenario rests "the fleet rests"

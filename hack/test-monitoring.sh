@@ -73,5 +73,5 @@ plant
 (cd "$scratch/source" && tools=$scratch tool_go source vet . && tools=$scratch tool_go source build -o "$scratch/monitoring" .) >&2
 test_rendering
 test_rules
-"$root/hack/test-monitoring-fleet.sh" "$scratch/monitoring" "$prometheus"
+"$root/hack/test-monitoring-fleet.sh" "$scratch/monitoring" "$prometheus" "$scratch/rendered.yaml"
 passed "all, in $((SECONDS - started)) s"
