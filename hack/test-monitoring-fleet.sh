@@ -18,6 +18,8 @@ monitoring=$1 prometheus=$2 rendered=$3
 tool=monitoring
 # How much shorter the times of alerts are.
 factor=60
+# Prometheus, once it runs.
+url=
 undecodable=/apis/machine.sapcloud.io/v1alpha1/namespaces/fleet/machines/undecodable
 
 # shellcheck source-path=SCRIPTDIR source=lib-fleet.sh
@@ -26,7 +28,7 @@ undecodable=/apis/machine.sapcloud.io/v1alpha1/namespaces/fleet/machines/undecod
 ports() { "$monitoring" ports "$1"; }
 show_state() {
 	kube get machinedeployments,machinesets,machines,machineclasses --all-namespaces --output wide
-	"$monitoring" alerts "$url"
+	[ -z "$url" ] || "$monitoring" alerts "$url"
 	curl --silent "$cloud/vms"
 }
 
@@ -344,8 +346,8 @@ others_lead() {
 	all_fire NodewrightNoLeader
 }
 
-panels_have_data() { saw=$("$monitoring" panels "$url" "$since"); }
-alerts_have_fired() { saw=$("$monitoring" fired "$url" "$since"); }
+panels_have_data() { saw=$("$monitoring" panels "$url" "$begun"); }
+alerts_have_fired() { saw=$("$monitoring" fired "$url" "$begun"); }
 
 # shellcheck disable=SC2034 # Used by lib-fleet.sh.
 plane_flags=(--node-monitor-grace-period=5s) cloud_flags=(--lease-seconds=1 --delete-seconds=0.3)
@@ -360,7 +362,7 @@ mapfile -t port < <(ports 4)
 start_manager 1 "${port[0]}" "${port[2]}"
 start_manager 2 "${port[1]}" "${port[3]}"
 start_prometheus "${port[0]}" "${port[1]}"
-since=$(date +%s)
+begun=$(date +%s)
 scenario accepted "the API server accepts the component"
 scenario moves "a fleet grows, is rolled, loses a VM"
 scenario has_pool "a pool of nodes has a target"

@@ -40,8 +40,8 @@ plant() {
 	threshold) sed -i 's/(machine_fleet_brake) > 0/(machine_fleet_brake) > 1/' "$sources/alerts.yaml" ;;
 	hasty) sed -i 's/^    for: .*/    for: 0s/' "$sources/alerts.yaml" ;;
 	name) sed -i 's/(machine_class_invalid) == 1/(machine_class_wrong) == 1/' "$sources/alerts.yaml" ;;
-	alert) sed -i 's/(machine_class_invalid) == 1/(mcm_machine_info) == 1/' "$sources/alerts.yaml" ;;
-	panel) sed -i "s/'max by (effect) (effects_longest_running_seconds)'/'max by (effect) (effects_longest_running_seconds{effect=\"x\"})'/; s/expr: max by (effect) (effects_longest_running_seconds)/expr: max by (effect) (effects_longest_running_seconds{effect=\"x\"})/" "$sources/dashboards.yaml" ;;
+	alert) sed -i 's/(machine_class_invalid) == 1/& or max by (namespace, name) (mcm_machine_info)/' "$sources/alerts.yaml" ;;
+	panel) sed -i "s/(effects_longest_running_seconds)'/(effects_longest_running_seconds{effect=\"none\"})'/" "$sources/dashboards.yaml" ;;
 	*) die "unknown violation $PLANT, see --help" ;;
 	esac
 	[ "${PLANT:-fault}" = fault ] || ! diff -rq "$tools/monitoring" "$sources" >/dev/null || die "PLANT=$PLANT changes nothing"

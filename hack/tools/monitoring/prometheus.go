@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -113,7 +114,7 @@ func checkPanels(address, since string) error {
 					wrong = append(wrong, fmt.Sprintf("%s, %s, %s: %s", dashboard.Title, panel.Title, query.Expr, fault))
 				}
 				if query.NoData != "" {
-					fmt.Printf("      without data: %s, %s (%s): %s\n", dashboard.Title, panel.Title, query.Legend, query.NoData)
+					fmt.Fprintf(os.Stderr, "      without data: %s, %s (%s): %s\n", dashboard.Title, panel.Title, query.Legend, query.NoData)
 				}
 			}
 		}
@@ -175,7 +176,7 @@ func checkFired(address, since string) error {
 		case alert.UnitOnly == "":
 			wrong = append(wrong, alert.Name+" has not fired")
 		default:
-			fmt.Printf("      unit test alone: %s: %s\n", alert.Name, alert.UnitOnly)
+			fmt.Fprintf(os.Stderr, "      unit test alone: %s: %s\n", alert.Name, alert.UnitOnly)
 		}
 	}
 	if len(wrong) > 0 {
