@@ -251,7 +251,8 @@ unit-test: control-plane ## Run all tests, except the scenarios with machine-con
 .PHONY: scenario-test
 scenario-test: control-plane ## Run the end-to-end scenarios again, with machine-controller-manager's CRDs (25 minutes)
 	cargo build --locked --workspace --all-targets
-	NODEWRIGHT_E2E_CRDS=mcm cargo test --locked --workspace $(timed) --test scenarios -- $(patsubst %,%::,$(with_other_crds))
+	@scenarios=$$(hack/test-binary scenarios) && cd e2e/scenarios && \
+		NODEWRIGHT_E2E_CRDS=mcm CARGO_MANIFEST_DIR=$$PWD ../../hack/test-times "$$scenarios" $(patsubst %,%::,$(with_other_crds))
 
 .PHONY: test-real
 test-real: scenario-test test-slow test-real-nodes test-mcm test-ccm test-mcd e2e-kind ## Check on real parts what the stand-ins of test only claim (2 hours)
