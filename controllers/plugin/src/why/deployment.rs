@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use nodewright_api::{
     ConditionStatus, MachineDeployment, MachineDeploymentCondition as Condition,
-    conditions::machine_deployment as kinds, finalizers, reasons::machine_deployment as reasons,
+    conditions::machine_deployment as kinds, reasons::machine_deployment as reasons,
 };
-use nodewright_runtime::object::{has_finalizer, name};
+use nodewright_runtime::object::name;
 
 use super::{
     explanation::{Finding, Link},
-    remedies, set,
+    kept_by_others, remedies, set,
 };
 use crate::{
     names::{Target, TargetKind},
@@ -157,11 +157,9 @@ fn terminating(snapshot: &Snapshot, deployment: &MachineDeployment) -> Finding {
     if let Some(found) = obstacle(snapshot, deployment) {
         return found;
     }
-    if !has_finalizer(deployment, finalizers::MACHINE_CONTROLLER_MANAGER) {
-        let left = deployment.metadata.finalizers.clone().unwrap_or_default().join(", ");
-        let text = format!("its machines are gone, and finalizers of others keep it: {left}");
-        let found = Finding::blocked(subject(deployment), "Finalizers", text).since(begun);
-        return found.changed_by_all(remedies::of("Finalizers"));
+    let text = "its machines are gone, and finalizers of others keep it";
+    if let Some(found) = kept_by_others(deployment, subject(deployment), text) {
+        return found;
     }
     Finding::waiting(subject(deployment), "Deleting", "it is being deleted").since(begun)
 }

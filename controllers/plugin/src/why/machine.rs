@@ -8,14 +8,14 @@ use nodewright_api::{
         CONFIGURATION_VALID, DRAINED, HEALTH_TIMEOUT, INSTANCE_PROVISIONED, INSTANCE_TERMINATED, NODE_DELETED,
         NODE_READABLE, REMEDIATION_ALLOWED, VOLUMES_DETACHED, WAITING,
     },
-    finalizers, reasons,
+    reasons,
     stored::{CREATION_ROUND, EFFECTIVE_CREATION_TIMEOUT, HealthDeadline},
 };
-use nodewright_runtime::object::{controller, has_finalizer, name};
+use nodewright_runtime::object::{controller, name};
 
 use super::{
     explanation::{Finding, Link},
-    node_state, remedies,
+    kept_by_others, node_state, remedies,
 };
 use crate::{
     names::{Target, TargetKind},
@@ -310,11 +310,9 @@ const PASSING: [&str; 6] =
 
 fn terminating(machine: &Machine) -> Finding {
     let begun = machine.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-    if !has_finalizer(machine, finalizers::MACHINE_CONTROLLER_MANAGER) {
-        let left = machine.metadata.finalizers.clone().unwrap_or_default().join(", ");
-        let text = format!("VM and node are gone, and finalizers of others keep the Machine: {left}");
-        let found = Finding::blocked(subject(machine), "Finalizers", text).since(begun);
-        return found.changed_by_all(remedies::of("Finalizers"));
+    let text = "VM and node are gone, and finalizers of others keep the Machine";
+    if let Some(found) = kept_by_others(machine, subject(machine), text) {
+        return found;
     }
     if let Some((condition, what)) = STAGES.into_iter().find_map(|(kind, what)| Some((is_false(machine, kind)?, what)))
     {

@@ -20,7 +20,8 @@ pub(crate) mod set;
 #[cfg(test)]
 mod tests;
 
-use nodewright_runtime::object::{Kind, name};
+use nodewright_api::finalizers;
+use nodewright_runtime::object::{Kind, has_finalizer, name};
 
 pub(crate) use self::explanation::{Explanation, Finding};
 use crate::{
@@ -68,6 +69,18 @@ fn finding(snapshot: &Snapshot, target: &Target) -> Outcome<Finding> {
         Some(finding) => Ok(finding),
         None => fail(missing(snapshot, target)),
     }
+}
+
+/// That an object that is being deleted has finalizers of others alone. `text` says what has gone, and ends with them.
+fn kept_by_others(object: &impl Kind, subject: String, text: &str) -> Option<Finding> {
+    if has_finalizer(object, finalizers::MACHINE_CONTROLLER_MANAGER) {
+        return None;
+    }
+    let meta = object.meta();
+    let left = meta.finalizers.as_deref().unwrap_or_default().join(", ");
+    let begun = meta.deletion_timestamp.as_ref().map(|time| time.0);
+    let found = Finding::blocked(subject, "Finalizers", format!("{text}: {left}")).since(begun);
+    Some(found.changed_by_all(remedies::of("Finalizers")))
 }
 
 fn find<'a, K: Kind>(all: &'a [K], wanted: &str) -> Option<&'a K> {

@@ -1,14 +1,12 @@
 //! Why a set has not the machines that it should have.
 
 use jiff::Timestamp;
-use nodewright_api::{
-    ConditionStatus, Machine, MachinePhase, MachineSet, conditions::machine_set as kinds, finalizers,
-};
-use nodewright_runtime::object::{has_finalizer, name};
+use nodewright_api::{ConditionStatus, Machine, MachinePhase, MachineSet, conditions::machine_set as kinds};
+use nodewright_runtime::object::name;
 
 use super::{
     explanation::{Finding, Link},
-    machine, remedies,
+    kept_by_others, machine, remedies,
 };
 use crate::{
     names::{Target, TargetKind},
@@ -48,11 +46,9 @@ fn terminating(snapshot: &Snapshot, set: &MachineSet) -> Finding {
     if let Some(found) = failure(set).or_else(|| blocker(snapshot, &[set])) {
         return found;
     }
-    if !has_finalizer(set, finalizers::MACHINE_CONTROLLER_MANAGER) {
-        let left = set.metadata.finalizers.clone().unwrap_or_default().join(", ");
-        let text = format!("its machines are gone, and finalizers of others keep it: {left}");
-        let found = Finding::blocked(subject(set), "Finalizers", text).since(begun);
-        return found.changed_by_all(remedies::of("Finalizers"));
+    let text = "its machines are gone, and finalizers of others keep it";
+    if let Some(found) = kept_by_others(set, subject(set), text) {
+        return found;
     }
     Finding::waiting(subject(set), "Deleting", "it is being deleted, and no machine is left").since(begun)
 }
