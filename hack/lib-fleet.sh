@@ -3,10 +3,9 @@
 # ends with the script.
 #
 # They need of the script:
-#   ports        prints $1 free ports
 #   show_state   prints what the cluster has, for a scenario that fails
 #   $tool        what is tested, for the lines of scenarios
-# Defines: $scratch, $products, $kubectl, $namespace, $cloud, $audit_log, start, stop, start_plane, kube, in_fleet, field, eventually,
+# Defines: $scratch, $products, $kubectl, $loopback, $namespace, $cloud, $audit_log, ports, start, stop, start_plane, kube, in_fleet, field, eventually,
 # never, equals, contains, scenario, planted. The files in $evidence are kept when a scenario fails.
 
 root=$(cd "$tools/../.." && pwd)
@@ -18,6 +17,10 @@ scratch=$(mktemp -d)
 namespace=fleet
 export KUBECONFIG=$scratch/plane/kubeconfig
 mkdir -p "$scratch/logs"
+# See hack/tools/loopback.
+loopback=$scratch/loopback
+find_go
+tool_go loopback build -o "$loopback" .
 evidence=("$scratch/logs")
 plane_flags=()
 cloud_flags=()
@@ -62,6 +65,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
+ports() { "$loopback" ports "$1"; }
 kube() { "$kubectl" "$@"; }
 in_fleet() { kube --namespace "$namespace" "$@"; }
 # Prints the JSONPath $3 of the object $1 $2; nothing without the object.

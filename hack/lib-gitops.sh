@@ -20,8 +20,6 @@ show_state() {
 	kube get machinedeployments --all-namespaces --output yaml --show-managed-fields
 }
 
-ports() { "$binaries/helper" ports "$1"; }
-
 # Starts the manager, with webhooks, and waits until it is ready. The namespace has to exist.
 start_manager() {
 	local port webhook_port

@@ -25,7 +25,6 @@ undecodable=/apis/machine.sapcloud.io/v1alpha1/namespaces/fleet/machines/undecod
 # shellcheck source-path=SCRIPTDIR source=lib-fleet.sh
 . "$(dirname "${BASH_SOURCE[0]}")/lib-fleet.sh"
 
-ports() { "$monitoring" ports "$1"; }
 show_state() {
 	kube get machinedeployments,machinesets,machines,machineclasses --all-namespaces --output wide
 	[ -z "$url" ] || "$monitoring" alerts "$url"
@@ -71,7 +70,7 @@ start_target() {
 	port=$(ports 1)
 	server=$(grep -o 'https://[^"/]*' "$KUBECONFIG")
 	server=${server#https://}
-	forward=(start forward "$monitoring" forward "127.0.0.1:$port" "$server")
+	forward=(start forward "$loopback" forward "127.0.0.1:$port" "$server")
 	"${forward[@]}"
 	sed "s|https://$server|https://127.0.0.1:$port|" "$KUBECONFIG" >"$scratch/target"
 }
@@ -104,7 +103,6 @@ is_quiet() { ! has_alerts; }
 # Whether the API server takes all that is rendered, with each field.
 accepted() {
 	local operator=github.com/prometheus-operator/prometheus-operator crds
-	find_go
 	tool_go prometheus-operator mod download "$operator" >&2
 	crds=$(tool_go prometheus-operator list -m -f '{{.Dir}}' "$operator")/example/prometheus-operator-crd
 	kube apply --server-side --filename "$crds/monitoring.coreos.com_prometheusrules.yaml" \

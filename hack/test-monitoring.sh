@@ -48,12 +48,11 @@ plant() {
 }
 
 test_rendering() {
-	local overlay
-	overlay=$(mktemp -d "$root/config/.overlay.XXXXXX")
-	# shellcheck disable=SC2064 # The name is needed after this function has returned.
-	trap "rm -rf '$scratch' '$overlay'" EXIT
-	printf 'resources: [../default]\ncomponents: [../components/monitoring]\n' >"$overlay/kustomization.yaml"
-	"$kubectl" kustomize "$overlay" >"$scratch/rendered.yaml"
+	local config
+	mkdir "$scratch/overlay"
+	config=$(realpath --relative-to="$scratch/overlay" "$root/config")
+	printf 'resources: [%s/default]\ncomponents: [%s/components/monitoring]\n' "$config" "$config" >"$scratch/overlay/kustomization.yaml"
+	"$kubectl" kustomize "$scratch/overlay" >"$scratch/rendered.yaml"
 	passed "kustomize renders $(grep -c '^kind:' "$scratch/rendered.yaml") objects, $(grep -c 'grafana_dashboard: "1"' "$scratch/rendered.yaml") of them dashboards"
 }
 

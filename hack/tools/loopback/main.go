@@ -1,18 +1,33 @@
+// Helps the scripts that run a fleet on the loopback. The first argument says what to do:
+//
+//	ports COUNT         print free ports, one a line
+//	forward LISTEN TO   pass connections on from one address to another
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
+	"log"
 	"net"
-	"slices"
+	"os"
 	"strconv"
 	"sync"
 )
 
-// sortedKeys are the keys of a map in their order.
-func sortedKeys[K cmp.Ordered, V any](of map[K]V) []K { return slices.Sorted(maps.Keys(of)) }
+func main() {
+	var err error
+	switch {
+	case len(os.Args) == 3 && os.Args[1] == "ports":
+		err = printPorts(os.Args[2])
+	case len(os.Args) == 4 && os.Args[1] == "forward":
+		err = forward(os.Args[2], os.Args[3])
+	default:
+		err = fmt.Errorf("unknown arguments %q", os.Args[1:])
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+}
 
 // forward passes each connection to an address on to another one. A connection ends with either side.
 func forward(listen, to string) error {

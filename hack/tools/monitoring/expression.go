@@ -51,7 +51,7 @@ func ruleExpr(expr string, factor int) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sel(parsed, labels.MustNewMatcher(labels.MatchEqual, "job", job))
+	addMatchers(parsed, labels.MustNewMatcher(labels.MatchEqual, "job", job))
 	shorten(parsed, factor)
 	return print(parsed), nil
 }
@@ -62,13 +62,13 @@ func panelExpr(expr string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sel(parsed, labels.MustNewMatcher(labels.MatchEqual, "job", job),
+	addMatchers(parsed, labels.MustNewMatcher(labels.MatchEqual, "job", job),
 		labels.MustNewMatcher(labels.MatchRegexp, "namespace", "$namespace"))
 	return print(parsed), nil
 }
 
-// sel adds matchers to all selectors.
-func sel(expr parser.Expr, matchers ...*labels.Matcher) {
+// addMatchers adds matchers to all selectors.
+func addMatchers(expr parser.Expr, matchers ...*labels.Matcher) {
 	walk(expr, func(node parser.Node) {
 		selector, is := node.(*parser.VectorSelector)
 		if !is {

@@ -90,7 +90,7 @@ func (s *source) rules(factor int) (*ruleGroups, error) {
 				Annotations: s.annotations(&alert),
 			}
 			if alert.For != 0 {
-				rule.For = duration(shortenFor(alert.For, factor))
+				rule.For = shortenFor(alert.For, factor).String()
 			}
 			of.Rules = append(of.Rules, rule)
 		}
@@ -146,6 +146,15 @@ func encode(value any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
+func printYAML(value any) error {
+	text, err := encode(value)
+	if err != nil {
+		return err
+	}
+	_, err = os.Stdout.Write(text)
+	return err
+}
+
 func printRules(factor string) error {
 	by, err := strconv.Atoi(factor)
 	if err != nil || by < 1 {
@@ -159,10 +168,5 @@ func printRules(factor string) error {
 	if err != nil {
 		return err
 	}
-	text, err := encode(rules)
-	if err != nil {
-		return err
-	}
-	_, err = os.Stdout.Write(text)
-	return err
+	return printYAML(rules)
 }

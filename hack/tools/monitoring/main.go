@@ -4,8 +4,6 @@
 //	generate TREE INTO              write what is made of the sources into the folder INTO; TREE is the root of the project
 //	rules FACTOR                    print the rules for Prometheus, with all times FACTOR times shorter
 //	unit-tests RULES                print tests of the rules in the file RULES, for promtool
-//	forward LISTEN TO               pass connections on from one address to another
-//	ports COUNT                     print free ports, one a line
 //	alerts URL                      print the alerts of a Prometheus and their states, one a line
 //	panels URL SINCE                check that each query of each panel had data since a time, and that it moved
 //	fired URL SINCE                 check that each alert fired since a time, except those that say why not
@@ -32,8 +30,6 @@ var commands = map[string]struct {
 	"generate":   {2, func(of []string) error { return generate(of[0], of[1]) }},
 	"rules":      {1, func(of []string) error { return printRules(of[0]) }},
 	"unit-tests": {1, func(of []string) error { return printUnitTests(of[0]) }},
-	"forward":    {2, func(of []string) error { return forward(of[0], of[1]) }},
-	"ports":      {1, func(of []string) error { return printPorts(of[0]) }},
 	"alerts":     {1, func(of []string) error { return printAlerts(of[0]) }},
 	"panels":     {2, func(of []string) error { return checkPanels(of[0], of[1]) }},
 	"fired":      {2, func(of []string) error { return checkFired(of[0], of[1]) }},

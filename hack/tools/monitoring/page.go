@@ -19,7 +19,7 @@ of each leads to its section here. Critical alerts need somebody now. What is wr
 |---|---|---|
 `)
 	for _, alert := range s.alerts() {
-		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", alert.Name, strings.ToLower(alert.Name), alert.Severity, duration(alert.For))
+		fmt.Fprintf(&text, "| [%s](#%s) | %s | %s |\n", alert.Name, strings.ToLower(alert.Name), alert.Severity, alert.For)
 	}
 	for _, group := range s.Groups {
 		fmt.Fprintf(&text, "\n## %s\n", group.Title)

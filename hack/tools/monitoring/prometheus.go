@@ -101,12 +101,20 @@ func checkPanels(address, since string) error {
 	if err != nil {
 		return err
 	}
+	ups, err := history(address, "count(up)", since)
+	if err != nil {
+		return err
+	}
+	if len(ups) == 0 {
+		return errors.New("nothing was scraped")
+	}
+	run := len(ups[0].Values)
 	var wrong []string
 	checked := 0
 	for _, dashboard := range from.Dashboards {
 		for _, panel := range dashboard.Panels {
 			for _, query := range panel.Queries {
-				fault, err := query.check(address, since, &dashboard)
+				fault, err := query.check(address, since, &dashboard, run)
 				if err != nil {
 					return err
 				}
@@ -126,8 +134,8 @@ func checkPanels(address, since string) error {
 	return nil
 }
 
-// check returns what is wrong with a query in a run.
-func (q *query) check(address, since string, of *dashboard) (string, error) {
+// check returns what is wrong with a query in a run of so many values.
+func (q *query) check(address, since string, of *dashboard, run int) (string, error) {
 	expr, err := panelExpr(q.Expr)
 	if err != nil {
 		return "", err
@@ -136,16 +144,12 @@ func (q *query) check(address, since string, of *dashboard) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ups, err := history(address, "count(up)", since)
-	if err != nil {
-		return "", err
-	}
 	switch {
 	case q.NoData != "" && len(data) > 0:
 		return "it has data, and the source says that it has none", nil
 	case q.NoData == "" && len(data) == 0:
 		return "it has no data", nil
-	case q.NoData == "" && q.Still == "" && !moves(data, len(ups[0].Values)):
+	case q.NoData == "" && q.Still == "" && !moves(data, run):
 		return "its values never changed", nil
 	}
 	return "", nil

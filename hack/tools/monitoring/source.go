@@ -2,12 +2,13 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	_ "embed"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/prometheus/common/model"
 	"go.yaml.in/yaml/v3"
@@ -160,5 +161,5 @@ func (d *dashboard) check() error {
 	return nil
 }
 
-// duration is how Prometheus writes a time.
-func duration(of model.Duration) string { return model.Duration(time.Duration(of)).String() }
+// sortedKeys are the keys of a map in their order.
+func sortedKeys[K cmp.Ordered, V any](of map[K]V) []K { return slices.Sorted(maps.Keys(of)) }

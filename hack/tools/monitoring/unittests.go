@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -62,12 +61,7 @@ func printUnitTests(rules string) error {
 		}
 		tests.Tests = append(tests.Tests, of...)
 	}
-	text, err := encode(tests)
-	if err != nil {
-		return err
-	}
-	_, err = os.Stdout.Write(text)
-	return err
+	return printYAML(tests)
 }
 
 func (s *source) unitTests(of *alert) ([]unitTest, error) {
@@ -78,11 +72,11 @@ func (s *source) unitTests(of *alert) ([]unitTest, error) {
 		return err
 	}
 	silent := func(after model.Duration) alertExpectance {
-		return alertExpectance{Time: duration(after), Alert: of.Name, Alerts: []expectedAlert{}}
+		return alertExpectance{Time: after.String(), Alert: of.Name, Alerts: []expectedAlert{}}
 	}
 	minutes := func(count int) model.Duration { return model.Duration(time.Duration(count) * time.Minute) }
 	for _, fires := range of.Fires {
-		expectances := []alertExpectance{{Time: duration(of.For + minutes(2)), Alert: of.Name, Alerts: []expectedAlert{s.expected(of, fires)}}}
+		expectances := []alertExpectance{{Time: (of.For + minutes(2)).String(), Alert: of.Name, Alerts: []expectedAlert{s.expected(of, fires)}}}
 		if of.For > minutes(1) {
 			expectances = append(expectances, silent(of.For-minutes(1)))
 		}

@@ -1,7 +1,6 @@
 // The helper of hack/test-gitops.sh.
 //
 //	helper git-server DIRECTORY URL-FILE   serves the git repositories below DIRECTORY on a free port, and writes its URL
-//	helper ports COUNT                     prints free ports, one a line
 package main
 
 import (
@@ -12,20 +11,13 @@ import (
 	"net/http/cgi"
 	"os"
 	"os/exec"
-	"strconv"
 )
 
 func main() {
-	var err error
-	switch {
-	case len(os.Args) == 4 && os.Args[1] == "git-server":
-		err = serveGit(os.Args[2], os.Args[3])
-	case len(os.Args) == 3 && os.Args[1] == "ports":
-		err = printPorts(os.Args[2])
-	default:
-		err = fmt.Errorf("unknown arguments %q", os.Args[1:])
+	if len(os.Args) != 4 || os.Args[1] != "git-server" {
+		log.Fatalf("unknown arguments %q", os.Args[1:])
 	}
-	if err != nil {
+	if err := serveGit(os.Args[2], os.Args[3]); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -49,21 +41,4 @@ func serveGit(directory, urlFile string) error {
 		Args: []string{"http-backend"},
 		Env:  []string{"GIT_PROJECT_ROOT=" + directory, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_GLOBAL=/dev/null"},
 	})
-}
-
-// printPorts holds all listeners until the last port is known, so that they differ.
-func printPorts(count string) error {
-	wanted, err := strconv.Atoi(count)
-	if err != nil {
-		return err
-	}
-	for range wanted {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		defer listener.Close()
-		fmt.Println(listener.Addr().(*net.TCPAddr).Port)
-	}
-	return nil
 }
