@@ -20,6 +20,7 @@ use crate::{
     objects::{ENVIRONMENT_LABEL, Manifest},
     oracles,
     requests::Tail,
+    service_account::{Part, ServiceAccount},
 };
 use nodewright_e2e_cloud::{CloudClient, Vm};
 use nodewright_e2e_lab::{
@@ -66,6 +67,8 @@ pub struct Environment {
     client: Client,
     target_client: Client,
     cloud: CloudClient,
+    // Those of the manager: in the cluster of the custom resources, and in that of the nodes if it is another one.
+    accounts: Vec<ServiceAccount>,
     manager: Mutex<Option<ManagerProcess>>,
     // Declared after the manager, so that it is dropped later: the manager must not see its cloud disappear.
     cloud_process: Mutex<CloudProcess>,
@@ -204,6 +207,7 @@ impl EnvironmentBuilder {
         let nodes = Api::all(target_client.clone());
         let nodes = History::record(nodes, &format!("{ENVIRONMENT_LABEL}={namespace}")).await?;
         let cloud_process = self.start_cloud(&target, directory.path())?;
+        let accounts = self.create_accounts(&namespace, &cluster, &target, directory.path()).await?;
         let env = Environment {
             cloud: cloud_process.client(),
             namespace,
@@ -211,6 +215,7 @@ impl EnvironmentBuilder {
             target,
             client,
             target_client,
+            accounts,
             manager: Mutex::new(None),
             cloud_process: Mutex::new(cloud_process),
             machines,
@@ -232,6 +237,27 @@ impl EnvironmentBuilder {
             *env.manager.lock().await = Some(manager.await?);
         }
         Ok(env)
+    }
+
+    /// The service accounts of the manager. With webhooks it has none, but is an administrator: it registers them by URL, which no role of
+    /// `config/` allows.
+    async fn create_accounts(
+        &self,
+        namespace: &str,
+        cluster: &Arc<Cluster>,
+        target: &Arc<Cluster>,
+        directory: &Path,
+    ) -> TestResult<Vec<ServiceAccount>> {
+        if self.webhooks {
+            return Ok(vec![]);
+        }
+        if Arc::ptr_eq(cluster, target) {
+            return Ok(vec![ServiceAccount::create(cluster, namespace, Part::Both, directory).await?]);
+        }
+        Ok(vec![
+            ServiceAccount::create(cluster, namespace, Part::Control, directory).await?,
+            ServiceAccount::create(target, namespace, Part::Target, directory).await?,
+        ])
     }
 
     fn start_cloud(&self, target: &Cluster, directory: &Path) -> TestResult<CloudProcess> {
@@ -441,15 +467,17 @@ impl Environment {
         let mut flags = flags.to_vec();
         add_missing(&mut flags, &MANAGER_FLAGS);
         let level = env::var("NODEWRIGHT_LOG").unwrap_or_else(|_| "info".to_owned());
+        let control = self.accounts.first().map_or(self.cluster.kubeconfig(), ServiceAccount::kubeconfig);
+        let target = self.accounts.last().map_or(self.target.kubeconfig(), ServiceAccount::kubeconfig);
         ManagerOptions {
             name: name.to_owned(),
-            target_kubeconfig: Some(self.target.kubeconfig().to_owned()),
+            target_kubeconfig: Some(target.to_owned()),
             namespace: self.namespace.clone(),
             webhooks,
             flags,
             environment: vec![("NODEWRIGHT_LOG".to_owned(), level)],
             log: Some(self.log(name)),
-            ..ManagerOptions::new(self.cluster.kubeconfig(), self.cloud.url())
+            ..ManagerOptions::new(control, self.cloud.url())
         }
     }
 
@@ -476,7 +504,7 @@ impl Environment {
         failure.and(&diagnosis::of(self).await)
     }
 
-    /// Checks the invariants of all scenarios, ends the processes, and removes all objects of the scenario.
+    /// Checks the invariants of all scenarios, and that the manager has lacked no right; ends the processes, and removes all objects of the scenario.
     pub async fn end(self) -> TestResult {
         self.check_manager()?;
         let evaluated = oracles::check(&self).await;
@@ -489,6 +517,10 @@ impl Environment {
     /// The same without the checks, for scenarios that break the rules themselves, for example by removing finalizers.
     pub async fn end_unevaluated(mut self) -> TestResult {
         drop(self.manager.lock().await.take());
+        for account in &self.accounts {
+            account.check()?;
+            account.remove().await?;
+        }
         cleaning::clean(&self).await?;
         println!("{}: {:.1} s", self.namespace, self.since.elapsed().as_secs_f64());
         // The logs are not needed after this.

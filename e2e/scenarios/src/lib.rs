@@ -40,6 +40,7 @@ pub mod node_updater;
 pub mod objects;
 pub mod oracles;
 pub mod requests;
+pub mod service_account;
 pub mod tokens;
 mod visits;
 pub mod waits;

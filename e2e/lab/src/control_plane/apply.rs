@@ -64,7 +64,8 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>, ControlPlaneError> {
     Ok(files)
 }
 
-async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, ControlPlaneError> {
+/// Applies objects in order; see [`apply_yaml`].
+pub async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, ControlPlaneError> {
     let mut applied = Vec::with_capacity(objects.len());
     let mut definitions = Vec::new();
     for object in objects {

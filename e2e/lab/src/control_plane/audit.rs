@@ -15,7 +15,7 @@ use std::{
     collections::{BTreeMap, HashMap},
     fmt,
     fs::File,
-    io::{self, BufRead, BufReader, Seek, SeekFrom},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     ops::Range,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -180,10 +180,13 @@ impl AuditLog {
         Self { path: path.into(), offset: 0, arrived: HashMap::new() }
     }
 
-    /// Starts at the present end of the log.
+    /// Starts at the present end of the log: with the line that is being written, if there is one.
     pub fn from_now(path: impl Into<PathBuf>) -> io::Result<Self> {
         let mut log = Self::from_start(path);
-        log.read()?;
+        log.offset = match File::open(&log.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+            result => end_of_lines(&mut result?)?,
+        };
         Ok(log)
     }
 
@@ -201,6 +204,19 @@ impl AuditLog {
 
     /// Calls `visit` with each request that was answered since the last read. There may be millions of them.
     pub fn each(&mut self, mut visit: impl FnMut(Entry)) -> io::Result<()> {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        let read = self.each_line(|offset, line| {
+            if let Some(entry) = parse(&mut arrived, offset, line)? {
+                visit(entry);
+            }
+            Ok(())
+        });
+        self.arrived = arrived;
+        read
+    }
+
+    /// Calls `visit` with each line since the last read, and with its offset.
+    pub fn each_line(&mut self, mut visit: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
         let mut file = match File::open(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             result => result?,
@@ -211,26 +227,11 @@ impl AuditLog {
         file.seek(SeekFrom::Start(self.offset))?;
         let (mut file, mut line) = (BufReader::with_capacity(BUFFER, file), Vec::new());
         while file.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
-            if let Some(entry) = self.parse(&line)? {
-                visit(entry);
-            }
+            visit(self.offset, &line)?;
             self.offset += line.len() as u64;
             line.clear();
         }
         Ok(())
-    }
-
-    /// The request of the line at the offset, if the line is its answer.
-    fn parse(&mut self, line: &[u8]) -> io::Result<Option<Entry>> {
-        let line: Line<'_> = serde_json::from_slice(line)?;
-        if line.stage == "RequestReceived" {
-            self.arrived.insert(line.id.as_ref().into(), self.offset);
-        }
-        if !line.is_answer() {
-            return Ok(None);
-        }
-        let lines = self.arrived.remove(line.id.as_ref()).map(|arrived| arrived..self.offset);
-        Ok(Some(line.into_entry(lines)))
     }
 
     /// Reads until the requests of this call satisfy `enough`, or until the timeout. Returns them in both cases.
@@ -243,6 +244,36 @@ impl AuditLog {
         }
         Ok(entries)
     }
+}
+
+/// The request of the line at the offset, if the line is its answer.
+fn parse(arrived: &mut HashMap<Box<str>, u64>, offset: u64, line: &[u8]) -> io::Result<Option<Entry>> {
+    let line: Line<'_> = serde_json::from_slice(line)?;
+    if line.stage == "RequestReceived" {
+        arrived.insert(line.id.as_ref().into(), offset);
+    }
+    if !line.is_answer() {
+        return Ok(None);
+    }
+    let lines = arrived.remove(line.id.as_ref()).map(|arrived| arrived..offset);
+    Ok(Some(line.into_entry(lines)))
+}
+
+/// Where the last complete line of a file ends.
+fn end_of_lines(file: &mut File) -> io::Result<u64> {
+    let length = file.metadata()?.len();
+    let mut tail = 0;
+    let mut read = Vec::new();
+    while tail < length {
+        tail = (tail + BUFFER as u64).min(length);
+        file.seek(SeekFrom::Start(length - tail))?;
+        read.clear();
+        file.take(tail).read_to_end(&mut read)?;
+        if let Some(at) = read.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(length - tail + at as u64 + 1);
+        }
+    }
+    Ok(0)
 }
 
 /// The properties by which requests are counted.

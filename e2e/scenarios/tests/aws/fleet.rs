@@ -8,7 +8,7 @@ use nodewright_e2e_scenarios::{Environment, TestResult};
 use crate::{
     exactness::Inventory,
     moments::{Moment, moments},
-    processes::{Processes, class},
+    processes::{Processes, class, nodes_alone},
 };
 
 /// The environment variable with the seed of another run.
@@ -29,6 +29,7 @@ async fn a_fleet_is_exact_whatever_is_killed_lost_or_late() -> TestResult {
     let given = std::env::var(SEED_VARIABLE).ok().and_then(|text| text.parse().ok());
     let seed = given.unwrap_or_else(|| fastrand::u64(..1_000_000));
     println!("{SEED_VARIABLE}={seed}");
+    let _alone = nodes_alone().await;
     let env = Environment::builder("aws").without_kubelets().without_manager().start().await?;
     let mut processes = Processes::start(&env, seed).await?;
     let moto = processes.moto().clone();

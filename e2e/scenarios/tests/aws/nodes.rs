@@ -9,7 +9,7 @@ use nodewright_e2e_scenarios::{
     ensure,
 };
 
-use crate::processes::{Processes, class};
+use crate::processes::{Processes, class, nodes_alone};
 
 const COUNT: usize = 3;
 const ON: [&str; 4] = [
@@ -22,6 +22,7 @@ const ON: [&str; 4] = [
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs moto, which `make test-aws` installs"]
 async fn nodes_get_what_ec2_knows_and_go_with_their_vm() -> TestResult {
+    let _alone = nodes_alone().await;
     let env = Environment::builder("aws-nodes").without_kubelets().without_manager().start().await?;
     let mut processes = Processes::start_with(&env, vec!["--external-cloud-provider".to_owned()], &ON).await?;
     for object in class(&env, processes.account(), "small", "t3.small") {

@@ -10,8 +10,12 @@ use nodewright_e2e_lab::{
 };
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, objects::ENVIRONMENT_LABEL};
 use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::moments::Victim;
+
+/// Whose nodes the cluster has.
+static NODES: Mutex<()> = Mutex::const_new(());
 
 /// What EC2 does besides: a new VM does not show for three seconds, four VMs may be made or ended in a second, and of a hundred
 /// requests six are carried out and not answered, or answered when nobody waits any more.
@@ -23,6 +27,12 @@ const MANAGER_FLAGS: [&str; 3] =
     ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms"];
 /// Time between two looks at a process that starts.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Waits until no other test has nodes. Each has an account of its own, and EC2 gives the same addresses in each: the nodes would have the
+/// same names.
+pub(crate) async fn nodes_alone() -> MutexGuard<'static, ()> {
+    NODES.lock().await
+}
 
 /// The processes that are killed.
 pub(crate) struct Processes {

@@ -15,8 +15,8 @@ fn line(agent: &str, verb: &str, stage: &str, subresource: &str, code: u16) -> S
 }
 
 fn parse_all(lines: &[String]) -> Vec<Entry> {
-    let mut log = AuditLog::from_start("");
-    lines.iter().filter_map(|line| log.parse(line.as_bytes()).unwrap()).collect()
+    let mut arrived = HashMap::new();
+    lines.iter().filter_map(|line| parse(&mut arrived, 0, line.as_bytes()).unwrap()).collect()
 }
 
 #[test]
@@ -39,6 +39,14 @@ fn a_missing_log_is_empty_and_old_lines_can_be_left_out() {
     assert_eq!(AuditLog::from_start(&path).read().unwrap(), []);
     std::fs::write(&path, line("x", "get", "ResponseComplete", "", 200) + "\n").unwrap();
     assert_eq!(AuditLog::from_now(&path).unwrap().read().unwrap(), []);
+    let (before, next) = (line("x", "get", "ResponseComplete", "", 200), line("y", "get", "ResponseComplete", "", 200));
+    for before in [String::new(), before + "\n"] {
+        std::fs::write(&path, before.clone() + &next[..20]).unwrap();
+        let mut log = AuditLog::from_now(&path).unwrap();
+        std::fs::write(&path, before + &next + "\n").unwrap();
+        let agents: Vec<_> = log.read().unwrap().into_iter().map(|entry| entry.user_agent).collect();
+        assert_eq!(agents, ["y"]);
+    }
 }
 
 #[test]

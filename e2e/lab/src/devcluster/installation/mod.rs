@@ -98,16 +98,8 @@ impl Site {
 
     /// The same with components.
     pub fn write_overlay_with(&self, namespace: &str, components: &[&str]) -> Result<PathBuf, DevclusterError> {
-        let components: Vec<_> = components.iter().map(|name| format!("../../../config/components/{name}")).collect();
         let folder = self.directory.path().join(namespace);
-        let overlay = format!(
-            "namespace: {namespace}\nresources: [../../../config/default]\ncomponents: [{}]\n\
-             transformers: [../../../config/another-namespace]\n",
-            components.join(", ")
-        );
-        fs::create_dir_all(&folder)
-            .and_then(|()| fs::write(folder.join("kustomization.yaml"), overlay))
-            .map_err(file("write", &folder))?;
+        write_overlay(&folder, namespace, components)?;
         Ok(folder)
     }
 
@@ -219,6 +211,20 @@ pub struct Installation {
     pub namespace: String,
     /// Its manager.
     pub manager: ManagerProcess,
+}
+
+/// Writes an overlay of `config/default` for a namespace, with components, into a new folder two levels below `target/`: kustomize takes
+/// relative paths alone.
+pub fn write_overlay(folder: &Path, namespace: &str, components: &[&str]) -> Result<(), DevclusterError> {
+    let components: Vec<_> = components.iter().map(|name| format!("../../../config/components/{name}")).collect();
+    let overlay = format!(
+        "namespace: {namespace}\nresources: [../../../config/default]\ncomponents: [{}]\n\
+         transformers: [../../../config/another-namespace]\n",
+        components.join(", ")
+    );
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(folder.join("kustomization.yaml"), overlay))
+        .map_err(file("write", folder))
 }
 
 /// A folder of `config/`.

@@ -1,0 +1,321 @@
+//! The service account of a scenario's manager, with the roles of `config/` and no other.
+//!
+//! With the administrator's credentials no scenario would notice a missing right, and the API server would exempt the manager from flow
+//! control.
+//!
+//! # Guarantees
+//! * When [`ServiceAccount::create`] returns, the API server grants what each role has.
+//! * [`ServiceAccount::check`] has seen all requests of the account that are in the audit log by then.
+
+use std::{
+    collections::BTreeSet,
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+    core::v1::{Namespace, ServiceAccount as Account},
+    rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding},
+};
+use kube::{
+    Api, Client, Resource,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    config::{AuthInfo, Kubeconfig},
+};
+use nodewright_e2e_lab::{
+    control_plane::{apply_all, audit::AuditLog, client, parse_manifest},
+    devcluster::installation::write_overlay,
+    process::{repository, write_private},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use crate::{Cluster, Failure, TestResult};
+
+/// The name in `config/rbac`.
+const NAME: &str = "nodewright";
+/// Stands for the namespace in the manifests, which are rendered once.
+const PLACEHOLDER: &str = "namespace-of-a-scenario";
+/// The label that `config/rbac` gives all its objects, with the namespace as its value.
+const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+/// The namespaces of roles, besides that of the scenario.
+const OTHER_NAMESPACES: [&str; 2] = ["kube-system", "default"];
+/// The roles that a manager needs in the cluster of the nodes; see `config/components/target-cluster`.
+const OF_TARGET: [&str; 4] =
+    ["nodewright-nodes", "nodewright-bootstrap-tokens", "nodewright-machine-config", "nodewright-machine-config-events"];
+/// How long a token is valid: longer than any scenario takes.
+const TOKEN_SECONDS: i64 = 4 * 3600;
+/// How long the API server may take to notice new roles.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The environment variable with a directory, to which each scenario writes the rights that its manager has used.
+pub const USED_RIGHTS_VARIABLE: &str = "NODEWRIGHT_USED_RIGHTS";
+
+/// What a cluster has for a manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The custom resources and the nodes.
+    Both,
+    /// The custom resources alone.
+    Control,
+    /// The nodes alone.
+    Target,
+}
+
+impl Part {
+    /// Whether the object of `config/rbac` is needed here.
+    fn has(self, name: &str) -> bool {
+        let is_of_target = OF_TARGET.contains(&name.trim_end_matches(PLACEHOLDER).trim_end_matches('-'));
+        match self {
+            Self::Both => true,
+            Self::Control => !is_of_target,
+            Self::Target => is_of_target || name == NAME,
+        }
+    }
+}
+
+/// The service account of a manager in one cluster.
+pub(crate) struct ServiceAccount {
+    client: Client,
+    namespace: String,
+    kubeconfig: PathBuf,
+    log: Option<AuditLog>,
+}
+
+impl ServiceAccount {
+    /// Creates the account and its roles in a cluster, and a kubeconfig with its token in the directory.
+    pub(crate) async fn create(cluster: &Cluster, namespace: &str, part: Part, directory: &Path) -> TestResult<Self> {
+        let log = cluster.control_plane().map(|plane| AuditLog::from_now(plane.audit_log())).transpose()?;
+        let administrator = cluster.client().await?;
+        if part == Part::Target {
+            let own = json!({"metadata": {"name": namespace}, "apiVersion": "v1", "kind": "Namespace"});
+            let apply = PatchParams::apply("end-to-end");
+            Api::<Namespace>::all(administrator.clone()).patch(namespace, &apply, &Patch::Apply(own)).await?;
+        }
+        let objects = objects(cluster, namespace, part).await?;
+        apply_all(&administrator, objects.clone()).await?;
+        let kubeconfig = directory.join(if part == Part::Target { "target.kubeconfig" } else { "kubeconfig" });
+        write_kubeconfig(cluster, &administrator, namespace, &kubeconfig).await?;
+        let account = Self { client: administrator, namespace: namespace.to_owned(), kubeconfig, log };
+        account.wait_for_rights(&objects).await?;
+        Ok(account)
+    }
+
+    /// The path of the kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Waits until one right of each role is granted: the API server learns of roles and bindings by watches.
+    async fn wait_for_rights(&self, objects: &[DynamicObject]) -> TestResult {
+        let own = client(&self.kubeconfig, "end-to-end/rights").await?;
+        let bound: BTreeSet<_> =
+            objects.iter().filter_map(|object| object.data["roleRef"]["name"].as_str()).map(str::to_owned).collect();
+        for object in objects {
+            let is_bound = object.metadata.name.as_ref().is_some_and(|name| bound.contains(name));
+            let Some(rule) = object.data["rules"].get(0).filter(|_| is_bound) else { continue };
+            let rule: PolicyRule = serde_json::from_value(rule.clone())?;
+            let review = review(&rule, object.metadata.namespace.as_deref());
+            let granted = async {
+                while !is_allowed(&own, &review).await? {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                TestResult::Ok(())
+            };
+            let late = |_| Failure::new(format!("{:?} is not granted within {TIMEOUT:?}", object.metadata.name));
+            tokio::time::timeout(TIMEOUT, granted).await.map_err(late)??;
+        }
+        Ok(())
+    }
+
+    /// Returns an error if a request of the account was denied for lack of a right. Writes the rights that it has used to the
+    /// directory of [`USED_RIGHTS_VARIABLE`], if there is one.
+    pub(crate) fn check(&self) -> TestResult {
+        let Some(log) = &self.log else { return Ok(()) };
+        let requests = requests(log, &self.namespace)?;
+        let denied: BTreeSet<_> = requests.iter().filter(|it| !it.is_allowed).map(ToString::to_string).collect();
+        if !denied.is_empty() {
+            let denied = Vec::from_iter(denied).join("\n  ");
+            return Err(Failure::new(format!("the manager lacks rights in namespace {}:\n  {denied}", self.namespace)));
+        }
+        let Some(directory) = std::env::var_os(USED_RIGHTS_VARIABLE) else { return Ok(()) };
+        let used: BTreeSet<_> = requests.iter().map(ToString::to_string).collect();
+        let kind = self.kubeconfig.file_stem().unwrap_or_default().to_string_lossy();
+        let text = Vec::from_iter(used).join("\n") + "\n";
+        Ok(fs::write(Path::new(&directory).join(format!("{}-{kind}", self.namespace)), text)?)
+    }
+
+    /// Removes all that was created, except for what goes with the namespace.
+    pub(crate) async fn remove(&self) -> TestResult {
+        let ours = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", self.namespace));
+        remove::<ClusterRoleBinding>(Api::all(self.client.clone()), &ours).await?;
+        remove::<ClusterRole>(Api::all(self.client.clone()), &ours).await?;
+        for namespace in OTHER_NAMESPACES {
+            remove::<RoleBinding>(Api::namespaced(self.client.clone(), namespace), &ours).await?;
+            remove::<Role>(Api::namespaced(self.client.clone(), namespace), &ours).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn remove<K>(api: Api<K>, selected: &ListParams) -> TestResult
+where
+    K: Resource + Clone + fmt::Debug + DeserializeOwned,
+{
+    Ok(api.delete_collection(&DeleteParams::default(), selected).await.map(drop)?)
+}
+
+/// The account, its roles and their bindings, as an installation in this namespace has them.
+async fn objects(cluster: &Cluster, namespace: &str, part: Part) -> TestResult<Vec<DynamicObject>> {
+    static MANIFESTS: OnceCell<String> = OnceCell::const_new();
+    let manifests = MANIFESTS.get_or_try_init(|| render(cluster.kubectl())).await?;
+    let mut objects = parse_manifest(manifests, "of config/")?;
+    let kinds = ["ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"];
+    objects.retain(|object| {
+        let is_right = object.types.as_ref().is_some_and(|types| kinds.contains(&types.kind.as_str()));
+        is_right && object.metadata.name.as_ref().is_some_and(|name| part.has(name))
+    });
+    let text = serde_json::to_string(&objects)?.replace(PLACEHOLDER, namespace);
+    Ok(serde_json::from_str(&text)?)
+}
+
+async fn render(kubectl: &Path) -> TestResult<String> {
+    // kustomize takes relative paths alone.
+    let target = repository().join("target");
+    fs::create_dir_all(&target)?;
+    let directory = tempfile::Builder::new().prefix("rights-").tempdir_in(&target)?;
+    let folder = directory.path().join(PLACEHOLDER);
+    write_overlay(&folder, PLACEHOLDER, &[])?;
+    let output = tokio::process::Command::new(kubectl).arg("kustomize").arg(&folder).output().await?;
+    if !output.status.success() {
+        return Err(Failure::new(format!("kubectl kustomize: {}", String::from_utf8_lossy(&output.stderr))));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The administrator's kubeconfig with a token of the account in place of the administrator's credentials.
+async fn write_kubeconfig(cluster: &Cluster, administrator: &Client, namespace: &str, path: &Path) -> TestResult {
+    let request = TokenRequest {
+        spec: TokenRequestSpec { expiration_seconds: Some(TOKEN_SECONDS), ..TokenRequestSpec::default() },
+        ..TokenRequest::default()
+    };
+    let accounts: Api<Account> = Api::namespaced(administrator.clone(), namespace);
+    let created = accounts.create_token_request(NAME, &PostParams::default(), &request).await?;
+    let token = created.status.map(|status| status.token).unwrap_or_default();
+    let mut config = Kubeconfig::read_from(cluster.kubeconfig())?;
+    for user in &mut config.auth_infos {
+        user.auth_info = Some(AuthInfo { token: Some(token.clone().into()), ..AuthInfo::default() });
+    }
+    Ok(write_private(path, &serde_json::to_string(&config)?)?)
+}
+
+/// Asks for the first right of a rule.
+fn review(rule: &PolicyRule, namespace: Option<&str>) -> SelfSubjectAccessReview {
+    let first = |texts: &Option<Vec<String>>| texts.as_ref().and_then(|texts| texts.first().cloned());
+    let resource = first(&rule.resources).unwrap_or_default();
+    let (resource, subresource) = resource.split_once('/').unwrap_or((&resource, ""));
+    let attributes = ResourceAttributes {
+        group: first(&rule.api_groups),
+        resource: Some(resource.to_owned()),
+        subresource: Some(subresource.to_owned()),
+        verb: rule.verbs.first().cloned(),
+        name: first(&rule.resource_names),
+        namespace: namespace.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    let spec = SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() };
+    SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() }
+}
+
+async fn is_allowed(own: &Client, review: &SelfSubjectAccessReview) -> TestResult<bool> {
+    let asked = Api::<SelfSubjectAccessReview>::all(own.clone()).create(&PostParams::default(), review).await?;
+    Ok(asked.status.is_some_and(|status| status.allowed))
+}
+
+/// A request of the account, and the role that allows it.
+#[derive(Debug, PartialEq, Eq)]
+struct Request {
+    is_allowed: bool,
+    role: String,
+    verb: String,
+    group: String,
+    resource: String,
+    name: String,
+}
+
+/// As a line of the table of used rights; of a request that was denied, with the name of the object.
+impl fmt::Display for Request {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { role, verb, group, resource, name, .. } = self;
+        if self.is_allowed {
+            write!(formatter, "{role}\t{verb}\t{group}\t{resource}")
+        } else {
+            write!(formatter, "{verb} {group} {resource} {name}")
+        }
+    }
+}
+
+/// The requests of the account since the start of the log's reader, without those on paths that are no resources.
+fn requests(log: &AuditLog, namespace: &str) -> io::Result<Vec<Request>> {
+    let user = format!("\"system:serviceaccount:{namespace}:{NAME}\"");
+    let mut requests = vec![];
+    log.clone().each_line(|_, line| {
+        // Most lines are those of others, and JSON takes its time.
+        let Some(text) = std::str::from_utf8(line).ok().filter(|line| line.contains(&user)) else { return Ok(()) };
+        requests.extend(request(&serde_json::from_str(text)?, namespace));
+        Ok(())
+    })?;
+    Ok(requests)
+}
+
+fn request(line: &Value, namespace: &str) -> Option<Request> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let (annotations, object) = (&line["annotations"], &line["objectRef"]);
+    let decision = annotations["authorization.k8s.io/decision"].as_str()?;
+    if text(&line["userAgent"]).starts_with("end-to-end/") || object["resource"].is_null() {
+        return None;
+    }
+    let mut resource = text(&object["resource"]);
+    if let Some(subresource) = object["subresource"].as_str() {
+        resource = format!("{resource}/{subresource}");
+    }
+    Some(Request {
+        is_allowed: decision == "allow",
+        role: role(annotations["authorization.k8s.io/reason"].as_str().unwrap_or_default(), namespace),
+        verb: text(&line["verb"]),
+        group: text(&object["apiGroup"]),
+        resource,
+        name: text(&object["name"]),
+    })
+}
+
+/// The name of the role in the API server's reason `RBAC: allowed by RoleBinding "a/b" of Role "b" to ServiceAccount "c/d"`.
+fn role(reason: &str, namespace: &str) -> String {
+    let named = reason.split_once("Role \"").and_then(|(_, rest)| rest.split_once('"'));
+    let name = named.map_or("", |(name, _)| name);
+    name.trim_end_matches(namespace).trim_end_matches('-').to_owned()
+}
+
+/// Each right of the roles in `config/` that are bound to the account, as a line of the table of used rights.
+pub async fn granted(kubectl: &Path) -> TestResult<BTreeSet<String>> {
+    let objects = parse_manifest(&render(kubectl).await?, "of config/")?;
+    let bound: BTreeSet<_> = objects.iter().filter_map(|object| object.data["roleRef"]["name"].as_str()).collect();
+    let mut granted = BTreeSet::new();
+    for object in &objects {
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let rules = object.data.get("rules").filter(|_| bound.contains(name));
+        let Some(rules) = rules.cloned() else { continue };
+        let role = role(&format!("Role \"{name}\""), PLACEHOLDER);
+        for rule in serde_json::from_value::<Vec<PolicyRule>>(rules)? {
+            for group in rule.api_groups.iter().flatten() {
+                for resource in rule.resources.iter().flatten() {
+                    granted.extend(rule.verbs.iter().map(|verb| format!("{role}\t{verb}\t{group}\t{resource}")));
+                }
+            }
+        }
+    }
+    Ok(granted)
+}
