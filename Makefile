@@ -217,7 +217,7 @@ build-bench:
 
 .PHONY: test
 test: ## Check everything: format, lints, unit and end-to-end tests (65 minutes at first, then 50)
-test: fmt-check control-plane clippy chart-check forget-times unit-test scenario-test deny
+test: fmt-check docs-check control-plane clippy chart-check forget-times unit-test scenario-test deny
 	@hack/test-times --slowest
 # With machine-controller-manager's CRDs, test runs what they change most: what an API server checks, fills in and prunes.
 test: with_other_crds := claims creation errors machine_config_refusals sets undecodable
@@ -333,7 +333,7 @@ test-monitoring: build control-plane ## Test alerts and dashboards with Promethe
 	@PLANT=$(PLANT) hack/test-monitoring.sh
 
 .PHONY: lint
-lint: fmt-check clippy deny workflows ## Check format, lints (warnings are errors), dependencies, advisories and workflows (2 minutes at first, then seconds)
+lint: fmt-check clippy deny workflows docs-check ## Check format, lints (warnings are errors), dependencies, advisories, workflows and pages (2 minutes at first, then seconds)
 #  Builds cargo-deny once if it is missing, and keeps it in ~/.cache/nodewright (4 minutes).
 
 .PHONY: fmt
@@ -378,6 +378,14 @@ chart-check: control-plane
 .PHONY: monitoring
 monitoring: ## Make config/components/monitoring and docs/tasks/alerts.md from hack/tools/monitoring (5 s, at first 1 minute)
 	@hack/monitoring.sh
+
+.PHONY: docs
+docs: ## Check docs and build them as a site, with mdBook, into target/book (4 minutes at first, then seconds)
+	@hack/docs.sh
+
+.PHONY: docs-check
+docs-check:
+	@hack/docs.sh --check
 
 .PHONY: control-plane
 control-plane: ## Build kube-apiserver, etcd and so on, unless they exist (4 minutes at first, then 0 s)
