@@ -60,6 +60,9 @@ async fn the_components_render() -> TestResult {
         ("components/target-cluster", "- --target-kubeconfig=/target/kubeconfig\n", 1),
         ("components/target-cluster", "  name: nodewright-nodes\n", 1),
         ("components/driver", "image: nodewright-driver\n", 1),
+        // The driver's container has not got it.
+        ("components/driver", "mountPath: /var/run/secrets/kubernetes.io/serviceaccount\n", 1),
+        ("components/driver", "automountServiceAccountToken: true\n", 0),
         ("components/driver-aws", "- --driver-socket=/run/driver/driver.sock\n", 1),
         ("components/driver-aws", "image: nodewright-driver-aws\n", 1),
         ("components/driver-aws", "mountPath: /run/driver\n", 2),
