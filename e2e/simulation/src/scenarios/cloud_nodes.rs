@@ -75,6 +75,11 @@ pub(super) fn cloud_nodes() -> Vec<Scenario> {
             "the list that lacks a lost VM is the last of a manager",
             with(3, vec![at(LATER, Act::LoseMachine(0)), at(LATER + 500_000, Act::Crash)]),
         ),
+        // A manager that is there makes a machine of the same name at once, and that takes the node over.
+        named(
+            "a VM and its machine are removed while no manager runs, and one machine less is wanted",
+            with(3, vec![at(LATER - 10, Act::Crash), at(LATER, Act::LoseMachine(0)), at(LATER, scale(2))]),
+        ),
         // Others are replaced before its machine, which says meanwhile that its VM is missing.
         named(
             "the node of a deleted VM has a namesake of another VM",
