@@ -254,6 +254,15 @@ scenario-test: control-plane ## Run the end-to-end scenarios again, with machine
 	@scenarios=$$(hack/test-binary scenarios) && cd e2e/scenarios && \
 		NODEWRIGHT_E2E_CRDS=mcm CARGO_MANIFEST_DIR=$$PWD ../../hack/test-times "$$scenarios" $(patsubst %,%::,$(with_other_crds))
 
+.PHONY: test-rbac
+test-rbac: control-plane ## Run scenarios and installations under the roles of config, and find rights that are missing or that none uses (30 minutes, once compiled)
+#  All scenarios run under these roles in test as well. This also compares what they have used with what is granted.
+	cargo build --locked --workspace --all-targets
+	@used=$$(mktemp -d) && trap 'rm -rf "$$used"' EXIT && export NODEWRIGHT_USED_RIGHTS="$$used" && cd e2e/scenarios && \
+		export CARGO_MANIFEST_DIR=$$PWD && for test in scenarios installations rights; do \
+			binary=$$(../../hack/test-binary $$test) && "$$binary" $$([ $$test != rights ] || echo --ignored) || exit; \
+		done
+
 .PHONY: test-real
 test-real: scenario-test test-slow test-real-nodes test-mcm test-ccm test-mcd e2e-kind ## Check on real parts what the stand-ins of test only claim (2 hours)
 

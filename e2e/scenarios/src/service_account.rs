@@ -9,7 +9,7 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, fs, io,
+    fmt, fs,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -26,15 +26,20 @@ use kube::{
     config::{AuthInfo, Kubeconfig},
 };
 use nodewright_e2e_lab::{
-    control_plane::{apply_all, audit::AuditLog, client, parse_manifest},
+    control_plane::{
+        USER_AGENT, apply_all,
+        audit::AuditLog,
+        client, parse_manifest,
+        rights::{UsedRights, role},
+    },
     devcluster::installation::write_overlay,
     process::{repository, write_private},
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::OnceCell;
 
-use crate::{Cluster, Failure, TestResult};
+use crate::{Cluster, Failure, TestResult, ensure};
 
 /// The name in `config/rbac`.
 const NAME: &str = "nodewright";
@@ -45,15 +50,16 @@ const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 /// The namespaces of roles, besides that of the scenario.
 const OTHER_NAMESPACES: [&str; 2] = ["kube-system", "default"];
 /// The roles that a manager needs in the cluster of the nodes; see `config/components/target-cluster`.
-const OF_TARGET: [&str; 4] =
-    ["nodewright-nodes", "nodewright-bootstrap-tokens", "nodewright-machine-config", "nodewright-machine-config-events"];
+const OF_TARGET: [&str; 4] = [
+    "nodewright-nodes",
+    "nodewright-bootstrap-tokens",
+    "nodewright-machine-config",
+    "nodewright-machine-config-events",
+];
 /// How long a token is valid: longer than any scenario takes.
 const TOKEN_SECONDS: i64 = 4 * 3600;
 /// How long the API server may take to notice new roles.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The environment variable with a directory, to which each scenario writes the rights that its manager has used.
-pub const USED_RIGHTS_VARIABLE: &str = "NODEWRIGHT_USED_RIGHTS";
-
 /// What a cluster has for a manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
@@ -111,7 +117,7 @@ impl ServiceAccount {
 
     /// Waits until one right of each role is granted: the API server learns of roles and bindings by watches.
     async fn wait_for_rights(&self, objects: &[DynamicObject]) -> TestResult {
-        let own = client(&self.kubeconfig, "end-to-end/rights").await?;
+        let own = client(&self.kubeconfig, USER_AGENT).await?;
         let bound: BTreeSet<_> =
             objects.iter().filter_map(|object| object.data["roleRef"]["name"].as_str()).map(str::to_owned).collect();
         for object in objects {
@@ -131,21 +137,14 @@ impl ServiceAccount {
         Ok(())
     }
 
-    /// Returns an error if a request of the account was denied for lack of a right. Writes the rights that it has used to the
-    /// directory of [`USED_RIGHTS_VARIABLE`], if there is one.
+    /// Returns an error if a request of the account was denied for lack of a right.
     pub(crate) fn check(&self) -> TestResult {
         let Some(log) = &self.log else { return Ok(()) };
-        let requests = requests(log, &self.namespace)?;
-        let denied: BTreeSet<_> = requests.iter().filter(|it| !it.is_allowed).map(ToString::to_string).collect();
-        if !denied.is_empty() {
-            let denied = Vec::from_iter(denied).join("\n  ");
-            return Err(Failure::new(format!("the manager lacks rights in namespace {}:\n  {denied}", self.namespace)));
-        }
-        let Some(directory) = std::env::var_os(USED_RIGHTS_VARIABLE) else { return Ok(()) };
-        let used: BTreeSet<_> = requests.iter().map(ToString::to_string).collect();
-        let kind = self.kubeconfig.file_stem().unwrap_or_default().to_string_lossy();
-        let text = Vec::from_iter(used).join("\n") + "\n";
-        Ok(fs::write(Path::new(&directory).join(format!("{}-{kind}", self.namespace)), text)?)
+        let used = UsedRights::read(log, &self.namespace, NAME)?;
+        let denied = Vec::from_iter(used.denied.iter().map(String::as_str)).join("\n  ");
+        ensure(denied.is_empty(), || format!("the manager lacks rights in namespace {}:\n  {denied}", self.namespace))?;
+        let cluster = self.kubeconfig.file_stem().unwrap_or_default().to_string_lossy();
+        Ok(used.record(&format!("{}-{cluster}", self.namespace))?)
     }
 
     /// Removes all that was created, except for what goes with the namespace.
@@ -235,71 +234,7 @@ async fn is_allowed(own: &Client, review: &SelfSubjectAccessReview) -> TestResul
     Ok(asked.status.is_some_and(|status| status.allowed))
 }
 
-/// A request of the account, and the role that allows it.
-#[derive(Debug, PartialEq, Eq)]
-struct Request {
-    is_allowed: bool,
-    role: String,
-    verb: String,
-    group: String,
-    resource: String,
-    name: String,
-}
-
-/// As a line of the table of used rights; of a request that was denied, with the name of the object.
-impl fmt::Display for Request {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { role, verb, group, resource, name, .. } = self;
-        if self.is_allowed {
-            write!(formatter, "{role}\t{verb}\t{group}\t{resource}")
-        } else {
-            write!(formatter, "{verb} {group} {resource} {name}")
-        }
-    }
-}
-
-/// The requests of the account since the start of the log's reader, without those on paths that are no resources.
-fn requests(log: &AuditLog, namespace: &str) -> io::Result<Vec<Request>> {
-    let user = format!("\"system:serviceaccount:{namespace}:{NAME}\"");
-    let mut requests = vec![];
-    log.clone().each_line(|_, line| {
-        // Most lines are those of others, and JSON takes its time.
-        let Some(text) = std::str::from_utf8(line).ok().filter(|line| line.contains(&user)) else { return Ok(()) };
-        requests.extend(request(&serde_json::from_str(text)?, namespace));
-        Ok(())
-    })?;
-    Ok(requests)
-}
-
-fn request(line: &Value, namespace: &str) -> Option<Request> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (annotations, object) = (&line["annotations"], &line["objectRef"]);
-    let decision = annotations["authorization.k8s.io/decision"].as_str()?;
-    if text(&line["userAgent"]).starts_with("end-to-end/") || object["resource"].is_null() {
-        return None;
-    }
-    let mut resource = text(&object["resource"]);
-    if let Some(subresource) = object["subresource"].as_str() {
-        resource = format!("{resource}/{subresource}");
-    }
-    Some(Request {
-        is_allowed: decision == "allow",
-        role: role(annotations["authorization.k8s.io/reason"].as_str().unwrap_or_default(), namespace),
-        verb: text(&line["verb"]),
-        group: text(&object["apiGroup"]),
-        resource,
-        name: text(&object["name"]),
-    })
-}
-
-/// The name of the role in the API server's reason `RBAC: allowed by RoleBinding "a/b" of Role "b" to ServiceAccount "c/d"`.
-fn role(reason: &str, namespace: &str) -> String {
-    let named = reason.split_once("Role \"").and_then(|(_, rest)| rest.split_once('"'));
-    let name = named.map_or("", |(name, _)| name);
-    name.trim_end_matches(namespace).trim_end_matches('-').to_owned()
-}
-
-/// Each right of the roles in `config/` that are bound to the account, as a line of the table of used rights.
+/// Each right of the roles in `config/` that are bound to the account, as a line of [`UsedRights::granted`].
 pub async fn granted(kubectl: &Path) -> TestResult<BTreeSet<String>> {
     let objects = parse_manifest(&render(kubectl).await?, "of config/")?;
     let bound: BTreeSet<_> = objects.iter().filter_map(|object| object.data["roleRef"]["name"].as_str()).collect();
@@ -308,7 +243,7 @@ pub async fn granted(kubectl: &Path) -> TestResult<BTreeSet<String>> {
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let rules = object.data.get("rules").filter(|_| bound.contains(name));
         let Some(rules) = rules.cloned() else { continue };
-        let role = role(&format!("Role \"{name}\""), PLACEHOLDER);
+        let role = role(name, PLACEHOLDER);
         for rule in serde_json::from_value::<Vec<PolicyRule>>(rules)? {
             for group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {

@@ -33,6 +33,7 @@ mod kubeconfig;
 pub mod kwok;
 mod options;
 mod plane;
+pub mod rights;
 mod start;
 pub mod testing;
 

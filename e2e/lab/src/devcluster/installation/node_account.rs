@@ -3,7 +3,7 @@
 
 use super::{
     Site,
-    attacks::{forbidden, text, wait},
+    attacks::{check_rights, text, wait},
 };
 use crate::devcluster::machines::machines;
 
@@ -41,10 +41,7 @@ pub async fn lost_node() -> Result<String, String> {
         return Err(format!("node {node} was deleted as {users:?}"));
     }
     expect_rights(&site).await?;
-    let forbidden = forbidden(&site).await?;
-    if !forbidden.is_empty() {
-        return Err(format!("requests of the manager were forbidden: {}", forbidden.join("; ")));
-    }
+    check_rights(&site, &[NAMESPACE])?;
     Ok(format!("node {node} of a lost machine was deleted as {ACCOUNT}"))
 }
 
