@@ -6,7 +6,8 @@
 #   show_state   prints what the cluster has, for a scenario that fails
 #   $tool        what is tested, for the lines of scenarios
 # Defines: $scratch, $products, $kubectl, $loopback, $namespace, $cloud, $audit_log, ports, start, stop, start_plane, kube, in_fleet, field, eventually,
-# never, equals, contains, scenario, planted. The files in $evidence are kept when a scenario fails.
+# never, equals, contains, scenario, planted, deployment, apply, patch, order, delete_of_cloud, is_gone, vms, nodes_of, vms_of, machines,
+# audit_mark, writes_since. The files in $evidence are kept when a scenario fails.
 
 root=$(cd "$tools/../.." && pwd)
 products=${CARGO_TARGET_DIR:-$root/target}/debug
@@ -130,3 +131,51 @@ start_plane() {
 }
 
 cloud_answers() { curl --silent --fail --output /dev/null "$cloud/vms"; }
+
+# The deployment $1 of $2 machines of the class $3. Rollouts have $4 seconds.
+deployment() {
+	cat <<-END
+		---
+		apiVersion: machine.sapcloud.io/v1alpha1
+		kind: MachineDeployment
+		metadata: {name: $1}
+		spec:
+		  replicas: $2
+		  progressDeadlineSeconds: ${4:-600}
+		  selector: {matchLabels: {name: $1}}
+		  strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
+		  template:
+		    metadata: {labels: {name: $1}}
+		    spec: {class: {apiGroup: machine.sapcloud.io, kind: MachineClass, name: $3}}
+	END
+}
+
+apply() { in_fleet apply --filename - >/dev/null; }
+patch() { in_fleet patch "$1" "$2" --type=merge --patch "$3" >/dev/null; }
+# Orders something of the cloud: path and body.
+order() { curl --silent --fail --output /dev/null --data "$2" "$cloud$1"; }
+delete_of_cloud() { curl --silent --fail --output /dev/null --request DELETE "$cloud$1"; }
+
+is_gone() { [ -z "$(in_fleet get "$1" "$2" --ignore-not-found --output name)" ]; }
+
+vms() { curl --silent --fail "$cloud/vms" | grep -o '"id"' | wc -l; }
+
+nodes_of() { in_fleet get machines --selector "name=$1" --sort-by=.metadata.name --output 'jsonpath={range .items[*]}{.metadata.labels.node}{"\n"}{end}'; }
+# The ids of the VMs of the machines of the deployment $1.
+vms_of() { in_fleet get machines --selector "name=$1" --sort-by=.metadata.name --output 'jsonpath={range .items[*]}{.spec.providerID}{"\n"}{end}' | sed 's|.*/||'; }
+
+# The machines of the pool $1, with UIDs.
+machines() {
+	in_fleet get machines --selector "name=$1" --sort-by=.metadata.name \
+		--output 'jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}'
+}
+
+# How many lines the audit log has.
+audit_mark() { wc -l <"$audit_log"; }
+
+# The writes of user agent $2, after line $1 of the audit log, that were no dry runs. Leases, events, accesses and reviews aside.
+writes_since() {
+	tail -n "+$(($1 + 1))" "$audit_log" | grep '"stage":"ResponseComplete"' | grep "\"userAgent\":\"$2" |
+		grep -E '"verb":"(create|update|patch|delete)"' | grep -v 'dryRun=All\|"resource":"leases"\|"resource":"events"\|accessreviews' |
+		sed 's/.*"requestURI":"\([^"?]*\).*"verb":"\([a-z]*\)".*/\2 \1/' || true
+}

@@ -91,8 +91,6 @@ push() {
 	commit=$(git -C "$scratch/work" rev-parse HEAD)
 }
 
-vms() { curl --silent --fail "$cloud/vms" | grep -o '"id"' | wc -l; }
-
 # Whether the pool $1 has $2 machines, all available, and $3 VMs exist.
 has_machines() {
 	[ "$(field mcd "$1" '{.status.replicas}/{.status.availableReplicas}/{.status.updatedReplicas}')" = "$2/$2/$2" ] &&
@@ -101,30 +99,12 @@ has_machines() {
 
 has_vms() { [ "$(vms)" = "$1" ]; }
 
-# The machines of the pool $1, with UIDs.
-machines() {
-	in_fleet get machines --selector "name=$1" --sort-by=.metadata.name \
-		--output 'jsonpath={range .items[*]}{.metadata.name}={.metadata.uid} {end}'
-}
-
 has_pool() { [ -n "$(in_fleet get machinedeployment "$pool" --ignore-not-found --output name 2>/dev/null)" ]; }
-
-is_gone() { [ -z "$(in_fleet get "$1" "$2" --ignore-not-found --output name)" ]; }
 
 # The versions of all that git has and of what Nodewright makes of it.
 versions() {
 	in_fleet get machinedeployments,machinesets,machines,machineclasses,secrets,namespaces --output \
 		'jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{"\n"}{end}'
-}
-
-# How many lines the audit log has.
-audit_mark() { wc -l <"$audit_log"; }
-
-# The writes of user agent $2, after line $1 of the audit log, that were no dry runs. Leases, events, accesses and reviews aside.
-writes_since() {
-	tail -n "+$(($1 + 1))" "$audit_log" | grep '"stage":"ResponseComplete"' | grep "\"userAgent\":\"$2" |
-		grep -E '"verb":"(create|update|patch|delete)"' | grep -v 'dryRun=All\|"resource":"leases"\|"resource":"events"\|accessreviews' |
-		sed 's/.*"requestURI":"\([^"?]*\).*"verb":"\([a-z]*\)".*/\2 \1/' || true
 }
 
 # How often the user agent $2 has compared the object with the URI $3 after line $1 of the audit log, by dry runs.

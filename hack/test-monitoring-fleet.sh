@@ -128,35 +128,8 @@ class() {
 	END
 }
 
-# The deployment $1 of $2 machines of the class $3. Rollouts have $4 seconds.
-deployment() {
-	cat <<-END
-		---
-		apiVersion: machine.sapcloud.io/v1alpha1
-		kind: MachineDeployment
-		metadata: {name: $1}
-		spec:
-		  replicas: $2
-		  progressDeadlineSeconds: ${4:-600}
-		  selector: {matchLabels: {name: $1}}
-		  strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}
-		  template:
-		    metadata: {labels: {name: $1}}
-		    spec: {class: {apiGroup: machine.sapcloud.io, kind: MachineClass, name: $3}}
-	END
-}
-
-apply() { in_fleet apply --filename - >/dev/null; }
-patch() { in_fleet patch "$1" "$2" --type=merge --patch "$3" >/dev/null; }
-# Orders something of the cloud: path and body.
-order() { curl --silent --fail --output /dev/null --data "$2" "$cloud$1"; }
-delete_of_cloud() { curl --silent --fail --output /dev/null --request DELETE "$cloud$1"; }
 fault() { order /faults "{\"operation\":\"$1\",\"match\":{\"machine\":\"$2\"},\"effect\":$3}"; }
 has_machines() { [ "$(field machinedeployment "$1" '{.status.replicas}/{.status.availableReplicas}/{.status.updatedReplicas}')" = "$2/$2/$2" ]; }
-is_gone() { [ -z "$(in_fleet get "$1" "$2" --ignore-not-found --output name)" ]; }
-nodes_of() { in_fleet get machines --selector "name=$1" --sort-by=.metadata.name --output 'jsonpath={range .items[*]}{.metadata.labels.node}{"\n"}{end}'; }
-# The ids of the VMs of the machines of the deployment $1.
-vms_of() { in_fleet get machines --selector "name=$1" --sort-by=.metadata.name --output 'jsonpath={range .items[*]}{.spec.providerID}{"\n"}{end}' | sed 's|.*/||'; }
 
 # A fleet that works: it grows, is rolled, paused, and loses a VM.
 moves() {
