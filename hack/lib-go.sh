@@ -116,9 +116,9 @@ kubernetes_flags() {
 checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 256; fi | cut -c1-16; }
 
 # Prints the directory $1/$2. If it is missing, the function `build` fills it first, in a staging directory. Two runs at
-# once are safe: one builds, the other waits.
+# once are safe: one builds, the other waits. It builds with Go, which is found before, or with $3.
 build_once() {
-	local root=$1 target=$1/$2 staging started=$SECONDS
+	local root=$1 target=$1/$2 with=${3:-} staging started=$SECONDS network="the network"
 	if [ ! -d "$target" ]; then
 		mkdir -p "$root"
 		if command -v flock >/dev/null; then
@@ -132,14 +132,13 @@ build_once() {
 		staging=$(mktemp -d "$root/.build.XXXXXX")
 		# shellcheck disable=SC2064 # The name is needed after this function has returned.
 		trap "rm -rf '$staging'" EXIT
-		find_go
-		say "building with $("$go" env GOVERSION) into $target; the first time takes some minutes"
-		build "$staging" 9>&- ||
-			die "failed to build ${root##*/}: see above; if a download failed, check the network and 'go env GOPROXY'"
+		[ -n "$with" ] || { find_go && with=$("$go" env GOVERSION) && network+=" and 'go env GOPROXY'"; }
+		say "building with $with into $target; the first time takes some minutes"
+		build "$staging" 9>&- || die "failed to build ${target#"$cache/"}: see above; if a download failed, check $network"
 		chmod 755 "$staging"
 		# Without flock, another run may have been faster. Use its directory.
 		[ -d "$target" ] || mv "$staging" "$target"
-		say "built ${root##*/} in $((SECONDS - started)) s"
+		say "built ${target#"$cache/"} in $((SECONDS - started)) s"
 	fi
 	printf '%s\n' "$target"
 }
