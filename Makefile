@@ -326,7 +326,7 @@ test-chart: control-plane ## Test the Helm chart with Helm 3 and 4: values, obje
 	cargo build --locked --package nodewright-e2e-lab --bin nodewright-control-plane
 	@hack/test-chart.sh
 
-# The violation that test-gitops or test-monitoring makes, to see it fail.
+# The violation that test-gitops, test-monitoring or test-upgrade makes, to see it fail.
 PLANT ?=
 
 .PHONY: test-gitops
@@ -340,6 +340,13 @@ test-monitoring: build control-plane ## Test alerts and dashboards with Promethe
 #  Builds Prometheus at first (7 minutes). PLANT=… makes a violation, by which it has to fail: hack/test-monitoring.sh --help lists
 #  them. Needs curl.
 	@PLANT=$(PLANT) hack/test-monitoring.sh
+
+.PHONY: test-upgrade
+test-upgrade: build control-plane ## Test upgrades from the previous version and from machine-controller-manager, and the way back (8 minutes, once compiled)
+#  No machine is rolled, no field is lost, nothing is written at rest; both versions at once. Builds both at first (15 minutes).
+#  FROM=previous or mcm for one; PLANT=… makes a violation, by which it has to fail: hack/test-upgrade.sh --help lists them. Needs git and
+#  curl, and the commit that hack/previous-version names in the history.
+	@PLANT=$(PLANT) hack/test-upgrade.sh $(FROM)
 
 .PHONY: lint
 lint: fmt-check clippy deny workflows docs-check ## Check format, lints (warnings are errors), dependencies, advisories, workflows and pages (2 minutes at first, then seconds)
