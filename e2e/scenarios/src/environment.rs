@@ -239,8 +239,7 @@ impl EnvironmentBuilder {
         Ok(env)
     }
 
-    /// The service accounts of the manager. With webhooks it has none, but is an administrator: it registers them by URL, which no role of
-    /// `config/` allows.
+    /// The service accounts of the manager: one, or one in each cluster.
     async fn create_accounts(
         &self,
         namespace: &str,
@@ -248,9 +247,6 @@ impl EnvironmentBuilder {
         target: &Arc<Cluster>,
         directory: &Path,
     ) -> TestResult<Vec<ServiceAccount>> {
-        if self.webhooks {
-            return Ok(vec![]);
-        }
         if Arc::ptr_eq(cluster, target) {
             return Ok(vec![ServiceAccount::create(cluster, namespace, Part::Both, directory).await?]);
         }
@@ -462,13 +458,16 @@ impl Environment {
         MutexGuard::try_map(guard, Option::as_mut).map_err(|_| Failure::new("this env has no manager"))
     }
 
-    /// The options of this environment's manager, to start another one.
+    /// The options of this environment's manager, to start another one. It has the manager's service account; with webhooks it is an
+    /// administrator.
     pub fn manager_options(&self, name: &str, webhooks: bool, flags: &[String]) -> ManagerOptions {
         let mut flags = flags.to_vec();
         add_missing(&mut flags, &MANAGER_FLAGS);
         let level = env::var("NODEWRIGHT_LOG").unwrap_or_else(|_| "info".to_owned());
-        let control = self.accounts.first().map_or(self.cluster.kubeconfig(), ServiceAccount::kubeconfig);
-        let target = self.accounts.last().map_or(self.target.kubeconfig(), ServiceAccount::kubeconfig);
+        // One that serves webhooks registers them by URL, which no role of `config/` allows.
+        let accounts: &[_] = if webhooks { &[] } else { &self.accounts };
+        let control = accounts.first().map_or(self.cluster.kubeconfig(), ServiceAccount::kubeconfig);
+        let target = accounts.last().map_or(self.target.kubeconfig(), ServiceAccount::kubeconfig);
         ManagerOptions {
             name: name.to_owned(),
             target_kubeconfig: Some(target.to_owned()),
@@ -518,7 +517,7 @@ impl Environment {
     pub async fn end_unevaluated(mut self) -> TestResult {
         drop(self.manager.lock().await.take());
         for account in &self.accounts {
-            account.check()?;
+            account.check(self.has_gaps)?;
             account.remove().await?;
         }
         cleaning::clean(&self).await?;

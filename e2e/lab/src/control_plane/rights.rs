@@ -14,7 +14,7 @@ pub const USED_RIGHTS_VARIABLE: &str = "NODEWRIGHT_USED_RIGHTS";
 pub struct UsedRights {
     /// Lines of role, verb, API group and resource, with tabs between them.
     pub granted: BTreeSet<String>,
-    /// Verb, API group, resource and name of each request that no role allows.
+    /// Lines of verb, API group, resource and name of each request that no role allowed.
     pub denied: BTreeSet<String>,
 }
 
@@ -53,8 +53,15 @@ impl UsedRights {
             let role = role(named.map_or("", |(name, _)| name), namespace);
             self.granted.insert(format!("{role}\t{verb}\t{group}\t{resource}"));
         } else {
-            self.denied.insert(format!("{verb} {group} {resource} {}", text(&object["name"])));
+            self.denied.insert(format!("{verb}\t{group}\t{resource}\t{}", text(&object["name"])));
         }
+    }
+
+    /// Removes from [`denied`](Self::denied) each request like one that was granted at another time, whatever the object.
+    pub fn forget_denials_of_granted(&mut self) {
+        let right = |line: &str| line.split_once('\t').map(|(_, right)| right.to_owned());
+        let granted: BTreeSet<_> = self.granted.iter().filter_map(|line| right(line)).collect();
+        self.denied.retain(|line| line.rsplit_once('\t').is_none_or(|(right, _)| !granted.contains(right)));
     }
 
     /// Writes the rights that were used to a file of this name, if [`USED_RIGHTS_VARIABLE`] names a directory.
@@ -98,7 +105,16 @@ mod tests {
         log("system:serviceaccount:ab:nodewright", "nodewright/1", "allow", None);
         let used = UsedRights::read(&AuditLog::from_start(file.path()), "a", "nodewright").unwrap();
         assert_eq!(Vec::from_iter(used.granted), ["r\tpatch\tg\tmachines/status"]);
-        assert_eq!(Vec::from_iter(used.denied), ["patch g machines m"]);
+        assert_eq!(Vec::from_iter(used.denied), ["patch\tg\tmachines\tm"]);
+    }
+
+    #[test]
+    fn what_was_granted_at_another_time_is_not_lacked() {
+        let set = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect();
+        let denied = set(&["list\tg\tmachines\t", "get\tg\tmachines\tm", "list\tg\tnodes\t"]);
+        let mut used = UsedRights { granted: set(&["r\tlist\tg\tmachines"]), denied };
+        used.forget_denials_of_granted();
+        assert_eq!(used.denied, set(&["get\tg\tmachines\tm", "list\tg\tnodes\t"]));
     }
 
     #[test]

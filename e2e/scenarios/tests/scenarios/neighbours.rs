@@ -52,7 +52,13 @@ impl Neighbour {
 
     fn options(&self, env: &Environment) -> ManagerOptions {
         let options = env.manager_options("neighbour", false, &["--provider-medium-retry=1s".to_owned()]);
-        ManagerOptions { namespace: self.namespace.clone(), ..options }
+        // The account of the environment's manager has no rights in another namespace.
+        ManagerOptions {
+            namespace: self.namespace.clone(),
+            control_kubeconfig: env.cluster().kubeconfig().to_owned(),
+            target_kubeconfig: Some(env.target().kubeconfig().to_owned()),
+            ..options
+        }
     }
 
     /// Waits until each of the copied set's Machines says why it takes no VM. Returns what they say, by their names.

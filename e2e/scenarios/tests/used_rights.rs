@@ -1,0 +1,51 @@
+//! Compares the rights in `config/` with those that the managers of scenarios have used; see [`USED_RIGHTS_VARIABLE`].
+
+use std::{collections::BTreeSet, env, fs, path::PathBuf};
+
+use nodewright_e2e_lab::control_plane::{binaries, rights::USED_RIGHTS_VARIABLE};
+use nodewright_e2e_scenarios::{Failure, TestResult, ensure, service_account::granted};
+
+const APPLY: &str = "an apply that creates: the API server asks for create inside patch, and its log has the patch";
+const OUTCOME: &str = "reads an object after the answer to a write was lost, which is rare";
+const OWNER: &str = "owner references that block a deletion: asked for by the admission plugin OwnerReferencesPermissionEnforcement, \
+                     which is not on by default";
+const MACHINES: &str = "machine.sapcloud.io";
+const CONFIGS: &str = "machineconfiguration.openshift.io";
+
+/// Rights that scenarios may leave unused: role, verb, API group, resource, and why the manager has them.
+const UNUSED: [(&str, &str, &str, &str, &str); 12] = [
+    ("nodewright", "create", MACHINES, "machines", APPLY),
+    ("nodewright", "create", MACHINES, "machinesets", APPLY),
+    ("nodewright", "get", "", "secrets", OUTCOME),
+    ("nodewright", "list", MACHINES, "machines", "the log names nodewright-machines, which allows it everywhere"),
+    ("nodewright", "update", MACHINES, "machinedeployments/finalizers", OWNER),
+    ("nodewright", "update", MACHINES, "machinesets/finalizers", OWNER),
+    ("nodewright-machine-config", "create", CONFIGS, "machineconfigs", APPLY),
+    ("nodewright-machine-config", "patch", CONFIGS, "kubeletconfigs", "takes off finalizers of machine-config-operator"),
+    ("nodewright-machine-config", "update", CONFIGS, "controllerconfigs/finalizers", OWNER),
+    ("nodewright-machine-config", "update", CONFIGS, "kubeletconfigs/finalizers", OWNER),
+    ("nodewright-machine-config", "update", CONFIGS, "machineconfigpools/finalizers", OWNER),
+    ("nodewright-nodes", "get", "", "pods", OUTCOME),
+];
+
+#[tokio::test]
+#[ignore = "reads what the scenarios leave behind, see `make test-rbac`"]
+async fn each_right_is_used_or_explained() -> TestResult {
+    let directory = env::var_os(USED_RIGHTS_VARIABLE).map(PathBuf::from);
+    let directory = directory.ok_or_else(|| Failure::new(format!("{USED_RIGHTS_VARIABLE} names no directory")))?;
+    let mut used = BTreeSet::new();
+    for file in fs::read_dir(&directory)? {
+        used.extend(fs::read_to_string(file?.path())?.lines().map(str::to_owned));
+    }
+    let granted = granted(&binaries().await?.join("kubectl")).await?;
+    let explained: BTreeSet<_> =
+        UNUSED.iter().map(|(role, verb, group, resource, _)| format!("{role}\t{verb}\t{group}\t{resource}")).collect();
+    let print =
+        |lines: BTreeSet<&String>| Vec::from_iter(lines.into_iter().map(|line| line.replace('\t', " "))).join("\n  ");
+    let unused = print(granted.iter().filter(|right| !used.contains(*right) && !explained.contains(*right)).collect());
+    ensure(unused.is_empty(), || format!("no scenario uses these rights, and nobody explains them:\n  {unused}"))?;
+    let stale = print(explained.difference(&granted).collect());
+    ensure(stale.is_empty(), || format!("these rights are explained, and not granted:\n  {stale}"))?;
+    println!("{} rights, of which {} are used", granted.len(), granted.intersection(&used).count());
+    Ok(())
+}
