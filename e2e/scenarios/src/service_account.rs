@@ -145,7 +145,7 @@ impl ServiceAccount {
         if restarts {
             used.forget_denials_of_granted();
         }
-        let denied = Vec::from_iter(used.denied.iter().map(String::as_str)).join("\n  ");
+        let denied = used.denied.iter().map(String::as_str).collect::<Vec<_>>().join("\n  ");
         ensure(denied.is_empty(), || format!("the manager lacks rights in namespace {}:\n  {denied}", self.namespace))?;
         let cluster = self.kubeconfig.file_stem().unwrap_or_default().to_string_lossy();
         Ok(used.record(&format!("{}-{cluster}", self.namespace))?)
