@@ -6,8 +6,8 @@
 #   show_state   prints what the cluster has, for a scenario that fails
 #   $tool        what is tested, for the lines of scenarios
 # Defines: $scratch, $products, $kubectl, $loopback, $namespace, $cloud, $audit_log, ports, start, stop, start_plane, kube, in_fleet, field, eventually,
-# never, equals, contains, scenario, planted, deployment, apply, patch, order, delete_of_cloud, is_gone, vms, nodes_of, vms_of, machines,
-# audit_mark, writes_since. The files in $evidence are kept when a scenario fails.
+# never, equals, contains, scenario, planted, class, deployment, apply, patch, order, delete_of_cloud, is_gone, vms, nodes_of, vms_of, machines,
+# audit_mark, writes_since, has_replicas. The files in $evidence are kept when a scenario fails.
 
 root=$(cd "$tools/../.." && pwd)
 products=${CARGO_TARGET_DIR:-$root/target}/debug
@@ -132,6 +132,20 @@ start_plane() {
 
 cloud_answers() { curl --silent --fail --output /dev/null "$cloud/vms"; }
 
+# The class $1 of VMs of the size $2, with the user data of the Secret $3. More of its providerSpec is in $4.
+class() {
+	cat <<-END
+		---
+		apiVersion: machine.sapcloud.io/v1alpha1
+		kind: MachineClass
+		metadata: {name: $1}
+		provider: simulated
+		providerSpec: {cluster: fleet, size: $2${4:+, $4}}
+		secretRef: {name: $3, namespace: $namespace}
+		nodeTemplate: {capacity: {cpu: "2", memory: 4Gi, gpu: "0"}, instanceType: $2, region: local, zone: local-a}
+	END
+}
+
 # The deployment $1 of $2 machines of the class $3. Rollouts have $4 seconds.
 deployment() {
 	cat <<-END
@@ -178,4 +192,9 @@ writes_since() {
 	tail -n "+$(($1 + 1))" "$audit_log" | grep '"stage":"ResponseComplete"' | grep "\"userAgent\":\"$2" |
 		grep -E '"verb":"(create|update|patch|delete)"' | grep -v 'dryRun=All\|"resource":"leases"\|"resource":"events"\|accessreviews' |
 		sed 's/.*"requestURI":"\([^"?]*\).*"verb":"\([a-z]*\)".*/\2 \1/' || true
+}
+
+# Whether the status of the pool $1 has $2 replicas, and no others: available, and of its present template.
+has_replicas() {
+	[ "$(field machinedeployment "$1" '{.status.replicas}/{.status.availableReplicas}/{.status.updatedReplicas}')" = "$2/$2/$2" ]
 }

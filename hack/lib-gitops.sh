@@ -93,8 +93,7 @@ push() {
 
 # Whether the pool $1 has $2 machines, all available, and $3 VMs exist.
 has_machines() {
-	[ "$(field mcd "$1" '{.status.replicas}/{.status.availableReplicas}/{.status.updatedReplicas}')" = "$2/$2/$2" ] &&
-		[ "$(vms)" = "$3" ]
+	has_replicas "$1" "$2" && has_vms "$3"
 }
 
 has_vms() { [ "$(vms)" = "$1" ]; }

@@ -78,23 +78,9 @@ kill_hard() {
 	unset "pids[$1]"
 }
 
-class() {
-	cat <<-END
-		---
-		apiVersion: machine.sapcloud.io/v1alpha1
-		kind: MachineClass
-		metadata: {name: $1}
-		provider: simulated
-		providerSpec: {cluster: fleet, size: $1}
-		secretRef: {name: user-data, namespace: $namespace}
-		nodeTemplate: {capacity: {cpu: "2", memory: 4Gi, gpu: "0"}, instanceType: $1, region: local, zone: local-a}
-	END
-}
-
 # Whether the pool $1 has $2 machines, and no others: available, and of its present template.
 has_machines() {
-	[ "$(field machinedeployment "$1" '{.status.replicas}/{.status.availableReplicas}/{.status.updatedReplicas}')" = "$2/$2/$2" ] &&
-		[ "$(machines "$1" | wc -w)" = "$2" ]
+	has_replicas "$1" "$2" && [ "$(machines "$1" | wc -w)" = "$2" ]
 }
 # Machines in deletion do not count.
 has_available() { [ "$(field machinedeployment "$1" '{.status.availableReplicas}')" = "$2" ]; }
@@ -116,8 +102,8 @@ make_fleet() {
 	in_fleet create secret generic user-data --from-literal=userData=test >/dev/null
 	start_first
 	{
-		class small
-		class large
+		class small small user-data
+		class large large user-data
 		pool rest
 		pool paused
 		pool moving

@@ -115,45 +115,31 @@ accepted() {
 		>/dev/null 2>&1 || die "the API server accepts a ServiceMonitor with an unknown field"
 }
 
-class() {
-	cat <<-END
-		---
-		apiVersion: machine.sapcloud.io/v1alpha1
-		kind: MachineClass
-		metadata: {name: $1}
-		provider: simulated
-		providerSpec: {cluster: fleet, size: $2, externalCloudProvider: true}
-		secretRef: {name: $3}
-		nodeTemplate: {capacity: {cpu: "2", memory: 4Gi, gpu: "0"}, instanceType: $2, region: local, zone: local-a}
-	END
-}
-
 fault() { order /faults "{\"operation\":\"$1\",\"match\":{\"machine\":\"$2\"},\"effect\":$3}"; }
-has_machines() { [ "$(field machinedeployment "$1" '{.status.replicas}/{.status.availableReplicas}/{.status.updatedReplicas}')" = "$2/$2/$2" ]; }
 
 # A fleet that works: it grows, is rolled, paused, and loses a VM.
 moves() {
 	local vms
 	{
-		class small small user-data
-		class large large user-data
+		class small small user-data 'externalCloudProvider: true'
+		class large large user-data 'externalCloudProvider: true'
 		deployment pool 3 small
 	} | apply
-	eventually has_machines pool 3
+	eventually has_replicas pool 3
 	patch machinedeployment pool '{"spec":{"replicas":6,"strategy":{"rollingUpdate":{"maxSurge":2}}}}'
-	eventually has_machines pool 6
+	eventually has_replicas pool 6
 	patch machinedeployment pool '{"spec":{"paused":true,"template":{"spec":{"class":{"name":"large"}}}}}'
 	patch machinedeployment pool '{"spec":{"paused":false}}'
-	eventually has_machines pool 6
+	eventually has_replicas pool 6
 	mapfile -t vms < <(vms_of pool)
 	delete_of_cloud "/vms/${vms[0]}"
 	eventually lacks_machine pool
-	eventually has_machines pool 6
+	eventually has_replicas pool 6
 	patch machinedeployment pool '{"spec":{"replicas":7}}'
-	eventually has_machines pool 7
+	eventually has_replicas pool 7
 	saw="7 machines"
 }
-lacks_machine() { ! has_machines "$1" 6; }
+lacks_machine() { ! has_replicas "$1" 6; }
 
 # A pool of two nodes, of which one is updated.
 has_pool() {
@@ -182,7 +168,7 @@ rests() {
 # What is wrong with machines and objects at once: their alerts need minutes together.
 machines_fail() {
 	deployment stuck 1 large | apply
-	eventually has_machines stuck 1
+	eventually has_replicas stuck 1
 	fault delete 'stuck-*' '{"kind":"error","code":"PermissionDenied"}'
 	fault delete lost '{"kind":"error","code":"PermissionDenied"}'
 	fault create 'refused-*' '{"kind":"error","code":"Internal"}'
@@ -191,8 +177,8 @@ machines_fail() {
 	in_fleet delete machinedeployment stuck --wait=false >/dev/null
 	order /vms '{"name":"lost","token":"lost","tags":{"cluster":"fleet","machine":"lost"}}'
 	{
-		class invalid enormous user-data
-		class secretless small no-user-data
+		class invalid enormous user-data 'externalCloudProvider: true'
+		class secretless small no-user-data 'externalCloudProvider: true'
 		deployment refused 8 large 10
 		deployment hangs 1 large
 		deployment silent 2 large 10
