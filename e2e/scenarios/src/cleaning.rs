@@ -21,7 +21,12 @@ pub(crate) async fn clean(env: &Environment) -> TestResult {
     remove(Api::<MachineClass>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Secret>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Node>::all(env.target_client()), &format!("{ENVIRONMENT_LABEL}={namespace}")).await?;
-    tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))
+    tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))?;
+    if std::ptr::eq(env.cluster(), env.target()) {
+        return Ok(());
+    }
+    // It has the namespace for the manager's service account.
+    tolerate(Api::<Namespace>::all(env.target_client()).delete(namespace, &DeleteParams::default()).await.map(drop))
 }
 
 /// Deletes objects and removes their finalizers: the controllers that set them have ended.

@@ -250,6 +250,7 @@ impl EnvironmentBuilder {
         if Arc::ptr_eq(cluster, target) {
             return Ok(vec![ServiceAccount::create(cluster, namespace, Part::Both, directory).await?]);
         }
+        create_namespace(&target.client().await?, namespace).await?;
         Ok(vec![
             ServiceAccount::create(cluster, namespace, Part::Control, directory).await?,
             ServiceAccount::create(target, namespace, Part::Target, directory).await?,

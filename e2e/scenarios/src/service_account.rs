@@ -17,12 +17,12 @@ use std::{
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
-    core::v1::{Namespace, ServiceAccount as Account},
+    core::v1::ServiceAccount as Account,
     rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding},
 };
 use kube::{
     Api, Client, Resource,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, DynamicObject, ListParams, PostParams},
     config::{AuthInfo, Kubeconfig},
 };
 use nodewright_e2e_lab::{
@@ -36,7 +36,6 @@ use nodewright_e2e_lab::{
     process::{repository, write_private},
 };
 use serde::de::DeserializeOwned;
-use serde_json::json;
 use tokio::sync::OnceCell;
 
 use crate::{Cluster, Failure, TestResult, ensure};
@@ -92,15 +91,10 @@ pub(crate) struct ServiceAccount {
 }
 
 impl ServiceAccount {
-    /// Creates the account and its roles in a cluster, and a kubeconfig with its token in the directory.
+    /// Creates the account and its roles in a namespace of a cluster, which exists, and a kubeconfig with its token in the directory.
     pub(crate) async fn create(cluster: &Cluster, namespace: &str, part: Part, directory: &Path) -> TestResult<Self> {
         let log = cluster.control_plane().map(|plane| AuditLog::from_now(plane.audit_log())).transpose()?;
         let administrator = cluster.client().await?;
-        if part == Part::Target {
-            let own = json!({"metadata": {"name": namespace}, "apiVersion": "v1", "kind": "Namespace"});
-            let apply = PatchParams::apply("end-to-end");
-            Api::<Namespace>::all(administrator.clone()).patch(namespace, &apply, &Patch::Apply(own)).await?;
-        }
         let objects = objects(cluster, namespace, part).await?;
         apply_all(&administrator, objects.clone()).await?;
         let kubeconfig = directory.join(if part == Part::Target { "target.kubeconfig" } else { "kubeconfig" });
