@@ -30,7 +30,7 @@ use nodewright_e2e_lab::{
         USER_AGENT, apply_all,
         audit::AuditLog,
         client, parse_manifest,
-        rights::{UsedRights, role},
+        rights::{UsedRights, right, role},
     },
     devcluster::installation::write_overlay,
     process::{repository, write_private},
@@ -245,7 +245,7 @@ pub async fn granted(kubectl: &Path) -> TestResult<BTreeSet<String>> {
         for rule in serde_json::from_value::<Vec<PolicyRule>>(rules)? {
             for group in rule.api_groups.iter().flatten() {
                 for resource in rule.resources.iter().flatten() {
-                    granted.extend(rule.verbs.iter().map(|verb| format!("{role}\t{verb}\t{group}\t{resource}")));
+                    granted.extend(rule.verbs.iter().map(|verb| right(role, verb, group, resource)));
                 }
             }
         }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, env, fs, path::PathBuf};
 
-use nodewright_e2e_lab::control_plane::{binaries, rights::USED_RIGHTS_VARIABLE};
+use nodewright_e2e_lab::control_plane::{
+    binaries,
+    rights::{USED_RIGHTS_VARIABLE, right},
+};
 use nodewright_e2e_scenarios::{Failure, TestResult, ensure, service_account::granted};
 
 const APPLY: &str = "an apply that creates: the API server asks for create inside patch, and its log has the patch";
@@ -53,7 +56,7 @@ async fn each_right_is_used_or_explained() -> TestResult {
     }
     let granted = granted(&binaries().await?.join("kubectl")).await?;
     let explained: BTreeSet<_> =
-        UNUSED.iter().map(|(role, verb, group, resource, _)| format!("{role}\t{verb}\t{group}\t{resource}")).collect();
+        UNUSED.iter().map(|(role, verb, group, resource, _)| right(role, verb, group, resource)).collect();
     let print = |lines: BTreeSet<&String>| {
         lines.into_iter().map(|line| line.replace('\t', " ")).collect::<Vec<_>>().join("\n  ")
     };

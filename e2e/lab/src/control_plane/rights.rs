@@ -51,7 +51,7 @@ impl UsedRights {
             let reason = text(&annotations["authorization.k8s.io/reason"]);
             let named = reason.split_once("Role \"").and_then(|(_, rest)| rest.split_once('"'));
             let role = role(named.map_or("", |(name, _)| name), namespace);
-            self.granted.insert(format!("{role}\t{verb}\t{group}\t{resource}"));
+            self.granted.insert(right(role, &verb, &group, &resource));
         } else {
             self.denied.insert(format!("{verb}\t{group}\t{resource}\t{}", text(&object["name"])));
         }
@@ -59,8 +59,7 @@ impl UsedRights {
 
     /// Removes from [`denied`](Self::denied) each request like one that was granted at another time, whatever the object.
     pub fn forget_denials_of_granted(&mut self) {
-        let right = |line: &str| line.split_once('\t').map(|(_, right)| right.to_owned());
-        let granted: BTreeSet<_> = self.granted.iter().filter_map(|line| right(line)).collect();
+        let granted: BTreeSet<_> = self.granted.iter().filter_map(|line| Some(line.split_once('\t')?.1)).collect();
         self.denied.retain(|line| line.rsplit_once('\t').is_none_or(|(right, _)| !granted.contains(right)));
     }
 
@@ -70,6 +69,11 @@ impl UsedRights {
         let lines = self.granted.iter().flat_map(|line| [line.as_str(), "\n"]).collect::<String>();
         fs::write(Path::new(&directory).join(name), lines)
     }
+}
+
+/// A line of [`UsedRights::granted`].
+pub fn right(role: &str, verb: &str, group: &str, resource: &str) -> String {
+    format!("{role}\t{verb}\t{group}\t{resource}")
 }
 
 /// The name that a role has in `config/rbac`: `config/another-namespace` appends the namespace.
