@@ -301,6 +301,15 @@ pub struct OrphanRequest {
     pub class: Class,
 }
 
+/// One VM that was not made for a Machine, as that of a control plane.
+#[derive(Clone, Debug)]
+pub struct UnownedRequest {
+    /// Its id, from `spec.providerID` of a Node: a claim of that Node's kubelet.
+    pub provider_id: String,
+    /// Class and credentials.
+    pub class: Class,
+}
+
 /// The result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;
 
@@ -352,6 +361,11 @@ pub trait Driver: Send + Sync + 'static {
         false
     }
 
+    /// Whether [`Driver::describe_unowned`] is to be called. If not, Nodes without a Machine are initialized by others.
+    fn describes_unowned(&self) -> bool {
+        false
+    }
+
     /// Creates the VM of a Machine, or finds the one that an earlier call with the same token created.
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>>;
 
@@ -381,6 +395,13 @@ pub trait Driver: Send + Sync + 'static {
     /// return before it is gone. A driver that answers [`Code::Unimplemented`], as by default, keeps all orphans.
     fn delete_orphan(&self, _: OrphanRequest) -> BoxFuture<'static, Result<()>> {
         ready(Err(DriverError::new(Code::Unimplemented, "the provider cannot delete a single VM"))).boxed()
+    }
+
+    /// Describes the VM of a Node without a Machine, whatever cluster its tags name, with [`Instance::metadata`] and all addresses.
+    /// [`Code::NotFound`] if the account and region of the class have no such VM, or the id is of another provider;
+    /// [`Code::FailedPrecondition`] if `list` shows it: such a VM was made for a Machine.
+    fn describe_unowned(&self, _: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
+        ready(Err(DriverError::new(Code::Unimplemented, "the driver describes no VMs but those of machines"))).boxed()
     }
 
     /// Whether [`Driver::volume_ids`] is to be called. If not, a drain takes each attached volume for the provider's.

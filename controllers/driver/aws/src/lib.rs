@@ -46,6 +46,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
     Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, OrphanRequest, Result,
+    UnownedRequest,
 };
 use serde::{Deserialize, Serialize};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
@@ -266,11 +267,27 @@ impl AwsDriver {
 
     /// The VM of a provider id, if its tags prove that it is the owner's.
     async fn claimed(&self, account: &Account, owner: &Owner<'_>, claim: &str) -> Result<Vm> {
-        let id = instance_id(&account.session.region, claim)?;
+        let vm = self.existing(account, instance_id(&account.session.region, claim)?).await?;
+        owner.prove(&vm).map(|()| vm)
+    }
+
+    /// The VM of an id, if it is not gone.
+    async fn existing(&self, account: &Account, id: &str) -> Result<Vm> {
         let page = self.client.call::<Instances>(&account.session, &parameters::describe_instance(id)).await;
         let vm = page.map_err(|refused| refused.error)?.into_vms().find(|vm| vm.id == id && !vm.is_gone());
-        let vm = vm.ok_or_else(|| DriverError::new(Code::NotFound, format!("there is no instance {id}")))?;
-        owner.prove(&vm).map(|()| vm)
+        vm.ok_or_else(|| DriverError::new(Code::NotFound, format!("there is no instance {id}")))
+    }
+
+    async fn describe(self, request: UnownedRequest) -> Result<Instance> {
+        let account = Account::of(&request.class)?;
+        let id = instance_id(&account.session.region, &request.provider_id);
+        let id = id.map_err(|error| DriverError::new(Code::NotFound, error.message))?;
+        let vm = self.existing(&account, id).await?;
+        if vm.tags().contains_key(NAME_TAG) && is_of(&account.identity, &vm) {
+            let message = format!("instance {id} has the tags of the class's machines");
+            return Err(DriverError::new(Code::FailedPrecondition, message));
+        }
+        account.instance(&vm)
     }
 
     async fn delete_vms(self, request: MachineRequest) -> Result<()> {
@@ -448,6 +465,14 @@ impl Driver for AwsDriver {
 
     fn describes_instances(&self) -> bool {
         true
+    }
+
+    fn describes_unowned(&self) -> bool {
+        true
+    }
+
+    fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().describe(request).boxed()
     }
 
     fn knows_volumes(&self) -> bool {

@@ -17,7 +17,7 @@ use k8s_openapi::{
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
     Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, Mismatch, OrphanRequest, Power,
-    Result, SecretData,
+    Result, SecretData, UnownedRequest,
 };
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
 use parking_lot::Mutex;
@@ -194,6 +194,20 @@ impl MemoryDriver {
     }
 }
 
+impl MemoryDriver {
+    async fn describe(self, request: UnownedRequest) -> Result<Instance> {
+        let (vms, own) = (self.cloud.vms(&request.class).await?, tags(&request.class, "")?);
+        let id = request.provider_id.strip_prefix(PREFIX).unwrap_or_default();
+        match vms.get(id) {
+            Some(vm) if vm.tags.contains_key("machine") && vm.tags.get("cluster") == own.get("cluster") => {
+                Err(DriverError::new(Code::FailedPrecondition, format!("VM {id} was made for a machine")))
+            }
+            Some(vm) => Ok(described(id, vm)),
+            None => Err(DriverError::new(Code::NotFound, format!("there is no VM {}", request.provider_id))),
+        }
+    }
+}
+
 /// The VM that a Machine names, if it exists. Its tags have to prove that it is the Machine's.
 fn claimed(vms: &BTreeMap<String, Vm>, own: &Tags, provider_id: &str) -> Result<Option<String>> {
     let Some(id) = provider_id.strip_prefix(PREFIX) else {
@@ -296,6 +310,14 @@ impl Driver for MemoryDriver {
 
     fn describes_instances(&self) -> bool {
         true
+    }
+
+    fn describes_unowned(&self) -> bool {
+        true
+    }
+
+    fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().describe(request).boxed()
     }
 
     fn knows_volumes(&self) -> bool {

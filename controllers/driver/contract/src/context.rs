@@ -16,7 +16,9 @@ use futures::{
     stream,
 };
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, Instance, MachineRequest, OrphanRequest, Result, SecretText};
+use nodewright_driver::{
+    Class, Driver, DriverError, Instance, MachineRequest, OrphanRequest, Result, SecretText, UnownedRequest,
+};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -139,6 +141,10 @@ impl Caller<'_> {
 
     pub(crate) async fn delete_orphan(&self, orphan: OrphanRequest) -> Result<()> {
         self.call("delete_orphan", |driver| driver.delete_orphan(orphan)).await
+    }
+
+    pub(crate) async fn describe_unowned(&self, request: UnownedRequest) -> Result<Instance> {
+        self.call("describe_unowned", |driver| driver.describe_unowned(request)).await
     }
 
     pub(crate) async fn volume_ids(&self, volumes: Vec<RawJson>) -> Result<Vec<Option<String>>> {

@@ -20,6 +20,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
     Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Mismatch, OrphanRequest, Power, Result,
+    UnownedRequest,
 };
 use nodewright_driver_contract::{Fixture, Hook, InvalidSpec, Outage, rules, run};
 use parking_lot::Mutex;
@@ -357,6 +358,23 @@ impl Driver for Faulty {
 
     fn describes_instances(&self) -> bool {
         self.inner.describes_instances()
+    }
+
+    fn describes_unowned(&self) -> bool {
+        self.inner.describes_unowned()
+    }
+
+    fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
+        let fails = self.is("unowned");
+        let answer = self.inner.describe_unowned(request);
+        async move {
+            match answer.await {
+                // It does not look at the tags.
+                Err(error) if fails && error.code == Code::FailedPrecondition => Ok(Instance::default()),
+                answer => answer,
+            }
+        }
+        .boxed()
     }
 
     fn knows_volumes(&self) -> bool {

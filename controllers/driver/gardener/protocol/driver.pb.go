@@ -300,8 +300,10 @@ type GetInfoResponse struct {
 	// Whether CreateMachine and GetMachineStatus answer with metadata, power and all addresses. If not, the manager does not initialize
 	// Nodes: a cloud controller manager has to.
 	DescribesInstances bool `protobuf:"varint,12,opt,name=describes_instances,json=describesInstances,proto3" json:"describes_instances,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Whether DescribeUnowned is to be called. If not, Nodes without a Machine are initialized by others.
+	DescribesUnowned bool `protobuf:"varint,13,opt,name=describes_unowned,json=describesUnowned,proto3" json:"describes_unowned,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetInfoResponse) Reset() {
@@ -414,6 +416,13 @@ func (x *GetInfoResponse) GetKnowsVolumes() bool {
 func (x *GetInfoResponse) GetDescribesInstances() bool {
 	if x != nil {
 		return x.DescribesInstances
+	}
+	return false
+}
+
+func (x *GetInfoResponse) GetDescribesUnowned() bool {
+	if x != nil {
+		return x.DescribesUnowned
 	}
 	return false
 }
@@ -1338,6 +1347,59 @@ func (x *DeleteOrphanRequest) GetClass() *Class {
 	return nil
 }
 
+type DescribeUnownedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// From spec.providerID of a Node.
+	ProviderId    string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	Class         *Class `protobuf:"bytes,2,opt,name=class,proto3" json:"class,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeUnownedRequest) Reset() {
+	*x = DescribeUnownedRequest{}
+	mi := &file_driver_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeUnownedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeUnownedRequest) ProtoMessage() {}
+
+func (x *DescribeUnownedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeUnownedRequest.ProtoReflect.Descriptor instead.
+func (*DescribeUnownedRequest) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *DescribeUnownedRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *DescribeUnownedRequest) GetClass() *Class {
+	if x != nil {
+		return x.Class
+	}
+	return nil
+}
+
 type GetVolumeIdsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The specs of PersistentVolumes, as JSON.
@@ -1348,7 +1410,7 @@ type GetVolumeIdsRequest struct {
 
 func (x *GetVolumeIdsRequest) Reset() {
 	*x = GetVolumeIdsRequest{}
-	mi := &file_driver_proto_msgTypes[17]
+	mi := &file_driver_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1422,7 @@ func (x *GetVolumeIdsRequest) String() string {
 func (*GetVolumeIdsRequest) ProtoMessage() {}
 
 func (x *GetVolumeIdsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[17]
+	mi := &file_driver_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1435,7 @@ func (x *GetVolumeIdsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeIdsRequest.ProtoReflect.Descriptor instead.
 func (*GetVolumeIdsRequest) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{17}
+	return file_driver_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *GetVolumeIdsRequest) GetVolumeSpecs() []string {
@@ -1396,7 +1458,7 @@ type GetVolumeIdsResponse struct {
 
 func (x *GetVolumeIdsResponse) Reset() {
 	*x = GetVolumeIdsResponse{}
-	mi := &file_driver_proto_msgTypes[18]
+	mi := &file_driver_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1470,7 @@ func (x *GetVolumeIdsResponse) String() string {
 func (*GetVolumeIdsResponse) ProtoMessage() {}
 
 func (x *GetVolumeIdsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[18]
+	mi := &file_driver_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1483,7 @@ func (x *GetVolumeIdsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeIdsResponse.ProtoReflect.Descriptor instead.
 func (*GetVolumeIdsResponse) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{18}
+	return file_driver_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetVolumeIdsResponse) GetOutcome() isGetVolumeIdsResponse_Outcome {
@@ -1475,7 +1537,7 @@ type VolumeIds struct {
 
 func (x *VolumeIds) Reset() {
 	*x = VolumeIds{}
-	mi := &file_driver_proto_msgTypes[19]
+	mi := &file_driver_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1487,7 +1549,7 @@ func (x *VolumeIds) String() string {
 func (*VolumeIds) ProtoMessage() {}
 
 func (x *VolumeIds) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[19]
+	mi := &file_driver_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1500,7 +1562,7 @@ func (x *VolumeIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VolumeIds.ProtoReflect.Descriptor instead.
 func (*VolumeIds) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{19}
+	return file_driver_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *VolumeIds) GetIds() []string {
@@ -1534,7 +1596,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_driver_proto_msgTypes[20]
+	mi := &file_driver_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +1608,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[20]
+	mi := &file_driver_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +1621,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{20}
+	return file_driver_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Instance) GetProviderId() string {
@@ -1634,7 +1696,7 @@ type InstanceMetadata struct {
 
 func (x *InstanceMetadata) Reset() {
 	*x = InstanceMetadata{}
-	mi := &file_driver_proto_msgTypes[21]
+	mi := &file_driver_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1708,7 @@ func (x *InstanceMetadata) String() string {
 func (*InstanceMetadata) ProtoMessage() {}
 
 func (x *InstanceMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[21]
+	mi := &file_driver_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1721,7 @@ func (x *InstanceMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InstanceMetadata.ProtoReflect.Descriptor instead.
 func (*InstanceMetadata) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{21}
+	return file_driver_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *InstanceMetadata) GetInstanceType() string {
@@ -1701,7 +1763,7 @@ type Address struct {
 
 func (x *Address) Reset() {
 	*x = Address{}
-	mi := &file_driver_proto_msgTypes[22]
+	mi := &file_driver_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1775,7 @@ func (x *Address) String() string {
 func (*Address) ProtoMessage() {}
 
 func (x *Address) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[22]
+	mi := &file_driver_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +1788,7 @@ func (x *Address) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Address.ProtoReflect.Descriptor instead.
 func (*Address) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{22}
+	return file_driver_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Address) GetType() string {
@@ -1764,7 +1826,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_driver_proto_msgTypes[23]
+	mi := &file_driver_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +1838,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[23]
+	mi := &file_driver_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +1851,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{23}
+	return file_driver_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Failure) GetCode() Code {
@@ -1846,7 +1908,7 @@ type Exhausted struct {
 
 func (x *Exhausted) Reset() {
 	*x = Exhausted{}
-	mi := &file_driver_proto_msgTypes[24]
+	mi := &file_driver_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1920,7 @@ func (x *Exhausted) String() string {
 func (*Exhausted) ProtoMessage() {}
 
 func (x *Exhausted) ProtoReflect() protoreflect.Message {
-	mi := &file_driver_proto_msgTypes[24]
+	mi := &file_driver_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1933,7 @@ func (x *Exhausted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exhausted.ProtoReflect.Descriptor instead.
 func (*Exhausted) Descriptor() ([]byte, []int) {
-	return file_driver_proto_rawDescGZIP(), []int{24}
+	return file_driver_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Exhausted) GetZone() string {
@@ -1912,7 +1974,7 @@ var File_driver_proto protoreflect.FileDescriptor
 const file_driver_proto_rawDesc = "" +
 	"\n" +
 	"\fdriver.proto\x12\x14nodewright.driver.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\x85\x04\n" +
+	"\x0eGetInfoRequest\"\xb2\x04\n" +
 	"\x0fGetInfoResponse\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\tR\x0fprotocolVersion\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12,\n" +
@@ -1926,7 +1988,8 @@ const file_driver_proto_rawDesc = "" +
 	"\fstores_owner\x18\n" +
 	" \x01(\bR\vstoresOwner\x12#\n" +
 	"\rknows_volumes\x18\v \x01(\bR\fknowsVolumes\x12/\n" +
-	"\x13describes_instances\x18\f \x01(\bR\x12describesInstances\";\n" +
+	"\x13describes_instances\x18\f \x01(\bR\x12describesInstances\x12+\n" +
+	"\x11describes_unowned\x18\r \x01(\bR\x10describesUnowned\";\n" +
 	"\x14ValidateClassRequest\x12#\n" +
 	"\rprovider_spec\x18\x01 \x01(\tR\fproviderSpec\"L\n" +
 	"\x15ValidateClassResponse\x123\n" +
@@ -1990,7 +2053,11 @@ const file_driver_proto_rawDesc = "" +
 	"\vprovider_id\x18\x01 \x01(\tR\n" +
 	"providerId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x121\n" +
-	"\x05class\x18\x03 \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"8\n" +
+	"\x05class\x18\x03 \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"l\n" +
+	"\x16DescribeUnownedRequest\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x121\n" +
+	"\x05class\x18\x02 \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\"8\n" +
 	"\x13GetVolumeIdsRequest\x12!\n" +
 	"\fvolume_specs\x18\x01 \x03(\tR\vvolumeSpecs\"\x99\x01\n" +
 	"\x14GetVolumeIdsResponse\x12;\n" +
@@ -2065,7 +2132,7 @@ const file_driver_proto_rawDesc = "" +
 	"\bMismatch\x12\x11\n" +
 	"\rMISMATCH_NONE\x10\x00\x12\x14\n" +
 	"\x10MISMATCH_CLUSTER\x10\x01\x12\x14\n" +
-	"\x10MISMATCH_MACHINE\x10\x022\x8d\a\n" +
+	"\x10MISMATCH_MACHINE\x10\x022\xf5\a\n" +
 	"\x06Driver\x12V\n" +
 	"\aGetInfo\x12$.nodewright.driver.v1.GetInfoRequest\x1a%.nodewright.driver.v1.GetInfoResponse\x12h\n" +
 	"\rValidateClass\x12*.nodewright.driver.v1.ValidateClassRequest\x1a+.nodewright.driver.v1.ValidateClassResponse\x12b\n" +
@@ -2075,7 +2142,8 @@ const file_driver_proto_rawDesc = "" +
 	"\x10GetMachineStatus\x12$.nodewright.driver.v1.MachineRequest\x1a%.nodewright.driver.v1.MachineResponse\x12g\n" +
 	"\fListMachines\x12).nodewright.driver.v1.ListMachinesRequest\x1a*.nodewright.driver.v1.ListMachinesResponse0\x01\x12f\n" +
 	"\fDeleteOrphan\x12).nodewright.driver.v1.DeleteOrphanRequest\x1a+.nodewright.driver.v1.DeleteMachineResponse\x12e\n" +
-	"\fGetVolumeIds\x12).nodewright.driver.v1.GetVolumeIdsRequest\x1a*.nodewright.driver.v1.GetVolumeIdsResponse:7\n" +
+	"\fGetVolumeIds\x12).nodewright.driver.v1.GetVolumeIdsRequest\x1a*.nodewright.driver.v1.GetVolumeIdsResponse\x12f\n" +
+	"\x0fDescribeUnowned\x12,.nodewright.driver.v1.DescribeUnownedRequest\x1a%.nodewright.driver.v1.MachineResponse:7\n" +
 	"\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\bR\x06secretb\x06proto3"
 
 var (
@@ -2091,7 +2159,7 @@ func file_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_driver_proto_goTypes = []any{
 	(Power)(0),                        // 0: nodewright.driver.v1.Power
 	(Code)(0),                         // 1: nodewright.driver.v1.Code
@@ -2113,73 +2181,77 @@ var file_driver_proto_goTypes = []any{
 	(*ListMachinesResponse)(nil),      // 17: nodewright.driver.v1.ListMachinesResponse
 	(*ListedMachine)(nil),             // 18: nodewright.driver.v1.ListedMachine
 	(*DeleteOrphanRequest)(nil),       // 19: nodewright.driver.v1.DeleteOrphanRequest
-	(*GetVolumeIdsRequest)(nil),       // 20: nodewright.driver.v1.GetVolumeIdsRequest
-	(*GetVolumeIdsResponse)(nil),      // 21: nodewright.driver.v1.GetVolumeIdsResponse
-	(*VolumeIds)(nil),                 // 22: nodewright.driver.v1.VolumeIds
-	(*Instance)(nil),                  // 23: nodewright.driver.v1.Instance
-	(*InstanceMetadata)(nil),          // 24: nodewright.driver.v1.InstanceMetadata
-	(*Address)(nil),                   // 25: nodewright.driver.v1.Address
-	(*Failure)(nil),                   // 26: nodewright.driver.v1.Failure
-	(*Exhausted)(nil),                 // 27: nodewright.driver.v1.Exhausted
-	nil,                               // 28: nodewright.driver.v1.Secrets.DataEntry
-	nil,                               // 29: nodewright.driver.v1.InstanceMetadata.LabelsEntry
-	(*durationpb.Duration)(nil),       // 30: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 31: google.protobuf.Timestamp
-	(*descriptorpb.FieldOptions)(nil), // 32: google.protobuf.FieldOptions
+	(*DescribeUnownedRequest)(nil),    // 20: nodewright.driver.v1.DescribeUnownedRequest
+	(*GetVolumeIdsRequest)(nil),       // 21: nodewright.driver.v1.GetVolumeIdsRequest
+	(*GetVolumeIdsResponse)(nil),      // 22: nodewright.driver.v1.GetVolumeIdsResponse
+	(*VolumeIds)(nil),                 // 23: nodewright.driver.v1.VolumeIds
+	(*Instance)(nil),                  // 24: nodewright.driver.v1.Instance
+	(*InstanceMetadata)(nil),          // 25: nodewright.driver.v1.InstanceMetadata
+	(*Address)(nil),                   // 26: nodewright.driver.v1.Address
+	(*Failure)(nil),                   // 27: nodewright.driver.v1.Failure
+	(*Exhausted)(nil),                 // 28: nodewright.driver.v1.Exhausted
+	nil,                               // 29: nodewright.driver.v1.Secrets.DataEntry
+	nil,                               // 30: nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	(*durationpb.Duration)(nil),       // 31: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 32: google.protobuf.Timestamp
+	(*descriptorpb.FieldOptions)(nil), // 33: google.protobuf.FieldOptions
 }
 var file_driver_proto_depIdxs = []int32{
-	30, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
-	30, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
-	30, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
+	31, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
+	31, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
+	31, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
 	7,  // 3: nodewright.driver.v1.ValidateClassResponse.faults:type_name -> nodewright.driver.v1.Fault
 	9,  // 4: nodewright.driver.v1.Class.secrets:type_name -> nodewright.driver.v1.Secrets
-	28, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
+	29, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
 	8,  // 6: nodewright.driver.v1.MachineRequest.class:type_name -> nodewright.driver.v1.Class
 	11, // 7: nodewright.driver.v1.CreateMachineRequest.machine:type_name -> nodewright.driver.v1.MachineRequest
 	10, // 8: nodewright.driver.v1.CreateMachineRequest.user_data:type_name -> nodewright.driver.v1.UserData
-	23, // 9: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
-	26, // 10: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	24, // 9: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
+	27, // 10: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
 	15, // 11: nodewright.driver.v1.DeleteMachineResponse.deleted:type_name -> nodewright.driver.v1.Deleted
-	26, // 12: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	27, // 12: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
 	8,  // 13: nodewright.driver.v1.ListMachinesRequest.class:type_name -> nodewright.driver.v1.Class
 	18, // 14: nodewright.driver.v1.ListMachinesResponse.machines:type_name -> nodewright.driver.v1.ListedMachine
-	26, // 15: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
-	31, // 16: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
+	27, // 15: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
+	32, // 16: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
 	8,  // 17: nodewright.driver.v1.DeleteOrphanRequest.class:type_name -> nodewright.driver.v1.Class
-	22, // 18: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
-	26, // 19: nodewright.driver.v1.GetVolumeIdsResponse.failure:type_name -> nodewright.driver.v1.Failure
-	25, // 20: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
-	24, // 21: nodewright.driver.v1.Instance.metadata:type_name -> nodewright.driver.v1.InstanceMetadata
-	0,  // 22: nodewright.driver.v1.Instance.power:type_name -> nodewright.driver.v1.Power
-	29, // 23: nodewright.driver.v1.InstanceMetadata.labels:type_name -> nodewright.driver.v1.InstanceMetadata.LabelsEntry
-	1,  // 24: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
-	2,  // 25: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
-	27, // 26: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
-	30, // 27: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
-	32, // 28: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
-	3,  // 29: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
-	5,  // 30: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
-	12, // 31: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
-	11, // 32: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
-	11, // 33: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
-	11, // 34: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
-	16, // 35: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
-	19, // 36: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
-	20, // 37: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
-	4,  // 38: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
-	6,  // 39: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
-	13, // 40: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
-	13, // 41: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
-	14, // 42: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	13, // 43: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
-	17, // 44: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
-	14, // 45: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	21, // 46: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
-	38, // [38:47] is the sub-list for method output_type
-	29, // [29:38] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	28, // [28:29] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	8,  // 18: nodewright.driver.v1.DescribeUnownedRequest.class:type_name -> nodewright.driver.v1.Class
+	23, // 19: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
+	27, // 20: nodewright.driver.v1.GetVolumeIdsResponse.failure:type_name -> nodewright.driver.v1.Failure
+	26, // 21: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
+	25, // 22: nodewright.driver.v1.Instance.metadata:type_name -> nodewright.driver.v1.InstanceMetadata
+	0,  // 23: nodewright.driver.v1.Instance.power:type_name -> nodewright.driver.v1.Power
+	30, // 24: nodewright.driver.v1.InstanceMetadata.labels:type_name -> nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	1,  // 25: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
+	2,  // 26: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
+	28, // 27: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
+	31, // 28: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
+	33, // 29: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
+	3,  // 30: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
+	5,  // 31: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
+	12, // 32: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
+	11, // 33: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 34: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 35: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
+	16, // 36: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
+	19, // 37: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
+	21, // 38: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
+	20, // 39: nodewright.driver.v1.Driver.DescribeUnowned:input_type -> nodewright.driver.v1.DescribeUnownedRequest
+	4,  // 40: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
+	6,  // 41: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
+	13, // 42: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
+	13, // 43: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
+	14, // 44: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	13, // 45: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
+	17, // 46: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
+	14, // 47: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	22, // 48: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
+	13, // 49: nodewright.driver.v1.Driver.DescribeUnowned:output_type -> nodewright.driver.v1.MachineResponse
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	29, // [29:30] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_driver_proto_init() }
@@ -2198,20 +2270,20 @@ func file_driver_proto_init() {
 	}
 	file_driver_proto_msgTypes[12].OneofWrappers = []any{}
 	file_driver_proto_msgTypes[15].OneofWrappers = []any{}
-	file_driver_proto_msgTypes[18].OneofWrappers = []any{
+	file_driver_proto_msgTypes[19].OneofWrappers = []any{
 		(*GetVolumeIdsResponse_Volumes)(nil),
 		(*GetVolumeIdsResponse_Failure)(nil),
 	}
-	file_driver_proto_msgTypes[20].OneofWrappers = []any{}
 	file_driver_proto_msgTypes[21].OneofWrappers = []any{}
-	file_driver_proto_msgTypes[23].OneofWrappers = []any{}
+	file_driver_proto_msgTypes[22].OneofWrappers = []any{}
+	file_driver_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_driver_proto_rawDesc), len(file_driver_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

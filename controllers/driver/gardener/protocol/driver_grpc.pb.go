@@ -40,6 +40,7 @@ const (
 	Driver_ListMachines_FullMethodName      = "/nodewright.driver.v1.Driver/ListMachines"
 	Driver_DeleteOrphan_FullMethodName      = "/nodewright.driver.v1.Driver/DeleteOrphan"
 	Driver_GetVolumeIds_FullMethodName      = "/nodewright.driver.v1.Driver/GetVolumeIds"
+	Driver_DescribeUnowned_FullMethodName   = "/nodewright.driver.v1.Driver/DescribeUnowned"
 )
 
 // DriverClient is the client API for Driver service.
@@ -66,6 +67,10 @@ type DriverClient interface {
 	DeleteOrphan(ctx context.Context, in *DeleteOrphanRequest, opts ...grpc.CallOption) (*DeleteMachineResponse, error)
 	// Says which PersistentVolumes are the provider's, by their ids there, without the provider. It is called if knows_volumes.
 	GetVolumeIds(ctx context.Context, in *GetVolumeIdsRequest, opts ...grpc.CallOption) (*GetVolumeIdsResponse, error)
+	// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
+	// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
+	// CODE_FAILED_PRECONDITION if ListMachines shows it.
+	DescribeUnowned(ctx context.Context, in *DescribeUnownedRequest, opts ...grpc.CallOption) (*MachineResponse, error)
 }
 
 type driverClient struct {
@@ -175,6 +180,16 @@ func (c *driverClient) GetVolumeIds(ctx context.Context, in *GetVolumeIdsRequest
 	return out, nil
 }
 
+func (c *driverClient) DescribeUnowned(ctx context.Context, in *DescribeUnownedRequest, opts ...grpc.CallOption) (*MachineResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MachineResponse)
+	err := c.cc.Invoke(ctx, Driver_DescribeUnowned_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DriverServer is the server API for Driver service.
 // All implementations must embed UnimplementedDriverServer
 // for forward compatibility.
@@ -199,6 +214,10 @@ type DriverServer interface {
 	DeleteOrphan(context.Context, *DeleteOrphanRequest) (*DeleteMachineResponse, error)
 	// Says which PersistentVolumes are the provider's, by their ids there, without the provider. It is called if knows_volumes.
 	GetVolumeIds(context.Context, *GetVolumeIdsRequest) (*GetVolumeIdsResponse, error)
+	// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
+	// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
+	// CODE_FAILED_PRECONDITION if ListMachines shows it.
+	DescribeUnowned(context.Context, *DescribeUnownedRequest) (*MachineResponse, error)
 	mustEmbedUnimplementedDriverServer()
 }
 
@@ -235,6 +254,9 @@ func (UnimplementedDriverServer) DeleteOrphan(context.Context, *DeleteOrphanRequ
 }
 func (UnimplementedDriverServer) GetVolumeIds(context.Context, *GetVolumeIdsRequest) (*GetVolumeIdsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetVolumeIds not implemented")
+}
+func (UnimplementedDriverServer) DescribeUnowned(context.Context, *DescribeUnownedRequest) (*MachineResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DescribeUnowned not implemented")
 }
 func (UnimplementedDriverServer) mustEmbedUnimplementedDriverServer() {}
 func (UnimplementedDriverServer) testEmbeddedByValue()                {}
@@ -412,6 +434,24 @@ func _Driver_GetVolumeIds_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Driver_DescribeUnowned_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DescribeUnownedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).DescribeUnowned(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_DescribeUnowned_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).DescribeUnowned(ctx, req.(*DescribeUnownedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Driver_ServiceDesc is the grpc.ServiceDesc for Driver service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -450,6 +490,10 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetVolumeIds",
 			Handler:    _Driver_GetVolumeIds_Handler,
+		},
+		{
+			MethodName: "DescribeUnowned",
+			Handler:    _Driver_DescribeUnowned_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -38,6 +38,8 @@ pub struct Info {
     pub knows_volumes: bool,
     /// Whether the driver describes VMs as their Nodes need it.
     pub describes_instances: bool,
+    /// Whether the driver describes VMs that were not made for a Machine.
+    pub describes_unowned: bool,
 }
 
 /// The driver's `GetInfo` cannot be used.
@@ -64,6 +66,7 @@ impl Info {
             stores_owner: self.stores_owner,
             knows_volumes: self.knows_volumes,
             describes_instances: self.describes_instances,
+            describes_unowned: self.describes_unowned,
         }
     }
 
@@ -94,6 +97,7 @@ impl Info {
             stores_owner: message.stores_owner,
             knows_volumes: message.knows_volumes,
             describes_instances: message.describes_instances,
+            describes_unowned: message.describes_unowned,
         })
     }
 }
@@ -133,6 +137,7 @@ mod tests {
             stores_owner: true,
             knows_volumes: true,
             describes_instances: true,
+            describes_unowned: true,
         }
     }
 

@@ -24,8 +24,8 @@ pub mod server;
 pub use self::{
     info::{Info, InvalidInfo},
     request::{
-        class, create_request, decode_class, decode_create, decode_machine, decode_orphan, decode_volumes,
-        machine_request, orphan_request, volumes_request,
+        class, create_request, decode_class, decode_create, decode_machine, decode_orphan, decode_unowned,
+        decode_volumes, machine_request, orphan_request, unowned_request, volumes_request,
     },
     response::{
         decode_deleted, decode_faults, decode_instance, decode_listed, decode_volume_ids, encode_deleted,

@@ -4,7 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, DriverError, MachineRequest, OrphanRequest, Result, SecretData, SecretText};
+use nodewright_driver::{
+    Class, DriverError, MachineRequest, OrphanRequest, Result, SecretData, SecretText, UnownedRequest,
+};
 
 use super::v1;
 
@@ -41,6 +43,19 @@ pub fn decode_orphan(request: v1::DeleteOrphanRequest) -> Result<OrphanRequest> 
     }
     let (provider_id, machine) = (request.provider_id, request.name);
     Ok(OrphanRequest { provider_id, machine, class: decode_class(request.class)? })
+}
+
+/// A question about a VM that was not made for a Machine.
+pub fn unowned_request(request: &UnownedRequest) -> v1::DescribeUnownedRequest {
+    v1::DescribeUnownedRequest { provider_id: request.provider_id.clone(), class: Some(class(&request.class)) }
+}
+
+/// A question about a VM that was not made for a Machine as the driver gets it.
+pub fn decode_unowned(request: v1::DescribeUnownedRequest) -> Result<UnownedRequest> {
+    if request.provider_id.is_empty() {
+        return Err(incomplete("provider_id"));
+    }
+    Ok(UnownedRequest { provider_id: request.provider_id, class: decode_class(request.class)? })
 }
 
 /// A question about volumes, by the specs of their `PersistentVolumes`.
@@ -179,6 +194,15 @@ mod tests {
         ] {
             assert_eq!(decode_orphan(lacking).unwrap_err().code, Code::InvalidArgument);
         }
+    }
+
+    #[test]
+    fn an_unowned_vm_is_named_by_its_id() {
+        let asked = UnownedRequest { provider_id: "p:///1".to_owned(), class: request().class };
+        let read = decode_unowned(unowned_request(&asked)).unwrap();
+        assert_eq!((read.provider_id, read.class.name), (asked.provider_id.clone(), asked.class.name.clone()));
+        let lacking = v1::DescribeUnownedRequest { provider_id: String::new(), ..unowned_request(&asked) };
+        assert_eq!(decode_unowned(lacking).unwrap_err().code, Code::InvalidArgument);
     }
 
     #[test]

@@ -40,6 +40,10 @@ pub(crate) async fn delete_orphan(link: Link, request: v1::DeleteOrphanRequest) 
     unary(link, send, |answer, _| protocol::decode_deleted(answer).map(drop)).await
 }
 
+pub(crate) async fn describe_unowned(link: Link, request: v1::DescribeUnownedRequest) -> Result<Instance> {
+    machine(link, async |mut client, deadline| client.describe_unowned(within(request, deadline)).await).await
+}
+
 pub(crate) async fn list(link: Link, class: v1::Class) -> Result<BTreeMap<String, ListedVm>> {
     call(&link, async |session, deadline| {
         let request = within(v1::ListMachinesRequest { class: Some(class) }, deadline);

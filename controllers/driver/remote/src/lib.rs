@@ -39,7 +39,9 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, Result};
+use nodewright_driver::{
+    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, Result, UnownedRequest,
+};
 use nodewright_driver_protocol::{self as protocol, Info};
 use nodewright_runtime::leadership::Leadership;
 use tokio::sync::Notify;
@@ -190,6 +192,14 @@ impl Driver for RemoteDriver {
 
     fn describes_instances(&self) -> bool {
         self.info().describes_instances
+    }
+
+    fn describes_unowned(&self) -> bool {
+        self.info().describes_unowned
+    }
+
+    fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
+        calls::describe_unowned(self.link.clone(), protocol::unowned_request(&request)).boxed()
     }
 
     fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {

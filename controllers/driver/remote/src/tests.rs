@@ -135,6 +135,7 @@ fn raw_info() -> Info {
         stores_owner: true,
         knows_volumes: true,
         describes_instances: true,
+        describes_unowned: true,
     }
 }
 
@@ -208,6 +209,12 @@ impl v1::driver_server::Driver for Raw {
         _: Request<v1::DeleteOrphanRequest>,
     ) -> std::result::Result<Response<v1::DeleteMachineResponse>, Status> {
         Ok(Response::new(v1::DeleteMachineResponse { outcome: None }))
+    }
+    async fn describe_unowned(
+        &self,
+        request: Request<v1::DescribeUnownedRequest>,
+    ) -> std::result::Result<Response<v1::MachineResponse>, Status> {
+        (self.machine)(&request.into_inner().provider_id).map(Response::new)
     }
     async fn get_volume_ids(
         &self,

@@ -37,7 +37,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_driver::{
     Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, Mismatch, OrphanRequest, Power,
-    Result,
+    Result, UnownedRequest,
 };
 use nodewright_runtime::leadership::Leadership;
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
@@ -246,6 +246,19 @@ impl SimulatedDriver {
             Err(error) => Err(error),
         }
     }
+
+    async fn describe(self, request: UnownedRequest) -> Result<Instance> {
+        let cluster = spec::cluster(&request.class.provider_spec)?;
+        let id = vm_id(&request.provider_id).map_err(|error| DriverError::new(Code::NotFound, error.message))?;
+        let vm = self.client.get(id).await?;
+        match vm.tags.get(TAG_MACHINE) {
+            Some(machine) if vm.tags.get(TAG_CLUSTER) == Some(&cluster) => {
+                let message = format!("vm {} was made for machine {machine}", vm.provider_id);
+                Err(DriverError::new(Code::FailedPrecondition, message))
+            }
+            _ => Ok(instance(vm)),
+        }
+    }
 }
 
 struct Owner<'a> {
@@ -425,6 +438,14 @@ impl Driver for SimulatedDriver {
 
     fn describes_instances(&self) -> bool {
         true
+    }
+
+    fn describes_unowned(&self) -> bool {
+        true
+    }
+
+    fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().describe(request).boxed()
     }
 
     fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {

@@ -14,7 +14,7 @@ use futures::{
     future::{BoxFuture, Either, select},
 };
 use nodewright_api::RawJson;
-use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, OrphanRequest, Result};
+use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, OrphanRequest, Result, UnownedRequest};
 use nodewright_driver_contract as contract;
 use nodewright_driver_remote::{Remote, RemoteDriver, Restarts, Source};
 use nodewright_e2e_lab::cloud::DriverProgram;
@@ -134,6 +134,12 @@ impl Driver for Killed {
     }
     fn describes_instances(&self) -> bool {
         self.inner.describes_instances()
+    }
+    fn describes_unowned(&self) -> bool {
+        self.inner.describes_unowned()
+    }
+    fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
+        self.clone().call(move |driver| driver.describe_unowned(request.clone())).boxed()
     }
     fn knows_volumes(&self) -> bool {
         self.inner.knows_volumes()

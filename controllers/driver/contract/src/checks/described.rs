@@ -1,7 +1,7 @@
 //! What a Node gets where no cloud controller manager runs.
 
 use nodewright_api::{Code, validation::is_label};
-use nodewright_driver::{Instance, Power};
+use nodewright_driver::{Instance, Power, UnownedRequest};
 
 use crate::context::{Checked, Context, broken, ensure, eventually, skipped};
 
@@ -50,4 +50,35 @@ pub(super) async fn power(context: &Context<'_>) -> Checked {
     });
     let text = || "the VM was switched off, and status does not say that it is stopped".to_owned();
     stopped.await.map_or_else(|| broken(text()), Ok)
+}
+
+pub(super) async fn unowned(context: &Context<'_>) -> Checked {
+    if !context.calls.driver.describes_unowned() {
+        return skipped("the driver describes no VMs but those of machines");
+    }
+    let about = |id: &str| UnownedRequest { provider_id: id.to_owned(), class: context.class() };
+    let refused = async |id: &str, expected| match context.calls.describe_unowned(about(id)).await {
+        Err(error) if error.code == expected => Ok(()),
+        answer => broken(format!("describe_unowned of {id} is to fail with {expected}, and answers {answer:?}")),
+    };
+    let mut request = context.machine("m");
+    let made = context.make(&mut request).await?;
+    context.find(&request).await?;
+    refused(&made.provider_id, Code::FailedPrecondition).await?;
+    refused("elsewhere:///vm-1", Code::NotFound).await?;
+    context.remove(&request).await?;
+    context.gone(&request).await?;
+    refused(&made.provider_id, Code::NotFound).await?;
+    let Some(id) = context.fixture.untagged_vm().await? else { return Ok(()) };
+    let described =
+        eventually(context.fixture.patience(), async || match context.calls.describe_unowned(about(&id)).await {
+            Err(error) if error.code == Code::NotFound || error.is_passing() => None,
+            Ok(found) if !is_complete(&found) => None,
+            answer => Some(answer),
+        });
+    match described.await {
+        Some(Ok(found)) => ensure(found.provider_id == id, || format!("{id} is described as {}", found.provider_id)),
+        Some(Err(error)) => broken(format!("describe_unowned of a VM without tags fails: {error}")),
+        None => broken("describe_unowned finds a VM without tags never, or without an address or an instance type"),
+    }
 }

@@ -72,6 +72,7 @@ checks! {
     volumes::volume_ids: "If the driver has `volume_ids`: each volume of the provider has its id, at its place in the answer, and all others have none.",
     described::described: "If the driver has `describes_instances`: `status` answers with addresses and an instance type, and what it says fits into labels of a Node.",
     described::power: "If the driver has `describes_instances`: a VM that is switched off is stopped, and a new one is not.",
+    described::unowned: "If the driver has `describe_unowned`: a VM without tags is described; one that `list` shows is FailedPrecondition; one that does not exist, or is another provider's, is NotFound.",
     answers::no_secrets: "No answer has a secret in its text.",
     answers::no_empty_errors: "Each error has a code, and a message for people.",
     answers::no_blocking: "No call keeps its thread: it waits by `.await`.",

@@ -43,6 +43,9 @@ pub struct GetInfoResponse {
     /// Nodes: a cloud controller manager has to.
     #[prost(bool, tag = "12")]
     pub describes_instances: bool,
+    /// Whether DescribeUnowned is to be called. If not, Nodes without a Machine are initialized by others.
+    #[prost(bool, tag = "13")]
+    pub describes_unowned: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ValidateClassRequest {
@@ -206,6 +209,14 @@ pub struct DeleteOrphanRequest {
     #[prost(string, tag = "2")]
     pub name: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "3")]
+    pub class: ::core::option::Option<Class>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DescribeUnownedRequest {
+    /// From spec.providerID of a Node.
+    #[prost(string, tag = "1")]
+    pub provider_id: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
     pub class: ::core::option::Option<Class>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -767,6 +778,35 @@ pub mod driver_client {
                 .insert(GrpcMethod::new("nodewright.driver.v1.Driver", "GetVolumeIds"));
             self.inner.unary(req, path, codec).await
         }
+        /// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
+        /// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
+        /// CODE_FAILED_PRECONDITION if ListMachines shows it.
+        pub async fn describe_unowned(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DescribeUnownedRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::MachineResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/nodewright.driver.v1.Driver/DescribeUnowned",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("nodewright.driver.v1.Driver", "DescribeUnowned"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -848,6 +888,13 @@ pub mod driver_server {
             tonic::Response<super::GetVolumeIdsResponse>,
             tonic::Status,
         >;
+        /// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
+        /// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
+        /// CODE_FAILED_PRECONDITION if ListMachines shows it.
+        async fn describe_unowned(
+            &self,
+            request: tonic::Request<super::DescribeUnownedRequest>,
+        ) -> std::result::Result<tonic::Response<super::MachineResponse>, tonic::Status>;
     }
     /// A provider of VMs.
     #[derive(Debug)]
@@ -1309,6 +1356,51 @@ pub mod driver_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetVolumeIdsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/nodewright.driver.v1.Driver/DescribeUnowned" => {
+                    #[allow(non_camel_case_types)]
+                    struct DescribeUnownedSvc<T: Driver>(pub Arc<T>);
+                    impl<
+                        T: Driver,
+                    > tonic::server::UnaryService<super::DescribeUnownedRequest>
+                    for DescribeUnownedSvc<T> {
+                        type Response = super::MachineResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DescribeUnownedRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Driver>::describe_unowned(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DescribeUnownedSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

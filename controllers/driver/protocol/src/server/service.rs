@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use nodewright_api::RawJson;
-use nodewright_driver::{Driver, Instance, MachineRequest, Result as DriverResult};
+use nodewright_driver::{Driver, Instance, Result as DriverResult};
 use tonic::{Response, Status};
 
 use super::Provider;
 use crate::{
     self as protocol, Info,
     v1::{
-        CreateMachineRequest, DeleteMachineResponse, DeleteOrphanRequest, GetInfoRequest, GetInfoResponse,
-        GetVolumeIdsRequest, GetVolumeIdsResponse, ListMachinesRequest, ListMachinesResponse,
+        CreateMachineRequest, DeleteMachineResponse, DeleteOrphanRequest, DescribeUnownedRequest, GetInfoRequest,
+        GetInfoResponse, GetVolumeIdsRequest, GetVolumeIdsResponse, ListMachinesRequest, ListMachinesResponse,
         MachineRequest as Request, MachineResponse, ValidateClassRequest, ValidateClassResponse, driver_server,
     },
 };
@@ -40,6 +40,7 @@ impl driver_server::Driver for Service {
             stores_owner: driver.stores_owner(),
             knows_volumes: driver.knows_volumes(),
             describes_instances: driver.describes_instances(),
+            describes_unowned: driver.describes_unowned(),
         };
         Ok(Response::new(info.encode()))
     }
@@ -83,6 +84,11 @@ impl driver_server::Driver for Service {
         Ok(Response::new(protocol::encode_deleted(deleted.map(|()| None))))
     }
 
+    async fn describe_unowned(&self, request: tonic::Request<DescribeUnownedRequest>) -> Answer<MachineResponse> {
+        let request = protocol::decode_unowned(request.into_inner());
+        Ok(instance(request, |request| self.driver.describe_unowned(request)).await)
+    }
+
     async fn get_volume_ids(&self, request: tonic::Request<GetVolumeIdsRequest>) -> Answer<GetVolumeIdsResponse> {
         let ids = match protocol::decode_volumes(request.into_inner()) {
             Ok(volumes) => self.driver.volume_ids(volumes).await,
@@ -102,10 +108,7 @@ impl driver_server::Driver for Service {
     }
 }
 
-async fn instance<F>(
-    request: DriverResult<MachineRequest>,
-    call: impl FnOnce(MachineRequest) -> F,
-) -> Response<MachineResponse>
+async fn instance<R, F>(request: DriverResult<R>, call: impl FnOnce(R) -> F) -> Response<MachineResponse>
 where
     F: Future<Output = DriverResult<Instance>>,
 {
