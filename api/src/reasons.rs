@@ -72,8 +72,10 @@ pub mod unreadable {
     pub const LEDGER: &str = "InvalidLedger";
 }
 
-/// Reasons of the events of a Node, as Kubernetes' cloud-node-lifecycle-controller has them.
+/// Reasons of the events of a Node that a cloud controller manager would initialize or delete.
 pub mod node_lifecycle {
+    /// The Node has no Machine, and its provider does not say what it gets.
+    pub const NOT_INITIALIZED: &str = "NodeNotInitialized";
     /// The VM of the Node is gone, and so the Node goes.
     pub const DELETING_NODE: &str = "DeletingNode";
     /// The VM of the Node is gone, and the Node is kept for now: too many Nodes of its zone go or are not ready.

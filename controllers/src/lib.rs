@@ -19,4 +19,5 @@ pub mod shared;
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
+pub mod unowned_node;
 pub mod wiring;

@@ -30,6 +30,7 @@ use crate::{
         CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, mcm_metrics::DriverCalls, ownership::NodeProof,
         schema::Schemas,
     },
+    unowned_node::{Describer, UnownedNodeController},
 };
 
 /// The controllers of sets, as in the process `machine-controller-manager`.
@@ -160,7 +161,7 @@ impl Wiring {
             calls: calls.clone(),
             metrics: OrphanMetrics::register(&self.metrics, manager.manager().stores(), driver.as_ref()),
         });
-        let machine_metrics = MachineMetrics::register(&self.metrics, &manager.manager().stores(), calls);
+        let machine_metrics = MachineMetrics::register(&self.metrics, &manager.manager().stores(), calls.clone());
         let caller = Arc::new(Caller {
             driver: driver.clone(),
             control,
@@ -188,8 +189,17 @@ impl Wiring {
         }
         if self.settings.has_target && self.settings.cloud_node.mode != CloudNodeMode::Off {
             self.add_node_lifecycle(manager);
+            self.add_unowned_node(manager, calls);
         }
         Ok(())
+    }
+
+    fn add_unowned_node(&self, manager: &mut impl AddControllers, calls: DriverCalls) {
+        let Some(driver) = self.driver.clone() else { return };
+        let describer = Arc::new(Describer { driver: driver.clone(), clock: self.clock.clone(), calls });
+        let (namespace, mode) = (self.namespace.clone(), self.settings.cloud_node.mode);
+        let controller = UnownedNodeController { namespace, mode, driver };
+        manager.add_with(controller, move |call| describer.clone().perform(call));
     }
 
     fn add_node_lifecycle(&self, manager: &mut impl AddControllers) {
@@ -197,7 +207,8 @@ impl Wiring {
         let counters = Counters::register(&self.metrics);
         let (namespace, settings) = (self.namespace.clone(), &self.settings.cloud_node);
         let (mode, after_start) = (settings.mode, settings.deletion_after_start);
-        let controller = NodeLifecycleController { namespace, mode, after_start, counters };
+        let most_not_ready = self.settings.brake.zone_percent;
+        let controller = NodeLifecycleController { namespace, mode, after_start, most_not_ready, counters };
         manager.add_with(controller, move |permit| ready(brake.perform(&permit)));
     }
 

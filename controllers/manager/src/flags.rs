@@ -240,7 +240,8 @@ pub(crate) struct MachineFlags {
     /// above half of the way from there to 100, none whose VM exists. 100: no brake.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
     pub(crate) fleet_brake_percent: u8,
-    /// The same for the machines of a zone: `nodeTemplate.zone` of their class. 100: no brake.
+    /// The same for the machines of a zone: `nodeTemplate.zone` of their class. With `--cloud-node` no Node of a zone is deleted while more
+    /// than this percentage of them are not ready. 100: no brake.
     #[arg(long, default_value_t = 55, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "PERCENT")]
     pub(crate) fleet_brake_zone_percent: u8,
     /// Time after which an unhealthy machine is replaced although the brake lets none be, one at a time. 0: never.

@@ -18,7 +18,7 @@ use nodewright_runtime::{
     annotations::set_label,
     object::{annotation, has_finalizer, is_deleting, name},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::shared::{
     node::{self, Node},
@@ -109,18 +109,8 @@ fn node_patch(machine: &Machine, node: &Node, marks: &CloudMarks) -> Patch {
     Patch(operations)
 }
 
-/// Single keys need no test: each is ours, and the others are not touched.
 fn merge(field: &str, live: Option<&Map>, before: &BTreeSet<String>, wanted: &Map) -> Vec<PatchOperation> {
-    let missing = wanted.iter().filter(|(key, value)| live.and_then(|live| live.get(*key)) != Some(*value));
-    let additions = missing.map(|(key, value)| patch::set(&["metadata", field, key], value.as_str().into()));
-    let additions: Vec<_> = additions.collect();
-    let mut operations = vec![];
-    if !additions.is_empty() && live.is_none() {
-        // Only while there is no map at all: a new map would replace one that another writer made.
-        let path = ["metadata", field];
-        operations.extend([patch::test(&path, Value::Null), patch::set(&path, json!({}))]);
-    }
-    operations.extend(additions);
+    let mut operations = patch::merge(field, live, wanted);
     let dropped = before.iter().filter(|key| !wanted.contains_key(*key));
     let present = dropped.filter(|key| live.is_some_and(|live| live.contains_key(*key)));
     operations.extend(present.map(|key| patch::remove(&["metadata", field, key])));
@@ -196,6 +186,8 @@ pub(super) fn record(machine: &Machine, is_in_step: bool) -> Option<Patch> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::testing::{MachineBuilder, machine};
 

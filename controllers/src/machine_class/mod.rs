@@ -94,7 +94,9 @@ impl Controller for MachineClassController {
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
         let driver = self.driver.as_ref();
-        Snapshot::take(stores, key, (Provider::of(driver), driver.session()), self.full_schema.get(), self.mode)
+        let (provider, cloud_node) =
+            ((Provider::of(driver), driver.session()), (self.mode, driver.describes_unowned()));
+        Snapshot::take(stores, key, provider, self.full_schema.get(), cloud_node)
     }
 
     /// Of the target cluster a class has only a report.

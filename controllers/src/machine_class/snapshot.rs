@@ -52,7 +52,7 @@ impl Snapshot {
         key: &ObjectRef,
         (provider, session): (Provider, u64),
         full_schema: bool,
-        mode: CloudNodeMode,
+        (mode, is_described): (CloudNodeMode, bool),
     ) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let class_key = object_key(&key.namespace, &key.name);
@@ -71,7 +71,7 @@ impl Snapshot {
         let machines = machines.count(MACHINES_BY_CLASS, &class_key);
         let scoped_watches = class_secrets::scoped_watches(&class);
         let validate = is_of(&class, &provider.name).then(|| Validate { class: class.clone(), session });
-        let uninitialized = Uninitialized::take(stores, mode);
+        let uninitialized = Uninitialized::take(stores, mode, is_described);
         Some(Self {
             class,
             machines,

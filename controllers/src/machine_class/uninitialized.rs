@@ -1,4 +1,4 @@
-//! The Nodes that nobody initializes: this manager does the node part of a cloud controller manager, and they have no Machine.
+//! The Nodes without a Machine that are not initialized, although this manager does the node part of a cloud controller manager.
 //!
 //! No class is theirs, so each class of the namespace reports them.
 
@@ -32,12 +32,15 @@ const REASON: &str = "NodesWithoutMachine";
 #[derive(Clone, Debug)]
 pub(crate) struct Uninitialized {
     cloud_manager: CloudManager,
+    /// Whether the driver describes VMs that were not made for a Machine, so that [`unowned_node`](crate::unowned_node) initializes
+    /// Nodes by their provider ids.
+    is_described: bool,
     /// Names and times of creation; `None` until the Nodes are listed.
     nodes: Option<Vec<(String, Option<Timestamp>)>>,
 }
 
 impl Uninitialized {
-    pub(super) fn take(stores: &Stores, mode: CloudNodeMode) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, mode: CloudNodeMode, is_described: bool) -> Option<Self> {
         if mode == CloudNodeMode::Off {
             return None;
         }
@@ -50,7 +53,7 @@ impl Uninitialized {
             nodes.sort_unstable();
             nodes
         });
-        Some(Self { cloud_manager: CloudManager::take(stores, mode, None), nodes })
+        Some(Self { cloud_manager: CloudManager::take(stores, mode, None), is_described, nodes })
     }
 }
 
@@ -75,9 +78,14 @@ pub(super) fn finding(
     }
     let (count, verb) =
         if left.len() == 1 { ("1 node".to_owned(), "has") } else { (format!("{} nodes", left.len()), "have") };
+    let why = if uninitialized.is_described {
+        "their events say why this manager does not initialize them: mend that"
+    } else {
+        "this manager initializes the nodes of its machines alone"
+    };
     let message = format!(
-        "{count} without a machine {verb} the taint {}: {}; this manager initializes the nodes of its machines alone: run the \
-         provider's cloud controller manager, or start these kubelets without --cloud-provider=external",
+        "{count} without a machine {verb} the taint {}: {}; {why}, run the provider's cloud controller manager, or start these \
+         kubelets without --cloud-provider=external",
         taints::UNINITIALIZED,
         few(NAMED, left.iter().map(|(name, _)| name.as_str()))
     );
@@ -144,7 +152,7 @@ mod tests {
             store.apply(node);
         }
         stores.add(Arc::new(store));
-        let uninitialized = Uninitialized::take(&stores, mode);
+        let uninitialized = Uninitialized::take(&stores, mode, false);
         let (now, outcomes) = (NOW.parse().unwrap(), Outcomes::default());
         let (finding, next) = finding(&Context::new(now, &outcomes), &MachineClass::default(), uninitialized.as_ref());
         (finding.map(|(.., message)| message), next.is_some())

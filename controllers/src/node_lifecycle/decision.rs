@@ -12,8 +12,6 @@ use super::{
 
 /// The age from which a Node that has never been ready counts as one that is not.
 const YOUNG: SignedDuration = SignedDuration::from_mins(5);
-/// The percentage of a zone's Nodes above which none goes: rather is the zone cut off.
-const MOST_NOT_READY: usize = 55;
 
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
@@ -79,7 +77,7 @@ fn after(context: &Context<'_>, begun: Timestamp, time: SignedDuration) -> Optio
 impl super::snapshot::Zone {
     /// How many of its Nodes may go in five minutes.
     fn most(&self) -> usize {
-        let is_cut_off = self.not_ready * 100 > self.nodes * MOST_NOT_READY;
+        let is_cut_off = self.not_ready * 100 > self.nodes * usize::from(self.most_not_ready);
         if is_cut_off { 0 } else { (self.nodes / 10).max(1) }
     }
 
@@ -87,9 +85,8 @@ impl super::snapshot::Zone {
     fn hold(&self, most: usize) -> String {
         let zone = self.name();
         if most == 0 {
-            format!(
-                "its VM is gone; it is kept while more than {MOST_NOT_READY} % of the nodes of {zone} are not ready"
-            )
+            let percent = self.most_not_ready;
+            format!("its VM is gone; it is kept while more than {percent} % of the nodes of {zone} are not ready")
         } else {
             format!("its VM is gone; {most} nodes of {zone} may go in five minutes, and have")
         }

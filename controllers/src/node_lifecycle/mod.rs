@@ -13,8 +13,8 @@
 //!   Node has the Machine's name in its label. So no namesake goes, and no Node of another provider.
 //! * Or no Machine claims it, and [`orphan_vm`](super::orphan_vm) has marked it: two believed lists of its class, a grace apart, lacked
 //!   its VM. A Node that is ready again loses the mark.
-//! * Of a zone no more than a tenth of the Nodes go in five minutes, at least one; none while more than 55 % are not ready, while a
-//!   Machine cannot be decoded, or for a while after this process began to lead or was connected again.
+//! * Of a zone no more than a tenth of the Nodes go in five minutes, at least one; none while more of them are not ready than the fleet brake
+//!   allows for a zone (55 %), while a Machine cannot be decoded, or for a while after this process began to lead or was connected again.
 //! * The deletion names UID and resource version: a Node that has reported since stays.
 //!
 //! # Caveats
@@ -64,6 +64,8 @@ pub struct NodeLifecycleController {
     pub(crate) mode: CloudNodeMode,
     /// How long no Node is deleted after this process began to lead, or was connected again (`--node-deletion-after-start`).
     pub(crate) after_start: Duration,
+    /// The percentage of a zone's Nodes that are not ready above which none goes: the fleet brake's (`--fleet-brake-zone-percent`).
+    pub(crate) most_not_ready: u8,
     pub(crate) counters: Counters,
 }
 
@@ -130,7 +132,7 @@ impl Controller for NodeLifecycleController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.mode, self.after_start)
+        Snapshot::take(stores, key, (self.mode, self.after_start), self.most_not_ready)
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {

@@ -42,15 +42,22 @@ pub struct Zone {
     pub name: String,
     pub nodes: usize,
     pub not_ready: usize,
+    /// The percentage of Nodes that are not ready above which none goes; 100 for no limit.
+    pub most_not_ready: u8,
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, mode: CloudNodeMode, after_start: Duration) -> Option<Self> {
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        (mode, after_start): (CloudNodeMode, Duration),
+        most_not_ready: u8,
+    ) -> Option<Self> {
         let nodes = stores.of::<Node>(TARGET);
         let node = nodes.get(key)?;
         let zone = zone_of(&node);
         let (all, not_ready) = (nodes.count(NODES_BY_ZONE, zone), nodes.count(NOT_READY_BY_ZONE, zone));
-        let zone = Zone { name: zone.to_owned(), nodes: all, not_ready };
+        let zone = Zone { name: zone.to_owned(), nodes: all, not_ready, most_not_ready };
         let cloud_manager = CloudManager::take(stores, mode, None);
         let is_mismarked = is_mismarked(stores, &node);
         Some(Self { is_missing: is_missing(stores, &node), is_mismarked, node, zone, cloud_manager, after_start })

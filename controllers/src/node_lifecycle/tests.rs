@@ -95,7 +95,7 @@ impl Cluster {
     fn plan_at(&self, outcomes: &Outcomes<Permit>, since: SignedDuration) -> Plan {
         let now: Timestamp = NOW.parse().unwrap();
         let key = ObjectRef::new(TARGET, "", "n");
-        let snapshot = Snapshot::take(&self.stores, &key, CloudNodeMode::On, Duration::from_mins(5)).unwrap();
+        let snapshot = Snapshot::take(&self.stores, &key, (CloudNodeMode::On, Duration::from_mins(5)), 55).unwrap();
         plan(&Context { now, ..Context::new(now - since, outcomes) }, &snapshot)
     }
 

@@ -116,7 +116,7 @@ fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result
 
 /// The classes that list the same VMs, in the order of their names: those with the same cluster and credentials. One whose
 /// Secrets are missing, or that another provider serves, leads no group.
-pub(super) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Provider) -> Vec<Arc<MachineClass>> {
+pub(crate) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Provider) -> Vec<Arc<MachineClass>> {
     let key = |class: &MachineClass| {
         let credentials = class.credentials_secret_ref.as_ref().or(class.secret_ref.as_ref());
         let named = |reference: &SecretReference| (reference.namespace.clone(), reference.name.clone());

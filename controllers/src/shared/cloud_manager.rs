@@ -29,8 +29,8 @@ use serde::{Deserialize, de::IgnoredAny};
 
 use super::{TARGET, node::Node};
 
-/// The field manager of the Machine controller.
-const OURS: &str = "nodewright-machine";
+/// The field managers of the controllers that initialize Nodes: those of Machines, and those without.
+const OURS: [&str; 2] = ["nodewright-machine", "nodewright-unowned-node"];
 const KUBELET: &str = "kubelet";
 /// Each Node is left to others for this part of the time for which the first one has to have kept its taint.
 const SHARE_OF_EACH: u32 = 20;
@@ -165,8 +165,8 @@ impl From<Decoded<'_>> for NodeManagers {
         };
         let initializing = || entries.iter().filter(|it| it.fields_v1.initialize()).map(|it| it.manager.as_ref());
         Self {
-            other: initializing().find(|manager| *manager != OURS && !is_kubelet(manager)).map(str::to_owned),
-            is_ours: initializing().any(|manager| manager == OURS),
+            other: initializing().find(|manager| !OURS.contains(manager) && !is_kubelet(manager)).map(str::to_owned),
+            is_ours: initializing().any(|manager| OURS.contains(&manager)),
             metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() },
         }
     }
@@ -344,6 +344,7 @@ mod tests {
             // What many programs write proves nothing.
             (vec![entry("kubectl-taint", &taints), entry("kube-controller-manager", &ready)], (None, false)),
             (vec![entry("nodewright-machine", &addresses), entry("kubelet", &ready)], (None, true)),
+            (vec![entry("nodewright-unowned-node", &addresses), entry("kubelet", &ready)], (None, true)),
             // The kubelet was given its address and its id.
             (
                 vec![entry("kubelet", &id), entry("kubelet", &addresses), entry("nodewright-machine", &label)],

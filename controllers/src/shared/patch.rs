@@ -26,6 +26,24 @@ pub(crate) fn annotate(seen: &ObjectMeta, wanted: &BTreeMap<&str, String>) -> Pa
     Patch(operations.collect())
 }
 
+/// Sets single keys of a map of the metadata. They need no test: each is ours, and the others are not touched.
+pub(crate) fn merge(
+    field: &str,
+    live: Option<&BTreeMap<String, String>>,
+    wanted: &BTreeMap<String, String>,
+) -> Vec<PatchOperation> {
+    let missing = wanted.iter().filter(|(key, value)| live.and_then(|live| live.get(*key)) != Some(*value));
+    let additions: Vec<_> = missing.map(|(key, value)| set(&["metadata", field, key], value.as_str().into())).collect();
+    let mut operations = vec![];
+    if !additions.is_empty() && live.is_none() {
+        // Only while there is no map at all: a new map would replace one that another writer made.
+        let path = ["metadata", field];
+        operations.extend([test(&path, serde_json::Value::Null), set(&path, json!({}))]);
+    }
+    operations.extend(additions);
+    operations
+}
+
 /// Removes annotations, and tests that each still has the value that was read. Empty if there is none of them.
 pub(crate) fn unannotate<'a>(seen: &ObjectMeta, keys: impl IntoIterator<Item = &'a str>) -> Vec<PatchOperation> {
     let known = |key| Some((key, seen.annotations.as_ref()?.get(key)?));

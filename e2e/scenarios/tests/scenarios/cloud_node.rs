@@ -1,10 +1,14 @@
 //! The node part of a cloud controller manager: kubelets run with `--cloud-provider=external`, and no such manager runs.
 
-use k8s_openapi::api::core::v1::Node;
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, Patch, PatchParams},
+};
 use nodewright_api::{Machine, MachinePhase, annotations, labels, taints};
 use nodewright_e2e_cloud::{
-    Address, AddressOrder, Code, Effect, FaultMatch, FaultOperation, FaultOrder, KubeletOrder, Vm,
+    Address, AddressOrder, Code, CreateVm, Effect, FaultMatch, FaultOperation, FaultOrder, KubeletOrder, NodeTemplate,
+    Vm,
 };
 use nodewright_e2e_scenarios::{
     Environment, EnvironmentBuilder, Failure, TestResult,
@@ -13,6 +17,7 @@ use nodewright_e2e_scenarios::{
     history::State,
     waits,
 };
+use serde_json::json;
 
 const ON: [&str; 3] = ["--cloud-node=on", "--node-deletion-grace=2s", "--node-deletion-after-start=1s"];
 
@@ -197,6 +202,60 @@ async fn a_node_without_a_machine_goes_by_lists_that_prove_themselves() -> TestR
     env.cloud().clear_faults().await?;
     env.cloud().delete(&lost.id).await?;
     env.wait_for("the node to go", async || Ok(node_of(&env, &lost).await?.is_none())).await?;
+    env.end_unevaluated().await
+}
+
+/// A node that never had a machine, as that of a control plane, is initialized by the id that its kubelet was given. One whose id nobody
+/// knows stays as it is, and says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_never_had_a_machine_is_initialized_by_its_id() -> TestResult {
+    let env = started("cloud-unowned", 1).await?;
+    let make = async |name: &str| {
+        let name = format!("{}-{name}", env.namespace());
+        let node = NodeTemplate { external_cloud_provider: true, ..NodeTemplate::default() };
+        let (zone, region) = (Some(env.namespace().to_owned()), Some("here".to_owned()));
+        let order = CreateVm {
+            token: name.clone(),
+            name,
+            node,
+            zone,
+            region,
+            size: Some("large".to_owned()),
+            ..CreateVm::default()
+        };
+        let vm = env.cloud().create(&order).await?;
+        env.wait_for("the node of the VM", async || Ok(node_of(&env, &vm).await?.is_some())).await?;
+        TestResult::Ok(vm)
+    };
+    let (known, unknown) = (make("plane").await?, make("stray").await?);
+    for (vm, id) in [(&known, known.provider_id.as_str()), (&unknown, "elsewhere:///vm-1")] {
+        let patch = json!({"spec": {"providerID": id}});
+        let nodes = Api::<Node>::all(env.target_client());
+        nodes.patch(&vm.node_name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
+    }
+    env.wait_for("the node to be initialized", async || {
+        Ok(node_of(&env, &known).await?.is_some_and(|node| is_initialized(&node)))
+    })
+    .await?;
+    let node = node_of(&env, &known).await?.ok_or_else(no_node)?;
+    let label = |key: &str| node.labels().get(key).cloned().unwrap_or_default();
+    let got = (label("node.kubernetes.io/instance-type"), label(labels::ZONE), label("topology.kubernetes.io/region"));
+    assert_eq!(got, ("large".to_owned(), env.namespace().to_owned(), "here".to_owned()));
+    assert_eq!(addresses(&node).get("InternalIP"), Some(&known.address));
+    ensure(node.metadata.finalizers.is_none(), || "a node without a machine has a finalizer".to_owned())?;
+    check_untainted(&env)?;
+
+    let events = Api::<Event>::namespaced(env.target_client(), "default");
+    let params =
+        ListParams::default().fields(&format!("reason=NodeNotInitialized,involvedObject.name={}", unknown.node_name));
+    env.wait_for("the other node to say why not", async || {
+        let texts = events.list(&params).await?.items.into_iter().filter_map(|event| event.message);
+        Ok(texts.into_iter().any(|text| text.contains("elsewhere:///vm-1")))
+    })
+    .await?;
+    let stray = node_of(&env, &unknown).await?.ok_or_else(no_node)?;
+    ensure(has_taint(&stray, taints::UNINITIALIZED), || "an unknown node was untainted".to_owned())?;
+    // VMs without a machine are no fault of the manager.
     env.end_unevaluated().await
 }
 

@@ -1,0 +1,92 @@
+//! Nodes that never had a Machine, as those of a control plane: with `--cloud-node=on` or `auto` this controller initializes them, as
+//! Kubernetes' cloud-node-controller does where a cloud controller manager runs.
+//!
+//! ```text
+//! Node: tainted, no Machine ──► one class after the other: does its provider know the VM? ──► addresses ──► id, labels, no taint
+//! ```
+//!
+//! # Guarantees
+//! * A Node with the label of a Machine, or that a Machine claims, is left to the [`machine`](super::machine) controller; so is one whose VM
+//!   was made for a Machine, as the provider says.
+//! * No Node without an address is untainted. A failure or an empty list of addresses changes nothing.
+//! * Nothing is asked for Nodes that are initialized.
+//!
+//! # Assumptions
+//! The Node's `spec.providerID` is the word of its kubelet, as for each cloud controller manager: a kubelet that names another VM gets the
+//! addresses and labels of that one.
+//!
+//! # Caveats
+//! Later the addresses of such a Node are not kept up to date, and it is not deleted.
+
+mod call;
+mod decision;
+mod plan;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use nodewright_api::{Machine, MachineClass};
+use nodewright_driver::Driver;
+use nodewright_runtime::{
+    cache::Stores,
+    controller::{Controller, Watches},
+    effect::Never,
+    object::ObjectRef,
+    plan::{Context, Plan},
+};
+
+pub(crate) use self::call::Describer;
+use self::{call::Describe, snapshot::Snapshot};
+use crate::shared::{
+    CONTROL, TARGET,
+    cloud_manager::{self, CloudNodeMode, UNINITIALIZED},
+    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE},
+    node::Node,
+    node_claims::machine_name,
+};
+
+/// The controller of Nodes that never had a Machine.
+#[derive(Clone)]
+pub struct UnownedNodeController {
+    /// The namespace of the custom resources.
+    pub(crate) namespace: String,
+    /// Who initializes Nodes (`--cloud-node`).
+    pub(crate) mode: CloudNodeMode,
+    /// For its properties. It is not called.
+    pub(crate) driver: Arc<dyn Driver>,
+}
+
+impl Controller for UnownedNodeController {
+    const NAME: &'static str = "unowned-node";
+    type Primary = Node;
+    type Snapshot = Snapshot;
+    type Effect = Describe;
+    type Note = Never;
+
+    fn watch(&self, on: &mut Watches<'_>) {
+        cloud_manager::watch(on, self.mode);
+        on.kind::<Node>(TARGET, "").index(UNINITIALIZED).wakes(|change, _, wake| {
+            for node in change.new.iter().filter(|node| node.is_uninitialized() && machine_name(node).is_none()) {
+                wake(ObjectRef::of(TARGET, node.as_ref()));
+            }
+        });
+        on.kind::<Machine>(CONTROL, &self.namespace).index(MACHINE_BY_INSTANCE).index(MACHINE_BY_NODE);
+        on.kind::<MachineClass>(CONTROL, &self.namespace).wakes(|_, stores, wake| {
+            for node in
+                stores.of::<Node>(TARGET).by(UNINITIALIZED, "").iter().filter(|node| machine_name(node).is_none())
+            {
+                wake(ObjectRef::of(TARGET, node.as_ref()));
+            }
+        });
+    }
+
+    fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
+        Snapshot::take(stores, key, self.mode, self.driver.as_ref())
+    }
+
+    fn plan(context: &Context<'_, Describe>, snapshot: &Snapshot) -> Plan<Describe> {
+        plan::plan(context, snapshot)
+    }
+}

@@ -1,0 +1,80 @@
+//! The snapshot of a Node that may have no Machine.
+
+use std::{sync::Arc, time::Duration};
+
+use nodewright_api::{Machine, MachineClass};
+use nodewright_driver::{Class, Driver};
+use nodewright_runtime::{
+    cache::Stores,
+    object::{ObjectRef, uid},
+    scoped_watch::ScopedWatch,
+};
+
+use crate::{
+    orphan_vm::group_of,
+    shared::{
+        CONTROL, TARGET,
+        class_secrets::{self, ClassSecrets},
+        cloud_manager::{CloudManager, CloudNodeMode},
+        driver::Provider,
+        node::Node,
+        node_claims::{is_claimed, machine_name},
+        usable_class::usable,
+    },
+};
+
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    pub node: Arc<Node>,
+    /// Whether it has no Machine: none claims it, and each can be read.
+    pub is_unowned: bool,
+    /// Whether the driver describes VMs that were not made for a Machine.
+    pub is_described: bool,
+    /// With which classes the provider is asked: one for each cluster and credentials.
+    pub classes: Vec<Class>,
+    /// Why a class cannot be used.
+    pub problem: Option<String>,
+    pub scoped_watches: Vec<ScopedWatch>,
+    /// Who initializes Nodes, as far as the cluster shows it.
+    pub(crate) cloud_manager: CloudManager,
+    /// The deadline of a call.
+    pub deadline: Duration,
+}
+
+impl Snapshot {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, mode: CloudNodeMode, driver: &dyn Driver) -> Option<Self> {
+        let node = stores.of::<Node>(TARGET).get(key)?;
+        let is_known = stores.of::<Machine>(CONTROL).unreadable().is_empty();
+        let is_unowned = is_known && machine_name(&node).is_none() && !is_claimed(stores, &node);
+        let mut snapshot = Self {
+            is_unowned,
+            is_described: driver.describes_unowned(),
+            classes: vec![],
+            problem: None,
+            scoped_watches: vec![],
+            cloud_manager: CloudManager::take(stores, mode, Some(&node)),
+            deadline: driver.deadline(),
+            node,
+        };
+        // Most Nodes are initialized: nothing else is looked up for them.
+        if snapshot.is_unowned && snapshot.node.is_uninitialized() {
+            snapshot.add_classes(stores, &Provider::of(driver));
+        }
+        Some(snapshot)
+    }
+
+    fn add_classes(&mut self, stores: &Stores, provider: &Provider) {
+        let mut classes = stores.of::<MachineClass>(CONTROL).all();
+        classes.retain(|class| {
+            group_of(stores, class, provider).first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()))
+        });
+        classes.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
+        for class in classes {
+            self.scoped_watches.extend(class_secrets::scoped_watches(&class));
+            match usable(&ClassSecrets::of(stores, &class), &class, &provider.name) {
+                Ok(class) => self.classes.push(class),
+                Err(problem) => self.problem = Some(problem.message),
+            }
+        }
+    }
+}
