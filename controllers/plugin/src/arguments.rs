@@ -21,6 +21,9 @@ Examples:
   kubectl nodewright why machine/worker-58vxm-nz7jc
   kubectl nodewright why node/worker-58vxm-nz7jc
 
+  # What would happen to its pods?
+  kubectl nodewright plan drain worker-58vxm-nz7jc
+
   # Follow a rollout, and take it back
   kubectl nodewright rollout status worker
   kubectl nodewright rollout undo worker
@@ -28,8 +31,8 @@ Examples:
   # An archive for a bug report, without secrets
   kubectl nodewright report
 
-tree, why and report read MachineDeployments, MachineSets, Machines, MachineClasses, Nodes, MachineConfigPools, KubeletConfigs, \
-ControllerConfigs, Events, Leases and webhook configurations, and write nothing. The ClusterRole nodewright-view has these rights. \
+tree, why, plan and report read MachineDeployments, MachineSets, Machines, MachineClasses, Nodes, MachineConfigPools, KubeletConfigs, \
+ControllerConfigs, Events, Leases and webhook configurations, plan also Pods, their budgets and volumes, and write nothing. The ClusterRole nodewright-view has these rights. \
 Secrets are never read.
 
 Exit codes: 0 if the command has done what it says; 1 for an error, and if a rollout has failed; 2 for wrong arguments.";
@@ -99,6 +102,11 @@ fn machine_target(text: &str) -> Result<Target, String> {
     }
 }
 
+/// `node/n`, `n`, or `machine/a`.
+fn node_target(text: &str) -> Result<Target, String> {
+    if text.contains('/') { text.parse() } else { Ok(Target::new(TargetKind::Node, name_of(TargetKind::Node, text)?)) }
+}
+
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
     /// Show deployments, sets, machines and nodes, and pools: problems first, equal ones in one line.
@@ -122,7 +130,7 @@ pub(crate) enum Command {
     /// Follow and change rollouts of a MachineDeployment, with the words and exit codes of kubectl rollout.
     #[command(subcommand)]
     Rollout(RolloutCommand),
-    /// Print which nodes of a MachineConfigPool would move to its target, in which rounds. Nothing is written.
+    /// Print what would be done, by the decisions of the manager. Nothing is written.
     #[command(subcommand)]
     Plan(PlanCommand),
     /// Keep a machine for diagnosis once it has failed, by the annotation node.machine.sapcloud.io/preserve.
@@ -196,6 +204,14 @@ pub(crate) struct Dry {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PlanCommand {
+    /// Print which pods of a node would leave if it were drained, in which turns, and what would hold them back.
+    Drain {
+        /// Node, or machine/NAME.
+        #[arg(value_parser = node_target)]
+        node: Target,
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
+    },
     /// Print which nodes of a pool would move to its target, in which rounds. `nodewright plan pool` knows files and costs, too.
     Pool {
         /// Name of the MachineConfigPool.

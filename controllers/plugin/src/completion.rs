@@ -65,6 +65,7 @@ pub(crate) fn question(words: &[String]) -> Question {
         ["why"] => Question::Objects(TargetKind::ALL.to_vec()),
         ["approve"] => Question::Objects(vec![TargetKind::Node, TargetKind::Pool]),
         ["tree"] => Question::Names(vec![TargetKind::Deployment, TargetKind::Pool]),
+        ["plan", "drain"] => Question::Names(vec![TargetKind::Node]),
         ["plan", "pool"] => Question::Names(vec![TargetKind::Pool]),
         ["rollout", _] => Question::Names(vec![TargetKind::Deployment]),
         ["preserve" | "release" | "replace"] => Question::Names(vec![TargetKind::Machine]),

@@ -109,6 +109,7 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
             }
         }
         Command::Rollout(command) => roll(scope, command).await,
+        Command::Plan(PlanCommand::Drain { node, output }) => plan::drain(scope, &node, output).await,
         Command::Plan(PlanCommand::Pool { name, output }) => plan::pool(scope, &pool_name(&name)?, output).await,
         Command::Preserve { machine, now, dry } => machines::preserve(scope, &machine, now, dry.run).await,
         Command::Release { machine, dry } => machines::release(scope, &machine, dry.run).await,

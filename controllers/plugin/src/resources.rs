@@ -32,6 +32,9 @@ resources! {
     NODES = "", "v1", "Node", "nodes", false;
     EVENTS = "", "v1", "Event", "events", true;
     LEASES = "coordination.k8s.io", "v1", "Lease", "leases", true;
+    PODS = "", "v1", "Pod", "pods", true;
+    CLAIMS = "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true;
+    ATTACHMENTS = "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false;
     BUDGETS = "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true;
     APPS = "apps", "v1", "Deployment", "deployments", true;
     ENDPOINTS = "discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true;

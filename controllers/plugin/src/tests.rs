@@ -10,7 +10,8 @@ use crate::{
     client::Cluster,
     machines,
     names::{Target, TargetKind},
-    output::{Colours, State},
+    output::{Colours, Format, State},
+    plan,
     read::Scope,
     report, rollout, tree, why,
 };
@@ -220,6 +221,40 @@ async fn only_what_waits_is_approved() {
     machines::approve(&scope(&server), &node, None, false).await.unwrap();
     let labels = server.object("/api/v1/nodes/pool-b-1").unwrap()["metadata"]["labels"].clone();
     assert_eq!(labels["node.machine.sapcloud.io/selected-for-update"], "true");
+}
+
+#[tokio::test]
+async fn a_plan_of_a_drain_names_what_leaves_and_what_holds_it_back() {
+    let server = fleet();
+    let pod = |name: &str, owner: Value| {
+        let metadata = json!({"name": name, "namespace": "apps", "labels": {"app": name}, "ownerReferences": owner});
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "pool-b-1"}})
+    };
+    let of = |kind: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": "o", "uid": "u", "controller": true}]);
+    for pod in [pod("web", of("ReplicaSet")), pod("alone", json!([])), pod("daemon", of("DaemonSet"))] {
+        server.seed("/api/v1/namespaces/apps/pods", pod);
+    }
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "apps"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"observedGeneration": 1, "disruptionsAllowed": 0, "expectedPods": 1, "currentHealthy": 1, "desiredHealthy": 1}});
+    server.seed("/apis/policy/v1/namespaces/apps/poddisruptionbudgets", budget);
+    let text = plan::drain(&scope(&server), &machine(), None).await.unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], "node pool-b-1 of machine pool-b-1");
+    assert!(lines[3].starts_with("1      apps/alone"), "{text}");
+    assert!(
+        lines[4].contains("disruption budget web allows no disruption although all its 1 pods are healthy"),
+        "{text}"
+    );
+    assert_eq!(lines[6], "2 pods would leave in 1 turn; 1 stay");
+    assert_eq!(lines[7], "no controller makes these again: apps/alone");
+    assert!(lines[8].contains("(2h, or --machine-drain-timeout of the manager)"), "{text}");
+    let json: Value =
+        serde_json::from_str(&plan::drain(&scope(&server), &machine(), Some(Format::Json)).await.unwrap()).unwrap();
+    assert_eq!(json["staying"], json!([{"pod": "apps/daemon", "reason": "of a DaemonSet"}]));
+    let other = Target::new(TargetKind::Machine, "none");
+    let error = plan::drain(&scope(&server), &other, None).await.unwrap_err().to_string();
+    assert_eq!(error, "there is no machine none (see --namespace)");
 }
 
 #[tokio::test]

@@ -51,6 +51,7 @@ use self::{
     memory::{Context, Note, Plan},
     snapshot::{ASKING_NODES, Snapshot, asked},
 };
+pub use crate::shared::drain::preview::{Leaving, Objects, Preview, preview};
 use crate::shared::{TARGET, node::Node};
 
 /// The controller of the drains that the agents of Nodes ask for.

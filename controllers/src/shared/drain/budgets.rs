@@ -27,13 +27,18 @@ pub(super) enum Verdict<'a> {
 }
 
 impl Drain<'_> {
-    pub(super) fn verdict(&self, pod: &PodView) -> Verdict<'_> {
+    /// The budgets that select a Pod.
+    pub(super) fn budgets_of(&self, pod: &PodView) -> Vec<&BudgetView> {
         let selects = |budget: &BudgetView| {
             namespace(budget) == namespace(pod)
                 && selector::matches(budget.spec.selector.as_ref(), pod.metadata.labels.as_ref())
         };
         let budgets = self.view.budgets.iter().flatten().map(AsRef::as_ref);
-        let found: Vec<&BudgetView> = budgets.filter(|budget| selects(budget)).collect();
+        budgets.filter(|budget| selects(budget)).collect()
+    }
+
+    pub(super) fn verdict(&self, pod: &PodView) -> Verdict<'_> {
+        let found = self.budgets_of(pod);
         match found[..] {
             [] => Verdict::Unknown,
             [budget] => Verdict::of(budget, pod),

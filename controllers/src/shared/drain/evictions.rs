@@ -143,6 +143,6 @@ impl Drain<'_> {
     }
 }
 
-fn title(pod: &PodView) -> String {
+pub(super) fn title(pod: &PodView) -> String {
     format!("{}/{}", namespace(pod), name(pod))
 }

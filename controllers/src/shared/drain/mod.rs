@@ -23,6 +23,7 @@
 mod budgets;
 mod evictions;
 mod pods;
+pub(crate) mod preview;
 #[cfg(test)]
 mod tests;
 mod view;

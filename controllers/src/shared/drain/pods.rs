@@ -59,11 +59,14 @@ pub(crate) struct Ephemeral {}
 impl PodView {
     /// Whether a drain removes it. Mirror Pods cannot be evicted, and the Pods of DaemonSets would be created again at once.
     pub(crate) fn leaves(&self) -> bool {
-        let mirror =
-            self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"));
         let mut owners = self.metadata.owner_references.iter().flatten();
         let daemon = owners.any(|owner| owner.controller == Some(true) && owner.kind == "DaemonSet");
-        !mirror && !daemon
+        !self.is_mirror() && !daemon
+    }
+
+    /// Whether it only shows a Pod of a file on its Node.
+    pub(super) fn is_mirror(&self) -> bool {
+        self.metadata.annotations.as_ref().is_some_and(|all| all.contains_key("kubernetes.io/config.mirror"))
     }
 
     /// Whether it is being deleted without a grace period: only finalizers keep it, and no request removes it sooner.

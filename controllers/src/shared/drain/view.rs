@@ -21,7 +21,7 @@ use serde::Deserialize;
 use super::{super::node::Node, PodView};
 
 /// Watches for all objects of a kind, which drains share, and which end with the last of them.
-const ALL: &str = "";
+pub(super) const ALL: &str = "";
 
 /// A claim and its volume.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
@@ -172,7 +172,7 @@ impl View {
     }
 }
 
-fn pods_of(node: &str) -> String {
+pub(super) fn pods_of(node: &str) -> String {
     format!("spec.nodeName={node}")
 }
 

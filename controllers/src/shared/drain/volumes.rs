@@ -206,7 +206,7 @@ fn named(volume: &str) -> Volume {
 
 impl Attached {
     /// The volumes of a Pod's claims.
-    fn volumes_of(&self, pod: &PodView) -> impl Iterator<Item = &str> {
+    pub(super) fn volumes_of(&self, pod: &PodView) -> impl Iterator<Item = &str> {
         let namespace = namespace(pod).to_owned();
         pod.claims().filter_map(move |claim| Some(self.claims.get(&(namespace.clone(), claim))?.as_str()))
     }

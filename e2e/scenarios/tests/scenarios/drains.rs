@@ -26,7 +26,7 @@ use nodewright_e2e_scenarios::{
 };
 use serde_json::{Value, json};
 
-use crate::selfhealing::forget_node;
+use crate::{selfhealing::forget_node, why::succeeds};
 
 const APP_LABEL: &str = "app";
 /// The label of nodes with the name of their pool.
@@ -68,6 +68,12 @@ async fn nodes_that_are_drained_at_once_keep_within_budgets_and_the_limit_of_evi
     env.apply(&env.pool("b", u32::try_from(NODES)?)).await?;
     env.wait_for_running(2 * NODES).await?;
     let mark = pods.mark();
+    let mut turns = vec![];
+    for machine in env.machines().current().into_keys() {
+        turns.push(in_turns(&planned_drain(&env, &machine).await?));
+    }
+    let turns = turns.into_iter().max_by_key(Vec::len).unwrap_or_default();
+    ensure(turns.len() > 1, || "no node has two pods with volumes".to_owned())?;
     let has_log = env.cluster().control_plane().is_some();
     let before = if has_log { env.requests().await?.entries().len() } else { 0 };
 
@@ -91,9 +97,27 @@ async fn nodes_that_are_drained_at_once_keep_within_budgets_and_the_limit_of_evi
             let times = evictions().map(|it| format!("{} to {}: {} {}", it.received, it.answered, it.name, it.code));
             format!("{at_once:?} evictions were in progress at once\n{}", times.collect::<Vec<_>>().join("\n"))
         })?;
+        let granted = evictions().filter(|entry| entry.code == 201).map(|entry| entry.name.clone());
+        let granted: Vec<_> = granted.filter(|name| turns.contains(name)).collect();
+        assert_eq!(granted, turns, "pods with volumes leave in the order of the plan");
     }
     disks.clean(env.target_client()).await?;
     env.end().await
+}
+
+/// What the plugin says of the drain of a machine's node.
+async fn planned_drain(env: &Environment, machine: &str) -> TestResult<Value> {
+    Ok(serde_json::from_str(&succeeds(env, &format!("plan drain machine/{machine} -o json")).await?)?)
+}
+
+/// The pods that leave one by one, in their order.
+fn in_turns(planned: &Value) -> Vec<String> {
+    let leaving = planned["leaving"].as_array().into_iter().flatten();
+    let with_volumes = leaving.filter(|it| it["volumes"].as_array().is_some_and(|volumes| !volumes.is_empty()));
+    let mut pods: Vec<_> =
+        with_volumes.map(|it| (it["turn"].as_u64(), it["pod"].as_str().unwrap_or_default())).collect();
+    pods.sort_unstable();
+    pods.into_iter().map(|(_, pod)| pod.rsplit('/').next().unwrap_or_default().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -119,12 +143,19 @@ async fn drains_that_cannot_end_say_why_delay_no_other_machine_and_end_at_their_
     let alone = Others { env: &env, pods: &pods, app: &free, beside: STUCK }.come_and_go().await?;
 
     let prefix = env.pool("a", 0).name().to_owned();
+    let drained = env.machines().current().into_keys().next().unwrap_or_default();
+    let planned = planned_drain(&env, &drained).await?;
+    let held = planned["leaving"][0]["held"].as_str().unwrap_or_default();
+    ensure(held.contains("allows no disruption although all"), || planned.to_string())?;
     env.scale("a", 0).await?;
     let are_all_stuck = |machines: &State<Machine>| {
         let stuck = machines.values().filter(|it| it.name_any().starts_with(&prefix) && names_its_blocker(it)).count();
         stuck == STUCK
     };
-    env.wait_for_machines("all drains to name what they wait for", are_all_stuck).await?;
+    let machines = env.wait_for_machines("all drains to name what they wait for", are_all_stuck).await?;
+    let drain = machines.get(&drained).and_then(|machine| machine.condition(conditions::machine::DRAINED));
+    let says = drain.and_then(|it| it.message.as_deref()).unwrap_or_default();
+    ensure(says.contains(held), || format!("planned {held}, and then {drain:?}"))?;
     let mark = env.machines().mark();
     let beside = Others { env: &env, pods: &pods, app: &free, beside: STUCK }.come_and_go().await?;
     assert_eq!(env.machines().gone_since(mark)?, OTHERS, "only the others have gone");

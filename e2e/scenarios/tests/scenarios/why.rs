@@ -22,7 +22,7 @@ async fn run(env: &Environment, arguments: &str) -> TestResult<Run> {
     Ok(run)
 }
 
-async fn succeeds(env: &Environment, arguments: &str) -> TestResult<String> {
+pub(crate) async fn succeeds(env: &Environment, arguments: &str) -> TestResult<String> {
     let run = run(env, arguments).await?;
     if run.succeeded { Ok(run.stdout) } else { Err(Failure::new(format!("{arguments}: {}", run.stderr))) }
 }

@@ -1,0 +1,115 @@
+//! Which Pods of a Node would leave, in which turns, and what would hold them back.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use nodewright_api::Machine;
+use nodewright_controllers::node_drain::{Objects, Preview, preview};
+use nodewright_runtime::object::name;
+use serde_json::{Value, json};
+
+use crate::{
+    client::Cluster,
+    fault::{Fault, Outcome, fail},
+    names::{Target, TargetKind},
+    output::{Format, counted, document, table},
+    read::Scope,
+    resources::{ATTACHMENTS, BUDGETS, CLAIMS, NODES, PODS, Resource},
+    snapshot::{Snapshot, node_name},
+};
+
+/// The drain timeout of a machine that names none, unless the manager has another (`--machine-drain-timeout`).
+const DEFAULT_TIMEOUT: &str = "2h, or --machine-drain-timeout of the manager";
+
+/// The plan of a drain, for people or programs.
+pub(crate) async fn drain(scope: &Scope, target: &Target, format: Option<Format>) -> Outcome<String> {
+    let snapshot = scope.snapshot().await?;
+    let (node, machine) = found(&snapshot, target)?;
+    let objects = objects(&scope.target, &node).await?;
+    let plan = preview(&objects, Timestamp::now()).map_err(Fault::Message)?;
+    match format {
+        Some(format @ (Format::Json | Format::Yaml)) => document(&value(&node, machine, &plan), format),
+        _ => Ok(text(&node, machine, &plan)),
+    }
+}
+
+/// The name of the Node, and its Machine if it has one.
+fn found<'a>(snapshot: &'a Snapshot, target: &Target) -> Outcome<(String, Option<&'a Machine>)> {
+    match target.kind {
+        TargetKind::Node => Ok((target.name.clone(), snapshot.machine_of_node(&target.name))),
+        TargetKind::Machine => {
+            let Some(machine) = snapshot.machines.iter().find(|machine| name(*machine) == target.name) else {
+                return fail(format!("there is no machine {} (see --namespace)", target.name));
+            };
+            let node = snapshot.node_of(machine).map(|node| name(node).to_owned());
+            match node.or_else(|| node_name(machine).map(str::to_owned)) {
+                Some(node) => Ok((node, Some(machine))),
+                None => fail(format!("machine {} has no node: there is nothing to drain", target.name)),
+            }
+        }
+        _ => fail(format!("{target} has no pods: name a node or a machine")),
+    }
+}
+
+async fn objects(cluster: &Cluster, node: &str) -> Outcome<Objects> {
+    let pods = cluster.list(PODS, None, &format!("spec.nodeName={node}")).await?;
+    let namespaces: BTreeSet<_> =
+        pods.iter().filter_map(|pod| pod.pointer("/metadata/namespace")?.as_str()).map(str::to_owned).collect();
+    let of_pods = async |resource: Resource| {
+        let mut all = vec![];
+        for namespace in &namespaces {
+            all.extend(cluster.list(resource, Some(namespace), "").await?);
+        }
+        Outcome::Ok(all)
+    };
+    Ok(Objects {
+        node: cluster.get(NODES, None, node).await?,
+        budgets: of_pods(BUDGETS).await?,
+        claims: of_pods(CLAIMS).await?,
+        attachments: cluster.list(ATTACHMENTS, None, "").await?,
+        pods,
+    })
+}
+
+fn timeout(machine: &Machine) -> String {
+    machine.spec.drain_timeout.as_ref().map_or_else(|| DEFAULT_TIMEOUT.to_owned(), ToString::to_string)
+}
+
+fn value(node: &str, machine: Option<&Machine>, plan: &Preview) -> Value {
+    let leaving = plan.leaving.iter().map(|it| {
+        json!({"pod": it.pod, "turn": it.turn, "volumes": it.volumes, "held": it.held, "comesBack": it.comes_back})
+    });
+    let staying = plan.staying.iter().map(|(pod, what)| json!({"pod": pod, "reason": what}));
+    json!({
+        "node": node, "machine": machine.map(name), "drainTimeout": machine.map(timeout),
+        "leaving": leaving.collect::<Vec<_>>(), "ending": plan.ending, "staying": staying.collect::<Vec<_>>(),
+    })
+}
+
+fn text(node: &str, machine: Option<&Machine>, plan: &Preview) -> String {
+    let mut lines = vec![match machine {
+        Some(machine) => format!("node {node} of machine {}", name(machine)),
+        None => format!("node {node}, which has no machine"),
+    }];
+    let mut rows = vec![["TURN", "POD", "VOLUMES", "HELD BACK BY"].map(str::to_owned).to_vec()];
+    rows.extend(plan.leaving.iter().map(|it| {
+        let held = it.held.clone().unwrap_or_default();
+        vec![it.turn.to_string(), it.pod.clone(), it.volumes.join(", "), held]
+    }));
+    if rows.len() > 1 {
+        lines.push(format!("\n{}", table(&rows)));
+    }
+    let turns = plan.leaving.iter().map(|it| it.turn).max().unwrap_or_default();
+    let (pods, turns) = (counted(plan.leaving.len(), "pod"), counted(turns, "turn"));
+    lines.push(format!("{pods} would leave in {turns}; {} stay", plan.staying.len()));
+    lines.extend((!plan.ending.is_empty()).then(|| format!("ending already: {}", plan.ending.join(", "))));
+    let alone: Vec<_> = plan.leaving.iter().filter(|it| !it.comes_back).map(|it| it.pod.as_str()).collect();
+    lines.extend((!alone.is_empty()).then(|| format!("no controller makes these again: {}", alone.join(", "))));
+    if let Some(machine) = machine.filter(|_| !plan.leaving.is_empty()) {
+        let timeout = timeout(machine);
+        lines.push(format!(
+            "pods that are left after the drain timeout ({timeout}) are deleted without grace, whatever budgets say"
+        ));
+    }
+    lines.join("\n") + "\n"
+}

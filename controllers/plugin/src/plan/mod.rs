@@ -1,0 +1,6 @@
+//! What would be done, by the decisions of the manager.
+
+mod drain;
+mod pool;
+
+pub(crate) use self::{drain::drain, pool::pool};
