@@ -399,7 +399,8 @@ pub trait Driver: Send + Sync + 'static {
 
     /// Describes the VM of a Node without a Machine, whatever cluster its tags name, with [`Instance::metadata`] and all addresses.
     /// [`Code::NotFound`] if the account and region of the class have no such VM, or the id is of another provider;
-    /// [`Code::FailedPrecondition`] if `list` shows it: such a VM was made for a Machine.
+    /// [`Code::FailedPrecondition`] if `list` shows it, or its tags are those of another cluster's Machine as far as the driver can know:
+    /// such a VM was made for a Machine.
     fn describe_unowned(&self, _: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
         ready(Err(DriverError::new(Code::Unimplemented, "the driver describes no VMs but those of machines"))).boxed()
     }

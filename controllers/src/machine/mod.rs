@@ -156,7 +156,7 @@ impl Controller for MachineController {
                 }
             });
         if self.settings.has_target {
-            cloud_manager::watch(on, self.settings.cloud_node.mode);
+            cloud_manager::watch_and_log(on, self.settings.cloud_node.mode);
             on.kind::<Node>(TARGET, "")
                 .index(NODE_BY_INSTANCE)
                 .index(DELETING_NODES)

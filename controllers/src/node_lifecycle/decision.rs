@@ -13,6 +13,9 @@ use super::{
 /// The age from which a Node that has never been ready counts as one that is not.
 const YOUNG: SignedDuration = SignedDuration::from_mins(5);
 
+/// Fewer Nodes that are not ready are no sign that a zone is cut off, as for the fleet brake and Kubernetes' node-lifecycle-controller.
+const FEWEST: usize = 3;
+
 #[derive(Debug, PartialEq)]
 pub(super) enum Decision {
     /// Its VM exists, or that is not known; or it is ready.
@@ -77,7 +80,8 @@ fn after(context: &Context<'_>, begun: Timestamp, time: SignedDuration) -> Optio
 impl super::snapshot::Zone {
     /// How many of its Nodes may go in five minutes.
     fn most(&self) -> usize {
-        let is_cut_off = self.not_ready * 100 > self.nodes * usize::from(self.most_not_ready);
+        let is_cut_off =
+            self.not_ready >= FEWEST && self.not_ready * 100 > self.nodes * usize::from(self.most_not_ready);
         if is_cut_off { 0 } else { (self.nodes / 10).max(1) }
     }
 

@@ -11,8 +11,9 @@
 //! * A Node that is ready is not deleted, nor one that has no condition Ready and is young.
 //! * One Machine alone claims the Node, by the id of its proven VM, and its condition `InstanceExists` says that this VM is missing. The
 //!   Node has the Machine's name in its label. So no namesake goes, and no Node of another provider.
-//! * Or no Machine claims it, and [`orphan_vm`](super::orphan_vm) has marked it: two believed lists of its class, a grace apart, lacked
-//!   its VM. A Node that is ready again loses the mark.
+//! * Or no Machine claims it, and it is marked: by [`orphan_vm`](super::orphan_vm), because two believed lists of its class, a grace apart,
+//!   lacked its VM, or by [`machine`](super::machine), whose Machine reported that before it went. A Node that is ready again loses
+//!   the mark.
 //! * Of a zone no more than a tenth of the Nodes go in five minutes, at least one; none while more of them are not ready than the fleet brake
 //!   allows for a zone (55 %), while a Machine cannot be decoded, or for a while after this process began to lead or was connected again.
 //! * The deletion names UID and resource version: a Node that has reported since stays.
@@ -31,7 +32,7 @@ mod tests;
 
 use std::time::Duration;
 
-use nodewright_api::{Machine, MachineClass};
+use nodewright_api::Machine;
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Change, Stores},
@@ -119,7 +120,6 @@ impl Controller for NodeLifecycleController {
                 wake(ObjectRef::of(TARGET, new.as_ref()));
             }
         });
-        on.kind::<MachineClass>(CONTROL, &self.namespace);
         on.kind::<Machine>(CONTROL, &self.namespace)
             .index(MACHINE_BY_INSTANCE)
             .index(MACHINE_BY_NODE)

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_api::{Machine, MachineClass, annotations, labels};
+use nodewright_api::{Machine, annotations, labels};
 use nodewright_runtime::{
     cache::{Index, Stores},
     object::{ObjectRef, annotation, label, name},
@@ -13,7 +13,7 @@ use crate::shared::{
     cloud_manager::{CloudManager, CloudNodeMode},
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
     node::Node,
-    node_claims::{class_of_node, is_claimed, machine_name},
+    node_claims::{is_claimed, machine_name},
     ownership::{is_disputed, missing_vm, noted_id},
 };
 
@@ -76,20 +76,19 @@ pub(super) fn is_missing(stores: &Stores, node: &Node) -> bool {
 
 /// Whether lists of the provider have lacked the VM of a Node that has no Machine.
 fn is_missing_by_lists(stores: &Stores, node: &Node) -> bool {
-    // Few Nodes are marked: the classes are looked at last.
     is_marked_rightly(stores, node) && is_of_namespace(stores, node)
 }
 
-/// Whether the Machine of a Node was of a class of this manager's namespace: others have managers of their own.
+/// Whether the Machine of a Node was of this manager's namespace: others have managers of their own. Its class may be gone.
 fn is_of_namespace(stores: &Stores, node: &Node) -> bool {
-    let class = annotation(node, annotations::MACHINE_CLASS);
-    let mut classes = stores.of::<MachineClass>(CONTROL).all().into_iter();
-    class.is_some_and(|of| classes.any(|class| class_of_node(&class) == of))
+    let namespace = format!("{}/", stores.of::<Machine>(CONTROL).namespace());
+    annotation(node, annotations::MACHINE_CLASS).is_some_and(|class| class.starts_with(&namespace))
 }
 
 fn is_marked_rightly(stores: &Stores, node: &Node) -> bool {
     let marked = annotation(node, annotations::VM_MISSING);
-    marked.is_some() && marked == node.provider_id() && machine_name(node).is_some() && !is_claimed(stores, node)
+    let is_without_machine = || !is_claimed(stores, node) || is_missing_by_machine(stores, node);
+    marked.is_some() && marked == node.provider_id() && machine_name(node).is_some() && is_without_machine()
 }
 
 pub(super) fn is_mismarked(stores: &Stores, node: &Node) -> bool {

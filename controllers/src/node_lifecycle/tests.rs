@@ -221,6 +221,8 @@ fn a_node_without_a_machine_goes_if_lists_have_marked_it() {
         let steps: Vec<_> = plan.steps().map(|planned| &planned.step).collect();
         assert!(matches!(steps[..], [Step::Edit { .. }]), "{case}: it loses the mark: {plan}");
     }
+    assert!(goes("Unknown", &mark(ID), without_vm(ID)), "its machine, which is about to go, has marked it");
+    assert!(goes("Unknown", &marked_of("default/gone/u", ID), other()), "its class may be gone");
     let cluster = cluster().with(node(Some("Unknown"), &mark(ID)), other()).beside(9, 0);
     cluster.machines.add_unreadable(Unreadable::named("default", "x", "u"));
     assert!(!cluster.goes(), "a machine that cannot be read may have it");
@@ -280,7 +282,9 @@ fn none_goes_while_most_of_the_zone_is_not_ready_or_the_process_is_young() {
     let kept = |others, not_ready| !cluster().with(gone(), without_vm(ID)).beside(others, not_ready).goes();
     assert!(!kept(19, 10), "55 % are not ready");
     assert!(kept(19, 11), "60 %");
-    assert!(kept(0, 0), "a zone of one");
+    assert!(!kept(0, 0), "a zone of one, as one Node is no sign that it is cut off");
+    assert!(!kept(1, 1), "two of two");
+    assert!(kept(2, 2), "three of three");
     let cluster = cluster().with(gone(), without_vm(ID)).beside(9, 0);
     let young = cluster.plan_at(&Outcomes::default(), SignedDuration::from_secs(299));
     assert!(young.is_idle() && young.wake.is_some(), "{young}");

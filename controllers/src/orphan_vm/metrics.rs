@@ -18,12 +18,13 @@ use prometheus_client::{
 use super::{
     calls::{Listed, SweepResult},
     orphans::orphans as evaluate,
-    snapshot::{Fleet, group_of},
+    snapshot::Fleet,
 };
 use crate::shared::{
     CONTROL,
     driver::Provider,
     gauges::{ObjectLabels, register_gauge},
+    usable_class::group_of,
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

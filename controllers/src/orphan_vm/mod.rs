@@ -66,7 +66,7 @@ use self::{
     memory::{Context, Note, Plan},
     snapshot::Snapshot,
 };
-pub(crate) use self::{metrics::OrphanMetrics, snapshot::group_of, sweep::Caller};
+pub(crate) use self::{metrics::OrphanMetrics, sweep::Caller};
 use crate::shared::{
     CONTROL, TARGET,
     cloud_manager::{self, CloudNodeMode},

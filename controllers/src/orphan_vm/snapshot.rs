@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::SecretReference;
 use nodewright_api::{ClassIdentity, Machine, MachineClass, MachineSet, reasons::unreadable, stored::LEDGER};
 use nodewright_driver::Class;
 use nodewright_runtime::{
@@ -25,7 +24,7 @@ use crate::shared::{
     ledger::{base, set_of},
     node::Node,
     ownership::vm_id,
-    usable_class::usable,
+    usable_class::{group_of, usable},
 };
 
 /// Why nothing is looked for: a reason and a message.
@@ -112,24 +111,6 @@ fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result
     }
     let secrets = ClassSecrets::of(stores, class);
     usable(&secrets, class, &provider.name).map_err(|problem| (problem.reason, problem.message))
-}
-
-/// The classes that list the same VMs, in the order of their names: those with the same cluster and credentials. One whose
-/// Secrets are missing, or that another provider serves, leads no group.
-pub(crate) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Provider) -> Vec<Arc<MachineClass>> {
-    let key = |class: &MachineClass| {
-        let credentials = class.credentials_secret_ref.as_ref().or(class.secret_ref.as_ref());
-        let named = |reference: &SecretReference| (reference.namespace.clone(), reference.name.clone());
-        (ClassIdentity::of(class, &provider.identity).to_string(), credentials.map(named))
-    };
-    let own = key(class);
-    let mut group = stores.of::<MachineClass>(CONTROL).all();
-    group.retain(|other| key(other) == own);
-    group.sort_by_cached_key(|class| {
-        let is_unusable = usable(&ClassSecrets::of(stores, class), class, &provider.name).is_err();
-        (is_unusable, name(class.as_ref()).to_owned())
-    });
-    group
 }
 
 /// The Machines and MachineSets of a namespace.

@@ -66,6 +66,8 @@ pub(crate) struct NodeManagers {
     other: Option<String>,
     /// Whether this manager has.
     is_ours: bool,
+    /// When its taints were written last.
+    tainted: Option<Timestamp>,
 }
 
 #[derive(Deserialize)]
@@ -90,6 +92,7 @@ struct Metadata<'a> {
 struct Entry<'a> {
     #[serde(borrow)]
     manager: Cow<'a, str>,
+    time: Option<Timestamp>,
     fields_v1: Fields,
 }
 
@@ -128,6 +131,8 @@ struct LabelFields {
 struct SpecFields {
     #[serde(rename = "f:providerID")]
     provider_id: Option<IgnoredAny>,
+    #[serde(rename = "f:taints")]
+    taints: Option<IgnoredAny>,
 }
 
 #[derive(Default, Deserialize)]
@@ -166,6 +171,7 @@ impl From<Decoded<'_>> for NodeManagers {
         let initializing = || entries.iter().filter(|it| it.fields_v1.initialize()).map(|it| it.manager.as_ref());
         Self {
             other: initializing().find(|manager| !OURS.contains(manager) && !is_kubelet(manager)).map(str::to_owned),
+            tainted: entries.iter().filter(|it| it.fields_v1.spec.taints.is_some()).filter_map(|it| it.time).max(),
             is_ours: initializing().any(|manager| OURS.contains(&manager)),
             metadata: ObjectMeta { name, uid, resource_version, ..ObjectMeta::default() },
         }
@@ -186,8 +192,10 @@ struct Signs {
     /// A Node that another has initialized, and the field manager of that.
     other: Option<(String, String)>,
     has_initialized: bool,
-    /// When the oldest Node was created that is not initialized.
+    /// Since when a Node has had its taints that is not initialized.
     waiting_since: Option<Timestamp>,
+    /// When the taints of the Node in question were written last.
+    tainted: Option<Timestamp>,
     /// The version of the Node in question whose field managers are known.
     version: Option<String>,
 }
@@ -240,9 +248,11 @@ impl CloudManager {
         self.initializer(context) == Initializer::This
     }
 
-    /// How long each Node is left to others.
-    pub(crate) fn head_start(&self) -> Option<Duration> {
-        if let CloudNodeMode::Auto(time) = self.mode { Some(time / SHARE_OF_EACH) } else { None }
+    /// Until when the Node in question is left to others. It counts from the last write of its taints: somebody may taint a Node again
+    /// before a cloud controller manager is installed.
+    pub(crate) fn left_until(&self, node: &Node) -> Option<Timestamp> {
+        let CloudNodeMode::Auto(time) = self.mode else { return None };
+        tainted_since(node, self.signs.tainted)?.checked_add(time / SHARE_OF_EACH).ok()
     }
 
     /// Whether it is known who has written this version of the Node.
@@ -262,22 +272,37 @@ impl Signs {
                 Some((other, name(node.as_ref()).to_owned()))
             }),
             has_initialized: managers.count(BY_US, "") > 0,
-            version: known.and_then(|known| known.metadata.resource_version.clone()),
+            version: known.as_ref().and_then(|known| known.metadata.resource_version.clone()),
+            tainted: known.and_then(|known| known.tainted),
             waiting_since: None,
         };
         if signs.other.is_none() && !signs.has_initialized {
-            let created = |node: &Arc<Node>| node.metadata.creation_timestamp.as_ref().map(|created| created.0);
-            signs.waiting_since = nodes.by(UNINITIALIZED, "").iter().filter_map(created).min();
+            let written = |node: &Node| managers.by_name("", name(node)).and_then(|known| known.tainted);
+            let since = |node: &Arc<Node>| tainted_since(node, written(node));
+            signs.waiting_since = nodes.by(UNINITIALIZED, "").iter().filter_map(since).min();
         }
         signs
     }
+}
+
+/// Since when a Node has had its taints: it was created with them, or they were written then.
+fn tainted_since(node: &Node, written: Option<Timestamp>) -> Option<Timestamp> {
+    node.metadata.creation_timestamp.as_ref().map(|created| created.0).max(written)
 }
 
 /// Watches who initializes Nodes. Plans read the caches, and are not woken: what waits looks again soon.
 pub(crate) fn watch(on: &mut Watches<'_>, mode: CloudNodeMode) {
     if let CloudNodeMode::Auto(_) = mode {
         on.kind::<Node>(TARGET, "").index(UNINITIALIZED);
-        on.kind::<NodeManagers>(TARGET, "").metadata_only().index(BY_OTHER).index(BY_US).wakes(log_change);
+        on.kind::<NodeManagers>(TARGET, "").metadata_only().index(BY_OTHER).index(BY_US);
+    }
+}
+
+/// The same for one controller of the process, which logs who begins to.
+pub(crate) fn watch_and_log(on: &mut Watches<'_>, mode: CloudNodeMode) {
+    watch(on, mode);
+    if let CloudNodeMode::Auto(_) = mode {
+        on.kind::<NodeManagers>(TARGET, "").wakes(log_change);
     }
 }
 
@@ -287,7 +312,8 @@ fn log_change(change: &Change<NodeManagers>, stores: &Stores, _: &mut dyn FnMut(
     let by_us = stores.of::<NodeManagers>(TARGET).count(BY_US, "");
     let node = name(new);
     match &new.other {
-        Some(manager) if old.is_none_or(|old| old.other.is_none()) && by_us > 0 => {
+        // The first of its Nodes, also where it was first.
+        Some(manager) if old.is_none_or(|old| old.other.is_none()) && (by_us > 0 || by_other(stores, manager) == 1) => {
             tracing::warn!(
                 node,
                 manager,
@@ -299,6 +325,10 @@ fn log_change(change: &Change<NodeManagers>, stores: &Stores, _: &mut dyn FnMut(
         }
         _ => {}
     }
+}
+
+fn by_other(stores: &Stores, manager: &str) -> usize {
+    stores.of::<NodeManagers>(TARGET).count(BY_OTHER, manager)
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub struct DriverProperties {
     pub knows_volumes: bool,
     /// Whether it describes VMs as their Nodes need it.
     pub describes_instances: bool,
+    /// Whether it describes VMs that were not made for a Machine.
+    pub describes_unowned: bool,
     /// Grows when it may have become another version.
     pub session: u64,
 }
@@ -51,6 +53,7 @@ impl DriverProperties {
             initializes: driver.initializes(),
             knows_volumes: driver.knows_volumes(),
             describes_instances: driver.describes_instances(),
+            describes_unowned: driver.describes_unowned(),
             session: driver.session(),
         }
     }

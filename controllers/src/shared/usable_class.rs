@@ -1,14 +1,20 @@
 //! A MachineClass with its Secrets, as a driver gets it, or why it cannot be used.
 
-use k8s_openapi::api::core::v1::Secret;
-use nodewright_api::{MachineClass, finalizers, reasons::unreadable as reasons};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Secret, SecretReference};
+use nodewright_api::{ClassIdentity, MachineClass, finalizers, reasons::unreadable as reasons};
 use nodewright_driver::{Class, SecretData};
 use nodewright_runtime::{
-    cache::Lookup,
+    cache::{Lookup, Stores},
     object::{has_finalizer, name, namespace, uid},
 };
 
-use crate::shared::class_secrets::{self, ClassSecrets};
+use crate::shared::{
+    CONTROL,
+    class_secrets::{self, ClassSecrets},
+    driver::Provider,
+};
 
 /// Reason: there is no MachineClass of that name.
 pub(crate) const CLASS_NOT_FOUND: &str = "ClassNotFound";
@@ -69,4 +75,22 @@ pub(crate) fn usable(secrets: &ClassSecrets, class: &MachineClass, provider: &st
     }
     let secret = SecretData::of(used);
     Ok(Class { name: wanted.to_owned(), revision, provider_spec: class.provider_spec.clone(), secret })
+}
+
+/// The classes that list the same VMs, in the order of their names: those with the same cluster and credentials. One whose
+/// Secrets are missing, or that another provider serves, leads no group.
+pub(crate) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Provider) -> Vec<Arc<MachineClass>> {
+    let key = |class: &MachineClass| {
+        let credentials = class.credentials_secret_ref.as_ref().or(class.secret_ref.as_ref());
+        let named = |reference: &SecretReference| (reference.namespace.clone(), reference.name.clone());
+        (ClassIdentity::of(class, &provider.identity).to_string(), credentials.map(named))
+    };
+    let own = key(class);
+    let mut group = stores.of::<MachineClass>(CONTROL).all();
+    group.retain(|other| key(other) == own);
+    group.sort_by_cached_key(|class| {
+        let is_unusable = usable(&ClassSecrets::of(stores, class), class, &provider.name).is_err();
+        (is_unusable, name(class.as_ref()).to_owned())
+    });
+    group
 }

@@ -11,6 +11,9 @@ use nodewright_runtime::{
 
 use crate::shared::{class_secrets::USER_DATA, mcm_metrics::DriverCalls};
 
+/// How many questions with the same credentials there are at once.
+const AT_ONCE: usize = 8;
+
 /// Asks with one class. All questions about a Node with the same class are the same call.
 #[derive(Clone)]
 pub struct Describe {
@@ -66,8 +69,8 @@ impl Effect for Describe {
     }
 
     fn groups(&self) -> Vec<Group> {
-        // Few Nodes have no Machine.
-        vec![Group::new(format!("credentials {:x}", self.class.secret.fingerprint(USER_DATA)), 1).pausing()]
+        // Few Nodes have no Machine, and a call that hangs must not keep the others waiting.
+        vec![Group::new(format!("credentials {:x}", self.class.secret.fingerprint(USER_DATA)), AT_ONCE).pausing()]
     }
 
     fn is_throttled(outcome: &Outcome) -> bool {

@@ -6,13 +6,11 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::Code;
 use nodewright_driver::Instance;
-use nodewright_runtime::{
-    object::{is_deleting, uid},
-    plan::Context,
-};
+use nodewright_runtime::object::{is_deleting, uid};
 
 use super::{
     call::{Describe, Outcome},
+    memory::Context,
     snapshot::Snapshot,
 };
 use crate::shared::{cloud_manager::Initializer, cloud_node, indexes::instance_id};
@@ -48,7 +46,7 @@ pub(super) enum Decision<'a> {
     },
 }
 
-pub(super) fn decide<'a>(context: &Context<'a, Describe>, snapshot: &Snapshot) -> Decision<'a> {
+pub(super) fn decide<'a>(context: &Context<'a>, snapshot: &Snapshot) -> Decision<'a> {
     let node = snapshot.node.as_ref();
     if !node.is_uninitialized() || !snapshot.is_unowned || !snapshot.is_described || is_deleting(node) {
         return Decision::Leave;
@@ -59,7 +57,8 @@ pub(super) fn decide<'a>(context: &Context<'a, Describe>, snapshot: &Snapshot) -
         Initializer::Other | Initializer::Known { .. } => return Decision::Leave,
     }
     let age = Age { created: node.metadata.creation_timestamp.as_ref().map(|at| at.0), now: context.now };
-    if let Some(due) = age.until(snapshot.cloud_manager.head_start().unwrap_or_default().max(HEAD_START)) {
+    let left = snapshot.cloud_manager.left_until(node).filter(|due| *due > context.now);
+    if let Some(due) = age.until(HEAD_START).max(left) {
         return Decision::Await(Some(due));
     }
     if !snapshot.cloud_manager.has_seen(node) {
@@ -97,9 +96,9 @@ impl Age {
     }
 }
 
-/// Goes by what the provider says with one class after the other.
-fn described<'a>(context: &Context<'a, Describe>, snapshot: &Snapshot, provider_id: &str, age: Age) -> Decision<'a> {
-    let (mut failures, mut due) = (vec![], None::<Timestamp>);
+/// Goes by what the provider says with each of the classes: a VM that was made for a Machine of any of them is the Machine's.
+fn described<'a>(context: &Context<'a>, snapshot: &Snapshot, provider_id: &str, age: Age) -> Decision<'a> {
+    let (mut found, mut failures, mut due) = (None, vec![], None::<Timestamp>);
     for class in &snapshot.classes {
         let call = Describe {
             node_uid: uid(snapshot.node.as_ref()).to_owned(),
@@ -116,18 +115,26 @@ fn described<'a>(context: &Context<'a, Describe>, snapshot: &Snapshot, provider_
             return Decision::Ask(call);
         };
         let why = match usable(snapshot, provider_id, answer) {
-            Ok((addresses, instance)) => return Decision::Initialize { addresses, instance },
+            Ok(it) => {
+                found = found.or(Some(it));
+                continue;
+            }
             Err(why) => why,
         };
-        if age.again(*ended) <= context.now {
+        let again = age.again(*ended);
+        let is_machines = answer.as_ref().is_err_and(|error| error.code == Code::FailedPrecondition);
+        if is_machines && again > context.now {
+            return age.blocked(why, Some(again));
+        }
+        // What another class has found decides: this one may be of another account, or its credentials refused.
+        if again <= context.now && (found.is_none() || is_machines) {
             return Decision::Ask(call);
         }
-        due = due.into_iter().chain([age.again(*ended)]).min();
-        let is_machines = answer.as_ref().is_err_and(|error| error.code == Code::FailedPrecondition);
+        due = due.into_iter().chain([again]).min();
         failures.push(format!("class {}: {why}", class.name));
-        if is_machines {
-            break;
-        }
+    }
+    if let Some((addresses, instance)) = found {
+        return Decision::Initialize { addresses, instance };
     }
     failures.extend(snapshot.problem.clone());
     let why = if failures.is_empty() {

@@ -20,6 +20,7 @@
 
 mod call;
 mod decision;
+mod memory;
 mod plan;
 mod snapshot;
 #[cfg(test)]
@@ -30,21 +31,25 @@ use std::sync::Arc;
 use nodewright_api::{Machine, MachineClass};
 use nodewright_driver::Driver;
 use nodewright_runtime::{
-    cache::Stores,
+    cache::{Change, Stores},
     controller::{Controller, Watches},
-    effect::Never,
     object::ObjectRef,
-    plan::{Context, Plan},
 };
 
 pub(crate) use self::call::Describer;
-use self::{call::Describe, snapshot::Snapshot};
+use self::{
+    call::Describe,
+    memory::{Context, Plan, Reported},
+    snapshot::Snapshot,
+};
 use crate::shared::{
     CONTROL, TARGET,
     cloud_manager::{self, CloudNodeMode, UNINITIALIZED},
+    driver::{DriverProperties, Provider},
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE},
     node::Node,
     node_claims::machine_name,
+    ownership::{node_name, vm_id},
 };
 
 /// The controller of Nodes that never had a Machine.
@@ -63,7 +68,7 @@ impl Controller for UnownedNodeController {
     type Primary = Node;
     type Snapshot = Snapshot;
     type Effect = Describe;
-    type Note = Never;
+    type Note = Reported;
 
     fn watch(&self, on: &mut Watches<'_>) {
         cloud_manager::watch(on, self.mode);
@@ -72,21 +77,38 @@ impl Controller for UnownedNodeController {
                 wake(ObjectRef::of(TARGET, node.as_ref()));
             }
         });
-        on.kind::<Machine>(CONTROL, &self.namespace).index(MACHINE_BY_INSTANCE).index(MACHINE_BY_NODE);
-        on.kind::<MachineClass>(CONTROL, &self.namespace).wakes(|_, stores, wake| {
-            for node in
-                stores.of::<Node>(TARGET).by(UNINITIALIZED, "").iter().filter(|node| machine_name(node).is_none())
-            {
-                wake(ObjectRef::of(TARGET, node.as_ref()));
+        on.kind::<Machine>(CONTROL, &self.namespace)
+            .index(MACHINE_BY_INSTANCE)
+            .index(MACHINE_BY_NODE)
+            .wakes_unreadable(|_, stores, wake| wake_uninitialized(stores, wake))
+            .wakes(|change: &Change<Machine>, stores, wake| {
+                let named =
+                    |machine: &Machine| (vm_id(machine).map(str::to_owned), node_name(machine).map(str::to_owned));
+                if change.differs_in(named) {
+                    wake_uninitialized(stores, wake);
+                }
+            });
+        on.kind::<MachineClass>(CONTROL, &self.namespace).wakes(|change, stores, wake| {
+            // Its status is another controller's.
+            if change.differs_in(|class| (class.metadata.generation, class.provider_spec.clone())) {
+                wake_uninitialized(stores, wake);
             }
         });
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key, self.mode, self.driver.as_ref())
+        let driver = self.driver.as_ref();
+        Snapshot::take(stores, key, self.mode, (&Provider::of(driver), DriverProperties::of(driver)))
     }
 
-    fn plan(context: &Context<'_, Describe>, snapshot: &Snapshot) -> Plan<Describe> {
+    fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         plan::plan(context, snapshot)
+    }
+}
+
+/// Wakes the Nodes that have yet to be initialized, and have no Machine. Mostly there is none.
+fn wake_uninitialized(stores: &Stores, wake: &mut dyn FnMut(ObjectRef)) {
+    for node in stores.of::<Node>(TARGET).by(UNINITIALIZED, "").iter().filter(|node| machine_name(node).is_none()) {
+        wake(ObjectRef::of(TARGET, node.as_ref()));
     }
 }

@@ -5,12 +5,12 @@ use nodewright_api::{reasons::node_lifecycle as reasons, taints};
 use nodewright_driver::Instance;
 use nodewright_runtime::{
     events::Event,
-    plan::{Context, Plan, Step, reference},
+    plan::{Step, reference},
 };
 
 use super::{
-    call::Describe,
     decision::{Decision, decide},
+    memory::{Context, Plan, Reported},
     snapshot::Snapshot,
 };
 use crate::shared::{
@@ -19,7 +19,7 @@ use crate::shared::{
     patch,
 };
 
-pub(super) fn plan(context: &Context<'_, Describe>, snapshot: &Snapshot) -> Plan<Describe> {
+pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let node = snapshot.node.as_ref();
     let mut plan = Plan::idle();
     for watch in &snapshot.scoped_watches {
@@ -33,7 +33,10 @@ pub(super) fn plan(context: &Context<'_, Describe>, snapshot: &Snapshot) -> Plan
         Decision::Blocked { why, due, is_late } => {
             let text = format!("the node is not initialized: {why}");
             if is_late {
-                plan.event(Event::warning(reference(node), reasons::NOT_INITIALIZED, text.as_str()));
+                let note = Reported(text.clone());
+                let is_new = context.noted_since(&note).is_none();
+                plan.event(is_new.then(|| Event::warning(reference(node), reasons::NOT_INITIALIZED, text.as_str())));
+                plan.notes.add(note);
             }
             plan.wait(reasons::NOT_INITIALIZED, text).wake_at(due);
         }

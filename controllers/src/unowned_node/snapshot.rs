@@ -3,24 +3,21 @@
 use std::{sync::Arc, time::Duration};
 
 use nodewright_api::{Machine, MachineClass};
-use nodewright_driver::{Class, Driver};
+use nodewright_driver::Class;
 use nodewright_runtime::{
     cache::Stores,
     object::{ObjectRef, uid},
     scoped_watch::ScopedWatch,
 };
 
-use crate::{
-    orphan_vm::group_of,
-    shared::{
-        CONTROL, TARGET,
-        class_secrets::{self, ClassSecrets},
-        cloud_manager::{CloudManager, CloudNodeMode},
-        driver::Provider,
-        node::Node,
-        node_claims::{is_claimed, machine_name},
-        usable_class::usable,
-    },
+use crate::shared::{
+    CONTROL, TARGET,
+    class_secrets::{self, ClassSecrets},
+    cloud_manager::{CloudManager, CloudNodeMode},
+    driver::{DriverProperties, Provider},
+    node::Node,
+    node_claims::{is_claimed, machine_name},
+    usable_class::{group_of, usable},
 };
 
 #[derive(Clone, Debug)]
@@ -42,23 +39,28 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, mode: CloudNodeMode, driver: &dyn Driver) -> Option<Self> {
+    pub(super) fn take(
+        stores: &Stores,
+        key: &ObjectRef,
+        mode: CloudNodeMode,
+        (provider, driver): (&Provider, DriverProperties),
+    ) -> Option<Self> {
         let node = stores.of::<Node>(TARGET).get(key)?;
         let is_known = stores.of::<Machine>(CONTROL).unreadable().is_empty();
         let is_unowned = is_known && machine_name(&node).is_none() && !is_claimed(stores, &node);
         let mut snapshot = Self {
             is_unowned,
-            is_described: driver.describes_unowned(),
+            is_described: driver.describes_unowned,
             classes: vec![],
             problem: None,
             scoped_watches: vec![],
             cloud_manager: CloudManager::take(stores, mode, Some(&node)),
-            deadline: driver.deadline(),
+            deadline: driver.deadline,
             node,
         };
         // Most Nodes are initialized: nothing else is looked up for them.
         if snapshot.is_unowned && snapshot.node.is_uninitialized() {
-            snapshot.add_classes(stores, &Provider::of(driver));
+            snapshot.add_classes(stores, provider);
         }
         Some(snapshot)
     }

@@ -10,12 +10,13 @@ use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     effect::Outcomes,
     object::ObjectRef,
-    plan::{Context, Plan, Step},
+    plan::Step,
 };
 use serde_json::{Value, json};
 
 use super::{
     call::{Describe, Outcome},
+    memory::{Context, Plan},
     plan::plan,
     snapshot::Snapshot,
 };
@@ -23,6 +24,7 @@ use crate::{
     shared::{
         CONTROL, TARGET,
         cloud_manager::{CloudManager, CloudNodeMode},
+        driver::{DriverProperties, Provider},
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE},
         node::Node,
     },
@@ -64,12 +66,12 @@ fn at(seconds: i64) -> Timestamp {
     NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_secs(seconds)
 }
 
-fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Describe>, seconds: i64) -> Plan<Describe> {
+fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Describe>, seconds: i64) -> Plan {
     plan(&Context::new(at(seconds), outcomes), snapshot)
 }
 
 /// The class with which a plan asks.
-fn asks(plan: &Plan<Describe>) -> Option<Describe> {
+fn asks(plan: &Plan) -> Option<Describe> {
     plan.steps().find_map(|planned| match &planned.step {
         Step::Call(call) => Some(call.clone()),
         _ => None,
@@ -108,7 +110,7 @@ fn failed(code: Code) -> Outcome {
     Err(DriverError::new(code, "why"))
 }
 
-fn event(plan: &Plan<Describe>) -> Option<&str> {
+fn event(plan: &Plan) -> Option<&str> {
     plan.events.first().map(|event| event.message.as_ref())
 }
 
@@ -187,6 +189,11 @@ fn a_vm_that_was_made_for_a_machine_is_left_to_the_machine() {
     assert_eq!(answer(&snapshot, &mut outcomes, 0, failed(Code::FailedPrecondition)), "a");
     let plan = planned(&snapshot, &outcomes, 1);
     assert!(plan.is_idle() && event(&plan).is_some(), "no other class is asked");
+    // Of another class's cluster: the first one knows nothing of that.
+    let (snapshot, mut outcomes) = (on(&json!({})), Outcomes::default());
+    assert_eq!(answer(&snapshot, &mut outcomes, 0, Ok(Arc::new(vm()))), "a");
+    assert_eq!(answer(&snapshot, &mut outcomes, 0, failed(Code::FailedPrecondition)), "b");
+    assert!(planned(&snapshot, &outcomes, 1).is_idle());
 }
 
 #[test]
@@ -254,7 +261,13 @@ fn taken(change: &Value, fill: impl Fn(&Store<Machine>)) -> Snapshot {
     let stores = Stores::default().with(CONTROL, class("second")).with(CONTROL, class("first"));
     let stores = stores.with(TARGET, serde_json::from_value::<Node>(live(change)).unwrap());
     stores.add(Arc::new(machines));
-    Snapshot::take(&stores, &ObjectRef::new(TARGET, "", "n"), CloudNodeMode::On, &Uncalled).unwrap()
+    Snapshot::take(
+        &stores,
+        &ObjectRef::new(TARGET, "", "n"),
+        CloudNodeMode::On,
+        (&Provider::of(&Uncalled), DriverProperties::of(&Uncalled)),
+    )
+    .unwrap()
 }
 
 #[test]

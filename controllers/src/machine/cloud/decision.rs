@@ -82,8 +82,7 @@ fn is_running(scope: &Scope<'_>) -> bool {
 /// With `--cloud-node=auto` another may initialize each Node at first, and what has been written is known before more is.
 fn left_to_others<'a>(scope: &Scope<'_>, node: &Node) -> Option<Decision<'a>> {
     let cloud_manager = &scope.snapshot.cloud_manager;
-    let head_start = registered(node).zip(cloud_manager.head_start());
-    let due = head_start.and_then(|(since, time)| scope.pause_end(since, time));
+    let due = cloud_manager.left_until(node).filter(|due| *due > scope.now());
     let unseen = (!cloud_manager.has_seen(node)).then(|| soon(scope)).flatten();
     let due = due.or(unseen)?;
     Some(Decision::Blocked(Blocked { cause: None, due: Some(due) }))

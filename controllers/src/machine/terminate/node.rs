@@ -1,11 +1,11 @@
 //! The stages after the VM is gone: the Node is deleted.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{conditions, finalizers, labels, operations};
+use nodewright_api::{annotations, conditions, finalizers, labels, operations};
 use nodewright_runtime::{
     cache::Lookup,
     finalizers as finalizer,
-    object::{has_finalizer, is_deleting, label, name},
+    object::{annotation, has_finalizer, is_deleting, label, name},
     plan::Step,
     scoped_watch::ScopedWatch,
 };
@@ -23,7 +23,9 @@ use crate::{
     shared::{
         TARGET,
         node::Node,
-        ownership::{node_name, vm_id},
+        node_claims::class_of_node,
+        ownership::{missing_vm, node_name, vm_id},
+        patch,
     },
 };
 
@@ -86,12 +88,32 @@ fn delete(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     if ends_without_target(scope) {
         return PartialPlan::over();
     }
+    if let Some(left) = left_to_lifecycle(scope, node) {
+        return left;
+    }
     if !is_deleting(node) {
         return PartialPlan::step("its VM is gone", Step::delete(TARGET, node));
     }
     let remove = Step::edit(TARGET, node, finalizer::remove(&node.metadata, finalizers::NODE));
     // Other finalizers on the Node are not waited for.
     PartialPlan { is_over: remove.is_none(), ..PartialPlan::step("its VM is gone", remove) }
+}
+
+/// The Node of a VM that others have deleted goes by the brake of [`node_lifecycle`](crate::node_lifecycle), which limits how many do. The
+/// mark lets it go without a Machine, so that the replacement does not wait for it. `None` if that controller would not delete it.
+fn left_to_lifecycle(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
+    let (machine, missing) = (scope.machine, missing_vm(scope.machine)?);
+    let class = scope.snapshot.machine_class.as_deref()?;
+    let is_its = scope.initializes_nodes()
+        && node.provider_id() == Some(missing.id)
+        && label(node, labels::MACHINE_NAME) == Some(name(machine))
+        && annotation(node, annotations::MACHINE_CLASS) == Some(&*class_of_node(class));
+    if !is_its || node.is_ready() || is_deleting(node) {
+        return None;
+    }
+    let mark = [(annotations::VM_MISSING, missing.id.to_owned())].into();
+    let mark = Step::edit(TARGET, node, patch::annotate(&node.metadata, &mark));
+    Some(PartialPlan { is_over: mark.is_none(), ..PartialPlan::step("others have deleted its VM", mark) })
 }
 
 /// Whether a forced deletion ends although the Node stays: the target cluster does not answer, or has refused several times.

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
 use jiff::SignedDuration;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::NodeAddress;
-use nodewright_api::{Code, Taint, labels};
+use nodewright_api::{Code, Taint, annotations, labels};
 use nodewright_driver::{Instance, InstanceMetadata, Power};
 use nodewright_runtime::{
     cache::{Store, Stores},
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     super::{CloudNodeMode, CloudNodeSettings, Outcome, Settings, Verb},
     Fixture, at, conditions, failed, fixture, linked, status_of, synced, tell,
+    terminate::dying,
 };
 use crate::{
     machine::memory::{Note, Plan},
@@ -429,6 +430,21 @@ fn addresses_that_others_change_are_left_to_them() {
     }
 }
 
+/// With `kubectl taint`, as before the installation of a cloud controller manager, the time begins again.
+#[test]
+fn a_taint_counts_from_when_it_was_written() {
+    let tainted_at = |seconds: i64| {
+        let entries = json!([{"manager": "kubectl-taint", "time": at(NOW) - SignedDuration::from_secs(seconds),
+            "fieldsV1": {"f:spec": {"f:taints": {}}}}]);
+        let metadata = json!({"name": "n", "resourceVersion": "7", "managedFields": entries});
+        let managers: NodeManagers =
+            without_managed_fields::from_str(&json!({"metadata": metadata}).to_string()).unwrap();
+        let plan = auto(describing(pending()).node(tainted(86_400)), &[managers]).plan_with(settings(TEN_MINUTES));
+        plan.steps().any(|planned| tell(&planned.step) == "call Describe")
+    };
+    assert_eq!((tainted_at(599), tainted_at(600)), (false, true));
+}
+
 /// A Running Machine with a Node that has these addresses.
 fn running(addresses: &Value) -> Fixture {
     let mut node = synced("True");
@@ -540,4 +556,48 @@ fn a_stopped_vm_that_goes_is_missing_after_two_answers_of_its_own() {
     };
     assert_eq!(then(None), [true, false], "one answer");
     assert_eq!(then(Some(31)), [false, true], "two, a grace apart");
+}
+
+/// So many Nodes may go at a time, and no replacement waits for that.
+#[test]
+fn the_node_of_a_vm_that_others_have_deleted_is_left_to_the_brake() {
+    let gone = |change: &Value, id: &str| {
+        let mut node = synced("Unknown");
+        json_patch::merge(&mut node, change);
+        let since = "2026-06-01T11:30:00Z";
+        let conditions = json!([
+            {"type": "NodeJoined", "status": "True", "lastTransitionTime": since},
+            {"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "p:///1", "lastTransitionTime": since},
+            {"type": "InstanceExists", "status": "False", "reason": "VMNotFound", "message": id, "lastTransitionTime": since}]);
+        let mut fixture = describing(dying().with("/status/conditions", conditions)).node(node).pods(&[]);
+        let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "u"}});
+        fixture.snapshot.machine_class = Some(Arc::new(serde_json::from_value(class).unwrap()));
+        fixture.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound))
+    };
+    let class =
+        json!({"metadata": {"resourceVersion": "7", "annotations": {annotations::MACHINE_CLASS: "default/class/u"}}});
+    let fixture = gone(&class, "p:///1");
+    assert_eq!(steps(&fixture), ["edit Node n"]);
+    let mut marked = synced("Unknown");
+    json_patch::merge(&mut marked, &class);
+    let marked = after(&fixture, &marked);
+    assert_eq!(marked["metadata"]["annotations"][annotations::VM_MISSING], "p:///1");
+    assert_eq!(steps(&gone(&marked, "p:///1")), ["edit Machine default/m"], "nothing else is waited for");
+    for (change, id, case) in [
+        (json!({}), "p:///1", "its class is not known"),
+        (class.clone(), "p:///2", "another VM is missing"),
+        (
+            json!({"metadata": {"annotations": {annotations::MACHINE_CLASS: "default/class/former"}}}),
+            "p:///1",
+            "another class",
+        ),
+    ] {
+        assert_eq!(steps(&gone(&change, id)), ["delete Node n"], "{case}");
+    }
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let mut ready_of_class = class.clone();
+    json_patch::merge(&mut ready_of_class, &ready);
+    assert_eq!(steps(&gone(&ready_of_class, "p:///1")), ["delete Node n"], "it would stay");
+    let off = gone(&class, "p:///1").plan_with(settings(CloudNodeMode::Off));
+    assert_eq!(off.steps().map(|planned| tell(&planned.step)).collect::<Vec<_>>(), ["delete Node n"]);
 }

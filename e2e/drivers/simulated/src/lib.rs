@@ -248,15 +248,14 @@ impl SimulatedDriver {
     }
 
     async fn describe(self, request: UnownedRequest) -> Result<Instance> {
-        let cluster = spec::cluster(&request.class.provider_spec)?;
         let id = vm_id(&request.provider_id).map_err(|error| DriverError::new(Code::NotFound, error.message))?;
         let vm = self.client.get(id).await?;
         match vm.tags.get(TAG_MACHINE) {
-            Some(machine) if vm.tags.get(TAG_CLUSTER) == Some(&cluster) => {
+            Some(machine) => {
                 let message = format!("vm {} was made for machine {machine}", vm.provider_id);
                 Err(DriverError::new(Code::FailedPrecondition, message))
             }
-            _ => Ok(instance(vm)),
+            None => Ok(instance(vm)),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The node part of a cloud controller manager: kubelets run with `--cloud-provider=external`, and no such manager runs.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::{
     Api, ResourceExt,
@@ -10,6 +12,7 @@ use nodewright_e2e_cloud::{
     Address, AddressOrder, Code, CreateVm, Effect, FaultMatch, FaultOperation, FaultOrder, KubeletOrder, NodeTemplate,
     Vm,
 };
+use nodewright_e2e_lab::control_plane::audit::Entry;
 use nodewright_e2e_scenarios::{
     Environment, EnvironmentBuilder, Failure, TestResult,
     cloud_nodes::{addresses, check_untainted, check_writes, has_taint, is_initialized},
@@ -298,29 +301,40 @@ async fn a_provider_that_is_silent_about_one_vm_delays_no_other() -> TestResult 
     env.end_unevaluated().await
 }
 
-/// Forty of sixty VMs are deleted by others, two thirds of their zone: a tenth of the nodes may go at a time, and none of those whose
-/// VM is left.
+/// Forty of sixty VMs are deleted by others, two thirds of their zone: their machines are replaced, and of the nodes none goes while most
+/// are not ready, then a tenth in five minutes, whoever asks for it. No node of a VM that is left goes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: make test-slow"]
 async fn the_nodes_of_most_vms_of_a_zone_do_not_go_at_once() -> TestResult {
     let env = started("cloud-most", 60).await?;
     let vms = env.vms().await?;
     let (lost, kept) = vms.split_at(40);
+    let before = env.requests().await?.entries().len();
     for vm in lost {
         env.cloud().delete(&vm.id).await?;
     }
-    env.wait_for_machines("most machines to report that their VM is missing", |machines| {
-        machines.values().filter(|machine| reports_missing_vm(machine)).count() >= 30
-    })
-    .await?;
     let is_left = |machines: &State<Machine>| lost.iter().filter(|vm| machines.contains_key(&vm.name)).count();
-    env.wait_for_machines("some of them to be replaced", |machines| is_left(machines) <= 35).await?;
-    let permits = async |result| env.metric(&format!("node_deletion_permits_total{{result=\"{result}\"}}")).await;
-    let (permitted, held) =
-        (permits("permitted").await?.unwrap_or_default(), permits("held").await?.unwrap_or_default());
-    ensure(permitted <= 6.0 && held > 0.0, || {
-        format!("within five minutes {permitted} of 60 nodes may go, and {held} may not")
-    })?;
+    for most in [30, 20, 10, 0] {
+        let what = format!("the machines without VMs to be replaced but {most}");
+        env.wait_for_machines(&what, |machines| is_left(machines) <= most).await?;
+    }
+    let count_running = |machines: &State<Machine>| {
+        machines.values().filter(|machine| *machine.phase() == MachinePhase::Running).count()
+    };
+    env.wait_for_machines("sixty machines to run", |machines| count_running(machines) == 60).await?;
+    let deletions = async || {
+        let requests = env.requests_since(before).await?;
+        let is_deletion = |it: &&Entry| it.resource == "nodes" && it.verb == "delete" && it.code < 300;
+        TestResult::Ok(requests.entries().iter().filter(is_deletion).cloned().collect::<Vec<_>>())
+    };
+    env.wait_for("nodes to go once most of the zone is ready", async || Ok(!deletions().await?.is_empty())).await?;
+    let deletions = deletions().await?;
+    let names: BTreeSet<_> = deletions.iter().map(|it| it.name.as_str()).collect();
+    // A tenth of the hundred that there are by now.
+    ensure(names.len() <= 10, || format!("{} nodes go within five minutes: {names:?}", names.len()))?;
+    ensure(deletions.iter().all(|it| it.user_agent.contains("(node-lifecycle)")), || format!("{deletions:?}"))?;
+    let held = env.metric("node_deletion_permits_total{result=\"held\"}").await?.unwrap_or_default();
+    ensure(held > 0.0, || "no node was held".to_owned())?;
     for vm in kept {
         let node = node_of(&env, vm).await?.filter(|node| node.metadata.deletion_timestamp.is_none());
         ensure(node.is_some(), || format!("the node of VM {} goes, which exists", vm.name))?;
