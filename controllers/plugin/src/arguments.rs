@@ -127,6 +127,16 @@ pub(crate) enum Command {
         #[arg(short, long, value_enum)]
         output: Option<Format>,
     },
+    /// Show the life of a machine as a waterfall: when each part of it began, and how long it took.
+    ///
+    /// It follows from the object and its node. The ids of its traces are those that a trace backend knows.
+    Trace {
+        /// Machine, or node/NAME.
+        #[arg(value_parser = machine_target)]
+        machine: Target,
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
+    },
     /// Follow and change rollouts of a MachineDeployment, with the words and exit codes of kubectl rollout.
     #[command(subcommand)]
     Rollout(RolloutCommand),

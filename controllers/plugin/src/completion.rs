@@ -68,7 +68,7 @@ pub(crate) fn question(words: &[String]) -> Question {
         ["plan", "drain"] => Question::Names(vec![TargetKind::Node]),
         ["plan", "pool"] => Question::Names(vec![TargetKind::Pool]),
         ["rollout", _] => Question::Names(vec![TargetKind::Deployment]),
-        ["preserve" | "release" | "replace"] => Question::Names(vec![TargetKind::Machine]),
+        ["preserve" | "release" | "replace" | "trace"] => Question::Names(vec![TargetKind::Machine]),
         ["completion"] => {
             Question::Words(["bash", "zsh", "fish", "elvish", "powershell", "kubectl"].map(str::to_owned).to_vec())
         }

@@ -26,6 +26,7 @@ mod rollout;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod tree;
 mod why;
 
@@ -33,12 +34,13 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use jiff::Timestamp;
+use nodewright_runtime::object::name;
 
 use crate::{
     arguments::{Arguments, ClusterFlags, Command, PlanCommand, RolloutCommand},
     client::{Cluster, Connection},
     fault::{Outcome, fail},
-    names::{TargetKind, name_of},
+    names::{Target, TargetKind, name_of},
     output::{Colours, Format, document, print},
     read::Scope,
 };
@@ -108,6 +110,7 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
                 _ => Ok(explanation.text(Colours::detect())),
             }
         }
+        Command::Trace { machine, output } => trace(scope, &machine, output).await,
         Command::Rollout(command) => roll(scope, command).await,
         Command::Plan(PlanCommand::Drain { node, output }) => plan::drain(scope, &node, output).await,
         Command::Plan(PlanCommand::Pool { name, output }) => plan::pool(scope, &pool_name(&name)?, output).await,
@@ -118,6 +121,22 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
         Command::Tree { .. } | Command::Report { .. } | Command::Completion { .. } | Command::Complete { .. } => {
             Ok(String::new())
         }
+    }
+}
+
+async fn trace(scope: &Scope, target: &Target, format: Option<Format>) -> Outcome<String> {
+    let snapshot = scope.snapshot().await?;
+    let of_node = || snapshot.machine_of_node(&target.name).map(|machine| name(machine).to_owned());
+    let machine = match target.kind {
+        TargetKind::Machine => Some(target.name.clone()),
+        TargetKind::Node => of_node(),
+        _ => None,
+    };
+    let Some(machine) = machine else { return fail(format!("{target} has no machine")) };
+    let life = trace::life(&snapshot, &machine)?;
+    match format {
+        Some(format @ (Format::Json | Format::Yaml)) => document(&life, format),
+        _ => Ok(life.text(snapshot.now)),
     }
 }
 

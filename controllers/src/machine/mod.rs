@@ -68,6 +68,7 @@ pub use self::{
     cloud::{CloudNodeMode, CloudNodeSettings},
     mcm_metrics::MachineMetrics,
     settings::{CallLimits, Settings},
+    trace::Traces,
 };
 use self::{
     budget::{

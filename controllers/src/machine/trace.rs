@@ -25,6 +25,23 @@ fn within(machine: &Machine, span: &str, trace: TraceContext) -> TraceContext {
     trace.at(span_id(&format!("{}/{span}", uid(machine))))
 }
 
+/// The ids of the traces of a Machine, in hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Traces {
+    /// That of its creation.
+    pub creation: String,
+    /// That of its end, once it is being deleted.
+    pub termination: Option<String>,
+}
+
+impl Traces {
+    /// Those of a Machine, as the manager exports them.
+    pub fn of(machine: &Machine) -> Self {
+        let termination = machine.is_deleting().then(|| termination(machine).trace_id.to_string());
+        Self { creation: creation(machine).trace_id.to_string(), termination }
+    }
+}
+
 pub(super) fn current(machine: &Machine) -> TraceContext {
     if machine.is_deleting() { termination(machine) } else { within(machine, CREATION, creation(machine)) }
 }

@@ -33,10 +33,10 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         Decision::Blocked { why, due, is_late } => {
             let text = format!("the node is not initialized: {why}");
             if is_late {
-                let note = Reported(text.clone());
-                let is_new = context.noted_since(&note).is_none();
+                let reported = Reported(text.clone());
+                let is_new = context.noted_since(&reported).is_none();
                 plan.event(is_new.then(|| Event::warning(reference(node), reasons::NOT_INITIALIZED, text.as_str())));
-                plan.notes.add(note);
+                plan.notes.add(reported);
             }
             plan.wait(reasons::NOT_INITIALIZED, text).wake_at(due);
         }

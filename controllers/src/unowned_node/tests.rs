@@ -252,7 +252,9 @@ fn a_node_says_what_it_lacks_once_that_is_late() {
 /// What the caches show of the Node beside these Machines.
 fn taken(change: &Value, fill: impl Fn(&Store<Machine>)) -> Snapshot {
     let machines = Store::<Machine>::new(CONTROL, "default");
-    [MACHINE_BY_INSTANCE, MACHINE_BY_NODE].into_iter().for_each(|index| machines.add_index(index));
+    for index in [MACHINE_BY_INSTANCE, MACHINE_BY_NODE] {
+        machines.add_index(index);
+    }
     fill(&machines);
     let class = |name: &str| -> MachineClass {
         let metadata = json!({"name": name, "namespace": "default", "uid": name});
@@ -273,7 +275,7 @@ fn taken(change: &Value, fill: impl Fn(&Store<Machine>)) -> Snapshot {
 #[test]
 fn a_node_that_a_machine_may_have_is_not_looked_up() {
     let other = |machines: &Store<Machine>| {
-        drop(machines.apply(machine("m").with("/spec/providerID", "p:///zone/vm-9").build()))
+        drop(machines.apply(machine("m").with("/spec/providerID", "p:///zone/vm-9").build()));
     };
     let alone = taken(&json!({}), other);
     let names: Vec<_> = alone.classes.iter().map(|class| class.name.as_str()).collect();

@@ -58,6 +58,12 @@ async fn the_first_line_names_the_cause_and_rollouts_are_kubectls() -> TestResul
     env.apply(&env.class("small").provider("bootSeconds", 0)).await?;
     env.wait_for_running(2).await?;
     until_told(&env, pool, "2 machines of the present template run").await?;
+    for machine in env.machines().current().into_keys() {
+        let life = succeeds(&env, &format!("trace {machine}")).await?;
+        let stages: Vec<_> = life.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        ensure(stages.ends_with(&["STAGE", "VM", "boot", "join"]), || life.clone())?;
+        ensure(!life.contains("lasts"), || life.clone())?;
+    }
 
     succeeds(&env, &format!("rollout pause {name}")).await?;
     ensure(!run(&env, &format!("rollout pause {name}")).await?.succeeded, || "it is paused already".to_owned())?;

@@ -1,0 +1,199 @@
+//! The life of a machine as a waterfall: what its object and its Node say of when each part of it began and ended.
+
+use jiff::Timestamp;
+use nodewright_api::{Machine, conditions::machine as conditions};
+use nodewright_controllers::machine::Traces;
+use nodewright_runtime::object::name;
+use serde::Serialize;
+
+use crate::{
+    fault::{Outcome, fail},
+    output::{age, table},
+    snapshot::Snapshot,
+};
+
+/// The width of the longest bar.
+const WIDTH: i64 = 40;
+
+/// The life of a machine, as far as it shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Life {
+    machine: String,
+    phase: String,
+    /// The ids of the traces of its creation and its end, which a trace backend knows if the manager exports traces.
+    traces: Traces,
+    stages: Vec<Stage>,
+}
+
+/// A part of a life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Stage {
+    name: &'static str,
+    began: Timestamp,
+    /// `None` while it lasts.
+    ended: Option<Timestamp>,
+}
+
+/// The parts, each by the condition that becomes True at its end.
+const CREATION: [(&str, &str); 2] =
+    [("VM", conditions::INSTANCE_PROVISIONED), ("boot and join", conditions::NODE_JOINED)];
+const END: [(&str, &str); 4] = [
+    ("drain", conditions::DRAINED),
+    ("volumes", conditions::VOLUMES_DETACHED),
+    ("VM deletion", conditions::INSTANCE_TERMINATED),
+    ("node deletion", conditions::NODE_DELETED),
+];
+
+pub(crate) fn life(snapshot: &Snapshot, machine: &str) -> Outcome<Life> {
+    let Some(machine) = snapshot.machines.iter().find(|it| name(*it) == machine) else {
+        return fail(format!("there is no machine {machine} (see --namespace)"));
+    };
+    let mut stages = vec![];
+    if let Some(created) = &machine.metadata.creation_timestamp {
+        stages.extend(parts(machine, created.0, &CREATION));
+    }
+    if let (Some(stage), Some(node)) = (stages.get(1).cloned(), snapshot.node_of(machine)) {
+        stages.splice(1..=1, split(&stage, node.metadata.creation_timestamp.as_ref().map(|created| created.0)));
+    }
+    if let Some(deleted) = &machine.metadata.deletion_timestamp {
+        // What has not come to its end by then never will.
+        for stage in &mut stages {
+            stage.ended = Some(stage.ended.unwrap_or(deleted.0));
+        }
+        stages.extend(parts(machine, deleted.0, &END));
+    }
+    Ok(Life {
+        machine: name(machine).to_owned(),
+        phase: machine.phase().to_string(),
+        traces: Traces::of(machine),
+        stages,
+    })
+}
+
+/// One part after the other, until one lasts.
+fn parts(machine: &Machine, began: Timestamp, all: &[(&'static str, &str)]) -> Vec<Stage> {
+    let (mut stages, mut began) = (vec![], began);
+    for (name, kind) in all {
+        let condition = machine.condition(kind).filter(|condition| condition.status == "True");
+        let ended = condition.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
+        // A condition that was written again, as after a restore, is older or younger than what it is about.
+        let ended = ended.map(|ended| ended.max(began));
+        stages.push(Stage { name, began, ended });
+        match ended {
+            Some(ended) => began = ended,
+            None => break,
+        }
+    }
+    stages
+}
+
+/// Boot and join, if it shows when the Node was registered.
+fn split(stage: &Stage, registered: Option<Timestamp>) -> Vec<Stage> {
+    let is_within = |at: &Timestamp| *at >= stage.began && stage.ended.is_none_or(|ended| *at <= ended);
+    match registered.filter(is_within) {
+        Some(at) => vec![
+            Stage { name: "boot", began: stage.began, ended: Some(at) },
+            Stage { name: "join", began: at, ended: stage.ended },
+        ],
+        None => vec![stage.clone()],
+    }
+}
+
+impl Life {
+    pub(crate) fn text(&self, now: Timestamp) -> String {
+        let mut lines = vec![format!("machine/{} is {}", self.machine, self.phase)];
+        lines.push(format!("trace {} (creation)", self.traces.creation));
+        lines.extend(self.traces.termination.iter().map(|trace| format!("trace {trace} (end)")));
+        // A life of days has two short parts with a long one in between, which is no stage.
+        let (creation, end): (Vec<_>, Vec<_>) =
+            self.stages.iter().partition(|stage| END.iter().all(|(name, _)| *name != stage.name));
+        for stages in [creation, end] {
+            lines.extend(waterfall(&stages, now).map(|text| format!("\n{}", text.trim_end())));
+        }
+        lines.join("\n") + "\n"
+    }
+}
+
+/// A table with a bar for each stage, in their proportions.
+fn waterfall(stages: &[&Stage], now: Timestamp) -> Option<String> {
+    let first = stages.first()?.began;
+    let end = |stage: &Stage| stage.ended.unwrap_or(now).max(stage.began);
+    let last = stages.iter().map(|stage| end(stage)).max()?;
+    let whole = last.duration_since(first).as_millis().max(1);
+    let column = |at: Timestamp| {
+        let share = at.duration_since(first).as_millis() * i128::from(WIDTH) / whole;
+        usize::try_from(share).unwrap_or_default()
+    };
+    let mut rows = vec![["STAGE", "BEGAN", "TOOK", ""].map(str::to_owned).to_vec()];
+    rows.extend(stages.iter().map(|stage| {
+        let (from, to) = (column(stage.began), column(end(stage)));
+        let took = age(stage.began, end(stage));
+        let took = if stage.ended.is_none() { format!("{took}, and lasts") } else { took };
+        let bar = format!("{}{}", " ".repeat(from), "█".repeat((to - from).max(1)));
+        vec![stage.name.to_owned(), format!("+{}", age(first, stage.began)), took, bar]
+    }));
+    Some(format!("since {first:.0}\n{}", table(&rows)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(conditions: &Value, node: Option<&str>, deleted: Option<&str>) -> String {
+        let mut snapshot = Snapshot::at("2026-06-01T13:00:00Z".parse().unwrap());
+        snapshot.add(&json!({"kind": "Machine", "apiVersion": "machine.sapcloud.io/v1alpha1",
+            "metadata": {"name": "m", "namespace": "shoot", "uid": "u", "creationTimestamp": "2026-06-01T12:00:00Z",
+                "deletionTimestamp": deleted, "labels": {"node": "n"},
+                "annotations": {"nodewright.dev/traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}},
+            "spec": {"class": {"name": "c"}},
+            "status": {"conditions": conditions, "currentStatus": {"phase": "Running"}}}));
+        if let Some(created) = node {
+            snapshot.add(
+                &json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "creationTimestamp": created}}),
+            );
+        }
+        life(&snapshot, "m").unwrap().text(snapshot.now)
+    }
+
+    fn condition(kind: &str, at: &str) -> Value {
+        json!({"type": kind, "status": "True", "lastTransitionTime": at})
+    }
+
+    #[test]
+    fn a_life_is_a_waterfall() {
+        let mut all = vec![
+            condition("InstanceProvisioned", "2026-06-01T12:00:10Z"),
+            condition("NodeJoined", "2026-06-01T12:00:40Z"),
+        ];
+        let text = told(&json!(all), Some("2026-06-01T12:00:30Z"), None);
+        let expected = [
+            "machine/m is Running",
+            "trace 4bf92f3577b34da6a3ce929d0e0e4736 (creation)",
+            "",
+            "since 2026-06-01T12:00:00Z",
+            "STAGE   BEGAN   TOOK",
+            "VM      +0s     10s    ██████████",
+            "boot    +10s    20s              ████████████████████",
+            "join    +30s    10s                                  ██████████",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected, "{text}");
+        all.push(condition("Drained", "2026-06-01T12:50:30Z"));
+        let text = told(&json!(all), None, Some("2026-06-01T12:50:00Z"));
+        let end: Vec<_> = text.lines().skip(8).collect();
+        assert!(text.contains("boot and join   +10s    30s"), "{text}");
+        assert!(end[0].contains("since 2026-06-01T12:50:00Z") || text.contains("since 2026-06-01T12:50:00Z"), "{text}");
+        assert!(text.contains("drain") && text.contains("volumes") && text.contains(", and lasts"), "{text}");
+        assert!(!text.contains("VM deletion"), "it has not begun: {text}");
+    }
+
+    #[test]
+    fn what_has_not_ended_lasts_or_never_ends() {
+        let waiting = told(&json!([]), None, None);
+        assert!(waiting.contains("VM      +0s     60m, and lasts"), "{waiting}");
+        let deleted = told(&json!([]), None, Some("2026-06-01T12:10:00Z"));
+        assert!(deleted.contains("VM      +0s     10m"), "{deleted}");
+        assert!(life(&Snapshot::default(), "m").is_err());
+    }
+}
