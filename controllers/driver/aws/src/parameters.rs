@@ -8,8 +8,8 @@ use nodewright_driver::{DriverError, MachineRequest, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use crate::spec::{
-    BlockDevice, CapacityReservation, CpuOptions, Identity, MetadataOptions, NAME_TAG, NetworkInterface, Placement,
-    ProviderSpec, ROOT_DEVICE,
+    BlockDevice, CAPACITY_BLOCK, CapacityReservation, CpuOptions, Identity, MetadataOptions, NAME_TAG,
+    NetworkInterface, Placement, ProviderSpec, ROOT_DEVICE, SPOT,
 };
 
 /// The version of EC2's interface.
@@ -156,11 +156,7 @@ pub(crate) fn run_instances(spec: &ProviderSpec, request: &MachineRequest, root_
     if let Some(reservation) = &spec.capacity_reservation {
         add_reservation(&mut action, reservation);
     }
-    if let Some(price) = &spec.spot_price {
-        action.set("InstanceMarketOptions.MarketType", "spot");
-        action.set("InstanceMarketOptions.SpotOptions.SpotInstanceType", "one-time");
-        action.set_text("InstanceMarketOptions.SpotOptions.MaxPrice", Some(price));
-    }
+    add_market(&mut action, spec);
     Ok(action)
 }
 
@@ -269,8 +265,20 @@ fn add_reservation(action: &mut Action, reservation: &CapacityReservation) {
     let group = reservation.capacity_reservation_resource_group_arn.as_ref();
     action.set_text(format!("{target}.CapacityReservationId"), reservation.capacity_reservation_id.as_ref());
     action.set_text(format!("{target}.CapacityReservationResourceGroupArn"), group);
-    if reservation.is_ml_capacity_block {
-        action.set("InstanceMarketOptions.MarketType", "capacity-block");
+}
+
+/// EC2 takes spot VMs for one-time ones if nothing else is asked for.
+fn add_market(action: &mut Action, spec: &ProviderSpec) {
+    let path = "InstanceMarketOptions";
+    let is_block = spec.capacity_reservation.as_ref().is_some_and(|reservation| reservation.is_ml_capacity_block);
+    if let Some(options) = &spec.instance_market_options {
+        action.set(format!("{path}.MarketType"), &options.market_type);
+    } else if is_block {
+        action.set(format!("{path}.MarketType"), CAPACITY_BLOCK);
+    } else if let Some(price) = &spec.spot_price {
+        action.set(format!("{path}.MarketType"), SPOT);
+        action.set(format!("{path}.SpotOptions.SpotInstanceType"), "one-time");
+        action.set_text(format!("{path}.SpotOptions.MaxPrice"), Some(price));
     }
 }
 
@@ -340,6 +348,10 @@ mod tests {
                 "InstanceMarketOptions.SpotOptions.MaxPrice=0.05",
             ],
         );
+        for market in ["spot", "capacity-block", "interruptible-capacity-reservation"] {
+            let expected = format!("InstanceMarketOptions.MarketType={market}");
+            adds("instanceMarketOptions", json!({"marketType": market}), &[&expected]);
+        }
         let metadata = json!({"httpEndpoint": "enabled", "httpTokens": "required", "httpPutResponseHopLimit": 2, "httpProtocolIpv6": ""});
         adds(
             "instanceMetadataOptions",
@@ -390,6 +402,23 @@ mod tests {
             json!({"capacityReservationId": "cr-1", "isMLCapacityBlock": true}),
             &[&format!("{path}Target.CapacityReservationId=cr-1"), "InstanceMarketOptions.MarketType=capacity-block"],
         );
+    }
+
+    #[test]
+    fn two_names_of_a_market_are_one_parameter() {
+        let mut document = small("c");
+        document["capacityReservation"] = json!({"capacityReservationId": "cr-1", "isMLCapacityBlock": true});
+        document["instanceMarketOptions"] = json!({"marketType": "capacity-block"});
+        let market = |document| {
+            let mut asked = asked(document, "");
+            asked.retain(|parameter| parameter.starts_with("InstanceMarketOptions."));
+            asked
+        };
+        assert_eq!(market(&document), ["InstanceMarketOptions.MarketType=capacity-block"]);
+        let mut document = small("c");
+        document["spotPrice"] = json!("");
+        document["instanceMarketOptions"] = json!({"marketType": "spot"});
+        assert_eq!(market(&document), ["InstanceMarketOptions.MarketType=spot"]);
     }
 
     #[test]

@@ -21,6 +21,11 @@ pub(crate) const ROLE_TAG: &str = "kubernetes.io/role/";
 /// The key of the tag with the Machine's name.
 pub(crate) const NAME_TAG: &str = "Name";
 
+/// The market for spare capacity.
+pub(crate) const SPOT: &str = "spot";
+/// The market for capacity that is reserved for a time, such as for machine learning.
+pub(crate) const CAPACITY_BLOCK: &str = "capacity-block";
+
 /// The maximum number of errors in a message. The rest is reported once these are fixed.
 const MOST_FAULTS: usize = 20;
 
@@ -41,6 +46,7 @@ pub(crate) struct ProviderSpec {
     #[serde(default, rename = "ebsOptimized")]
     _ebs_optimized: bool,
     pub iam: IamProfile,
+    pub instance_market_options: Option<MarketOptions>,
     pub instance_metadata_options: Option<MetadataOptions>,
     pub key_name: Option<String>,
     pub machine_type: String,
@@ -50,7 +56,7 @@ pub(crate) struct ProviderSpec {
     pub network_interfaces: Vec<NetworkInterface>,
     pub placement: Option<Placement>,
     pub region: String,
-    /// The highest price of an hour on the spot market, in dollars; empty for the price on demand.
+    /// The older way to the spot market: the highest price of an hour, in dollars; empty for the price on demand.
     pub spot_price: Option<String>,
     pub src_and_dst_checks_enabled: Option<bool>,
     pub tags: BTreeMap<String, String>,
@@ -97,6 +103,7 @@ pub(crate) struct CapacityReservation {
     pub capacity_reservation_preference: Option<String>,
     pub capacity_reservation_id: Option<String>,
     pub capacity_reservation_resource_group_arn: Option<String>,
+    /// An older name for the market `capacity-block`, which machine-controller-manager's provider does not know.
     #[serde(default, rename = "isMLCapacityBlock")]
     pub is_ml_capacity_block: bool,
 }
@@ -116,6 +123,12 @@ pub(crate) struct IamProfile {
     pub arn: String,
     #[serde(default)]
     pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct MarketOptions {
+    pub market_type: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Deserialize)]

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    BlockDevice, CLUSTER_TAG, CapacityReservation, Faults, NAME_TAG, NetworkInterface, ProviderSpec, ROLE_TAG,
-    ROOT_DEVICE,
+    BlockDevice, CAPACITY_BLOCK, CLUSTER_TAG, CapacityReservation, Faults, NAME_TAG, NetworkInterface, ProviderSpec,
+    ROLE_TAG, ROOT_DEVICE, SPOT,
 };
 
 pub(super) const REGION: &str = "must be the name of a region, such as eu-west-1";
@@ -29,9 +29,7 @@ pub(super) fn check(spec: &ProviderSpec, faults: &mut Faults) {
     if spec.iam.name.is_empty() == spec.iam.arn.is_empty() {
         faults.add("iam", "must have either a name or an arn");
     }
-    if spec.spot_price.as_deref().is_some_and(|price| !is_price(price)) {
-        faults.add("spotPrice", "must be a price in dollars, such as 0.05, or empty");
-    }
+    check_market(spec, faults);
     check_devices(&spec.block_devices, faults);
     check_interfaces(&spec.network_interfaces, faults);
     if let Some(options) = &spec.cpu_options
@@ -41,7 +39,7 @@ pub(super) fn check(spec: &ProviderSpec, faults: &mut Faults) {
         faults.add(format!("cpuOptions.{missing}"), "must be there: coreCount and threadsPerCore go together");
     }
     if let Some(reservation) = &spec.capacity_reservation {
-        check_reservation(reservation, spec.spot_price.is_some(), faults);
+        check_reservation(reservation, faults);
     }
     check_tags(&spec.tags, faults);
 }
@@ -59,6 +57,22 @@ pub(super) fn has_owner(tags: &BTreeMap<String, String>) -> bool {
 
 fn is_price(text: &str) -> bool {
     text.is_empty() || text.parse::<f64>().is_ok_and(|price| price.is_finite() && price > 0.0)
+}
+
+/// machine-controller-manager's provider sends the market of `instanceMarketOptions`, and leaves the price of `spotPrice` out then.
+fn check_market(spec: &ProviderSpec, faults: &mut Faults) {
+    let market = spec.instance_market_options.as_ref().map(|options| options.market_type.as_str());
+    let price = spec.spot_price.as_deref();
+    if price.is_some_and(|price| !is_price(price)) {
+        faults.add("spotPrice", "must be a price in dollars, such as 0.05, or empty");
+    } else if market.is_some_and(|market| price.is_some_and(|price| !price.is_empty() || market != SPOT)) {
+        faults.add("spotPrice", "must be absent if there are instanceMarketOptions: it would not count");
+    }
+    let is_block = spec.capacity_reservation.as_ref().is_some_and(|reservation| reservation.is_ml_capacity_block);
+    if is_block && (price.is_some() || market.is_some_and(|market| market != CAPACITY_BLOCK)) {
+        let what = "must not be true if there is a spotPrice, or instanceMarketOptions name another market";
+        faults.add("capacityReservation.isMLCapacityBlock", what);
+    }
 }
 
 fn check_devices(devices: &[BlockDevice], faults: &mut Faults) {
@@ -113,7 +127,7 @@ fn check_interfaces(interfaces: &[NetworkInterface], faults: &mut Faults) {
     }
 }
 
-fn check_reservation(reservation: &CapacityReservation, is_spot: bool, faults: &mut Faults) {
+fn check_reservation(reservation: &CapacityReservation, faults: &mut Faults) {
     let has_preference = reservation.capacity_reservation_preference.as_deref().is_some_and(|it| !it.is_empty());
     let (id, group) = (&reservation.capacity_reservation_id, &reservation.capacity_reservation_resource_group_arn);
     let targets = usize::from(id.is_some()) + usize::from(group.is_some());
@@ -126,9 +140,6 @@ fn check_reservation(reservation: &CapacityReservation, is_spot: bool, faults: &
     if targets > 1 {
         let what = "must be absent if there is a capacityReservationId";
         faults.add("capacityReservation.capacityReservationResourceGroupArn", what);
-    }
-    if reservation.is_ml_capacity_block && is_spot {
-        faults.add("capacityReservation.isMLCapacityBlock", "must not be true if there is a spotPrice");
     }
 }
 

@@ -36,6 +36,7 @@ const SPEC: &[Field] = &[
     Field("cpuOptions", OPTIONAL, Object(CPU_OPTIONS)),
     Field("ebsOptimized", OPTIONAL, Flag),
     Field("iam", REQUIRED, Object(IAM)),
+    Field("instanceMarketOptions", OPTIONAL, Object(MARKET)),
     Field("instanceMetadataOptions", OPTIONAL, Object(METADATA)),
     Field("keyName", OPTIONAL, Text),
     Field("kind", OPTIONAL, Text),
@@ -84,6 +85,9 @@ const CPU_OPTIONS: &[Field] = &[
 ];
 
 const IAM: &[Field] = &[Field("arn", OPTIONAL, Text), Field("name", OPTIONAL, Text)];
+
+const MARKET: &[Field] =
+    &[Field("marketType", REQUIRED, OneOf(&["spot", "capacity-block", "interruptible-capacity-reservation"]))];
 
 const METADATA: &[Field] = &[
     Field("httpEndpoint", OPTIONAL, OneOf(&["", "enabled", "disabled"])),

@@ -27,6 +27,7 @@ pub(crate) fn full(cluster: &str) -> Value {
         "capacityReservation": {"capacityReservationPreference": "open"},
         "cpuOptions": {"coreCount": 1, "threadsPerCore": 2, "amdSevSnp": "disabled"},
         "ebsOptimized": true, "monitoring": true,
+        "instanceMarketOptions": {"marketType": "spot"},
         "instanceMetadataOptions": {"httpEndpoint": "enabled", "httpTokens": "required", "httpPutResponseHopLimit": 2,
             "httpProtocolIpv6": "disabled"},
         "networkInterfaces": [
@@ -36,7 +37,7 @@ pub(crate) fn full(cluster: &str) -> Value {
                 "ipv6AddressCount": 1, "ipv6PrefixCount": 1, "networkCardIndex": 1, "primaryIpv6": true},
         ],
         "placement": {"affinity": "default", "groupId": "pg-1", "hostId": "h-1", "partitionNumber": 1, "tenancy": "host"},
-        "spotPrice": "0.05", "srcAndDstChecksEnabled": false,
+        "spotPrice": "", "srcAndDstChecksEnabled": false,
         "tags": {format!("kubernetes.io/cluster/{cluster}"): "1", "kubernetes.io/role/node": "1", "zone": "a"},
     })
 }
@@ -68,11 +69,11 @@ fn good_classes_are_read() {
     }
     let spec = ProviderSpec::read(&RawJson::from(&full("c"))).unwrap();
     assert_eq!((spec.block_devices.len(), spec.network_interfaces.len(), spec.tags.len()), (2, 2, 3));
-    assert_eq!((spec.spot_price.as_deref(), spec.src_and_dst_checks_enabled), (Some("0.05"), Some(false)));
+    assert_eq!((spec.spot_price.as_deref(), spec.src_and_dst_checks_enabled), (Some(""), Some(false)));
 }
 
 /// The fields of `AWSProviderSpec` of machine-controller-manager's provider, by the object that has them.
-const FIELDS_OF_MCM: [(&str, &[&str]); 9] = [
+const FIELDS_OF_MCM: [(&str, &[&str]); 10] = [
     (
         "",
         &[
@@ -90,6 +91,7 @@ const FIELDS_OF_MCM: [(&str, &[&str]); 9] = [
             "spotPrice",
             "srcAndDstChecksEnabled",
             "tags",
+            "instanceMarketOptions",
             "instanceMetadataOptions",
             "cpuOptions",
             "placement",
@@ -111,14 +113,10 @@ const FIELDS_OF_MCM: [(&str, &[&str]); 9] = [
     ),
     (
         "/capacityReservation",
-        &[
-            "capacityReservationPreference",
-            "capacityReservationId",
-            "capacityReservationResourceGroupArn",
-            "isMLCapacityBlock",
-        ],
+        &["capacityReservationPreference", "capacityReservationId", "capacityReservationResourceGroupArn"],
     ),
     ("/iam", &["arn", "name"]),
+    ("/instanceMarketOptions", &["marketType"]),
     (
         "/networkInterfaces/0",
         &[
@@ -157,7 +155,8 @@ fn every_field_of_machine_controller_managers_provider_is_a_field_here() {
 #[test]
 fn what_machine_controller_manager_takes_is_taken() {
     for (pointer, value) in [
-        ("/spotPrice", json!("")),
+        ("/spotPrice", json!(null)),
+        ("/instanceMarketOptions", json!(null)),
         ("/keyName", json!("")),
         ("/keyName", json!(null)),
         ("/blockDevices", json!([])),
@@ -197,6 +196,13 @@ fn every_fault_is_named_by_its_path() {
         ("/spotPrice", json!("cheap"), "spotPrice"),
         ("/spotPrice", json!("-1"), "spotPrice"),
         ("/spotPrice", json!(0.05), "spotPrice"),
+        ("/spotPrice", json!("0.05"), "spotPrice"),
+        ("/instanceMarketOptions", json!("spot"), "instanceMarketOptions"),
+        ("/instanceMarketOptions", json!({}), "instanceMarketOptions.marketType"),
+        ("/instanceMarketOptions/marketType", json!(""), "instanceMarketOptions.marketType"),
+        ("/instanceMarketOptions/marketType", json!("on-demand"), "instanceMarketOptions.marketType"),
+        ("/instanceMarketOptions/marketType", json!("capacity-block"), "spotPrice"),
+        ("/instanceMarketOptions/spotOptions", json!({}), "instanceMarketOptions.spotOptions"),
         ("/srcAndDstChecksEnabled", json!("false"), "srcAndDstChecksEnabled"),
         ("/blockDevices", json!({}), "blockDevices"),
         ("/blockDevices", json!([device("/dev/sda"), device("/dev/sdb")]), "blockDevices"),
