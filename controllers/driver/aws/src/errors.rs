@@ -14,6 +14,8 @@ const NOT_FOR: &str = "Not authorized for ";
 pub(crate) const UNKNOWN_INSTANCE: &str = "InvalidInstanceID.NotFound";
 /// EC2's code for a token that an earlier request has used with other parameters.
 pub(crate) const OTHER_PARAMETERS: &str = "IdempotentParameterMismatch";
+/// EC2's codes for temporary credentials that have ended.
+pub(crate) const EXPIRED: [&str; 2] = ["ExpiredToken", "ExpiredTokenException"];
 
 /// A refusal of EC2.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +26,16 @@ pub(crate) struct Refused {
     pub error: DriverError,
 }
 
+impl Refused {
+    /// A failure without a code of EC2.
+    pub(crate) fn without_code(error: DriverError) -> Self {
+        Self { ec2_code: String::new(), error }
+    }
+}
+
 /// What a code means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+pub(crate) enum Meaning {
     /// There are too many calls.
     Throttled,
     /// The zone has no capacity; another zone may.
@@ -70,6 +79,7 @@ const UNAUTHENTICATED: &[&str] = &[
     "AuthFailure",
     "Blocked",
     "ExpiredToken",
+    "ExpiredTokenException",
     "IncompleteSignature",
     "InvalidAccessKeyId",
     "InvalidClientTokenId",
@@ -84,7 +94,8 @@ const PRECONDITION: &[&str] =
     &["IdempotentInstanceTerminated", "IncorrectInstanceState", "IncorrectState", "OperationNotPermitted"];
 const CONFLICT: &[&str] = &["ConcurrentTagAccess", "ConcurrentCreateOptionsPutRequest"];
 
-fn meaning(ec2_code: &str, status: StatusCode) -> Meaning {
+/// What a code of EC2, or one that all services of AWS have, means.
+pub(crate) fn meaning(ec2_code: &str, status: StatusCode) -> Meaning {
     let is = |codes: &[&str]| codes.contains(&ec2_code);
     match ec2_code {
         UNKNOWN_INSTANCE => Meaning::Plain(Code::NotFound),
@@ -148,19 +159,20 @@ fn denied(text: &str) -> Option<&str> {
     Some(&rest[..end.unwrap_or(rest.len())]).filter(|denied| (1..=64).contains(&denied.len()))
 }
 
-/// The failure of an answer without a code of EC2, which most likely a gateway gave.
-pub(crate) fn unreadable(action: &str, status: StatusCode) -> Refused {
+/// The failure of an answer without a code of the service, which most likely a gateway gave.
+pub(crate) fn unreadable(service: &str, action: &str, status: StatusCode) -> DriverError {
     let code = if status == StatusCode::TOO_MANY_REQUESTS || !status.is_client_error() {
         Code::Unavailable
     } else {
         Code::Internal
     };
-    let error = DriverError::new(code, format!("{action} was answered with status {status} and no reason of EC2"));
-    let error = if status == StatusCode::TOO_MANY_REQUESTS { error.throttled() } else { error };
-    Refused { ec2_code: String::new(), error }
+    let error =
+        DriverError::new(code, format!("{action} was answered with status {status} and no reason of {service}"));
+    if status == StatusCode::TOO_MANY_REQUESTS { error.throttled() } else { error }
 }
 
-fn excerpt(text: &str) -> String {
+/// The beginning of a text, in one line.
+pub(crate) fn excerpt(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(EXCERPT).collect()
 }
 
@@ -235,7 +247,7 @@ mod tests {
         let throttled = |ec2_code: &str| refusal("A", StatusCode::SERVICE_UNAVAILABLE, ec2_code, "").error.throttled;
         assert!(throttled("RequestLimitExceeded") && throttled("BandwidthLimitExceeded"));
         assert!(!throttled("InstanceLimitExceeded") && !throttled("Unavailable"));
-        assert!(unreadable("A", StatusCode::TOO_MANY_REQUESTS).error.throttled);
+        assert!(unreadable("EC2", "A", StatusCode::TOO_MANY_REQUESTS).throttled);
     }
 
     #[test]

@@ -13,17 +13,19 @@
 //! * If a class changed between two creations with one token, the second one answers with the VM of the first.
 //! * The annotation `machine.sapcloud.io/awsPlacement` has no effect: a driver does not see annotations. `placement` in the
 //!   providerSpec does the same.
-//! * Credentials are access keys; a workload identity is refused.
 
 mod answers;
 mod client;
 mod credentials;
+mod endpoints;
 mod errors;
 mod owner;
 mod parameters;
+mod signing;
 mod spec;
 #[cfg(test)]
 mod tests;
+mod transport;
 mod volumes;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -34,7 +36,7 @@ use futures::{
     future::{BoxFuture, ready},
 };
 use http::{Request, Response};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use hyper::body::Body;
 use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::{
@@ -51,13 +53,16 @@ use nodewright_driver::{
 use serde::{Deserialize, Serialize};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
+pub use self::endpoints::EndpointError;
 use self::{
     answers::{Done, Images, Instances, Reservation, Terminated, Vm},
-    client::{Client, Session},
-    credentials::AccessKey,
+    client::Client,
+    credentials::{Session, Source},
+    endpoints::Endpoints,
     errors::{OTHER_PARAMETERS, Refused, UNKNOWN_INSTANCE},
     owner::{Owner, instance_id, is_of, provider_id},
     spec::{Identity, NAME_TAG, ProviderSpec},
+    transport::Transport,
 };
 
 /// The name of the provider in `MachineClass.provider`, as machine-controller-manager's provider has it.
@@ -74,15 +79,19 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTIONS: usize = 16;
 /// Between two questions whether a VM is gone. EC2 takes half a minute or more for that, and throttles those who ask often.
 const POLL: Duration = Duration::from_secs(10);
-/// How many requests a call makes, apart from the pages of a list.
-const REQUESTS_OF_A_CALL: u32 = 4;
+/// How many requests a call makes, that for temporary credentials included, and the pages of a list aside.
+const REQUESTS_OF_A_CALL: u32 = 5;
 
 /// The options of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The URL of EC2; `None` for that of the class's region.
     pub endpoint: Option<String>,
-    /// The timeout of a request, which may have taken effect. A call may make four.
+    /// The URL of STS; `None` for that of the class's region.
+    pub sts_endpoint: Option<String>,
+    /// The URL of the metadata service of the instance; `None` for that of EC2's instances.
+    pub metadata_endpoint: Option<String>,
+    /// The timeout of a request, which may have taken effect. A call may make five; getting temporary credentials counts as one.
     pub request_timeout: Duration,
     /// How long EC2 may hide a new VM, see [`Driver::consistency`].
     pub consistency: Duration,
@@ -90,24 +99,20 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { endpoint: None, request_timeout: Duration::from_secs(20), consistency: Duration::from_secs(30) }
+        Self {
+            endpoint: None,
+            sts_endpoint: None,
+            metadata_endpoint: None,
+            request_timeout: Duration::from_secs(20),
+            consistency: Duration::from_secs(30),
+        }
     }
-}
-
-/// The URL of EC2 is invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("failed to use {url:?} as the URL of EC2: {reason}")]
-pub struct EndpointError {
-    /// The URL.
-    pub url: String,
-    /// The reason.
-    pub reason: String,
 }
 
 /// Why there is no driver.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The URL of EC2 is invalid.
+    /// A URL is invalid.
     #[error(transparent)]
     Endpoint(#[from] EndpointError),
     /// This computer has no certificates by which EC2 could be known.
@@ -140,7 +145,7 @@ struct Account {
 impl Account {
     fn of(class: &Class) -> Result<Self> {
         let identity = Identity::read(&class.provider_spec)?;
-        let session = Session { region: identity.region.clone(), key: AccessKey::of(&class.secret)? };
+        let session = Session { region: identity.region.clone(), source: Source::of(&class.secret)? };
         Ok(Self { session, identity })
     }
 
@@ -206,10 +211,11 @@ impl AwsDriver {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let bounded = |response: Response<B>| response.map(|body| Limited::new(body, ANSWER_LIMIT).boxed_unsync());
-        let transport = BoxCloneSyncService::new(service.map_response(bounded).map_err(Into::into));
+        let boxed = |response: Response<B>| response.map(|body| body.map_err(Into::into).boxed_unsync());
+        let service = BoxCloneSyncService::new(service.map_response(boxed).map_err(Into::into));
         let (request_timeout, consistency) = (options.request_timeout, options.consistency);
-        let client = Client::new(options.endpoint.as_deref(), request_timeout, page_size, transport)?;
+        let transport = Transport::new(service, request_timeout, ANSWER_LIMIT);
+        let client = Client::new(Endpoints::of(options)?, page_size, transport);
         Ok(Self { client: Arc::new(client), request_timeout, consistency })
     }
 

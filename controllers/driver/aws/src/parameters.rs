@@ -14,6 +14,8 @@ use crate::spec::{
 
 /// The version of EC2's interface.
 const VERSION: &str = "2016-11-15";
+/// The version of the interface of STS.
+const STS_VERSION: &str = "2011-06-15";
 /// What a VM may be booted with, in bytes before the encoding.
 const MOST_USER_DATA: usize = 16 << 10;
 /// The longest token of a creation.
@@ -26,16 +28,22 @@ const LIVE_STATES: [&str; 5] = ["pending", "running", "shutting-down", "stopping
 /// Characters of a form that have to be encoded.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A request of EC2. It may hold user data, so it is not printed.
+/// A request of EC2 or STS. It may have user data or a token in it, so it is not printed.
 #[derive(Clone)]
 pub(crate) struct Action {
     pub name: &'static str,
+    version: &'static str,
     parameters: Vec<(String, String)>,
 }
 
 impl Action {
     pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, parameters: vec![] }
+        Self { name, version: VERSION, parameters: vec![] }
+    }
+
+    /// A request of STS.
+    pub(crate) fn of_sts(name: &'static str) -> Self {
+        Self { version: STS_VERSION, ..Self::new(name) }
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "a call with a number or a text reads better without a reference")]
@@ -71,7 +79,7 @@ impl Action {
     /// The body of the request: a form.
     pub(crate) fn body(&self) -> String {
         let escaped = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
-        let mut body = format!("Action={}&Version={VERSION}", escaped(self.name));
+        let mut body = format!("Action={}&Version={}", escaped(self.name), self.version);
         for (name, value) in &self.parameters {
             body.extend(["&", &escaped(name), "=", &escaped(value)]);
         }

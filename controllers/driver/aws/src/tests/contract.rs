@@ -135,7 +135,7 @@ fn outage_of(outage: Outage) -> ec2::Outage {
 }
 
 fn session() -> Session {
-    Session { region: REGION.to_owned(), key: AccessKey::of(&keys()).unwrap() }
+    Session { region: REGION.to_owned(), source: crate::credentials::Source::of(&keys()).unwrap() }
 }
 
 impl Fixture for Account {

@@ -1,7 +1,10 @@
 //! The driver with answers that a test has written, and with moto's EC2.
 
+mod aws;
 mod contract;
+mod credentials;
 mod moto;
+mod temporary;
 
 use std::{collections::VecDeque, convert::Infallible, future::ready};
 
@@ -198,16 +201,25 @@ async fn a_vm_that_ended_after_its_creation_is_not_answered_with() {
 
 #[test]
 fn an_endpoint_is_a_host() {
-    let driver = |endpoint: &str| {
+    let driver = |options: &Options| {
         let service = tower::service_fn(|_: Request<Full<Bytes>>| {
             ready(Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())))
         });
-        AwsDriver::with_service(service, &Options { endpoint: Some(endpoint.to_owned()), ..Options::default() }, 5)
+        AwsDriver::with_service(service, options, 5)
     };
-    for good in ["http://127.0.0.1:5000", "https://vpce-1.ec2.eu-west-1.vpce.amazonaws.com/"] {
-        assert!(driver(good).is_ok(), "{good}");
+    let each = |url: &str| {
+        let url = Some(url.to_owned());
+        [
+            Options { endpoint: url.clone(), ..Options::default() },
+            Options { sts_endpoint: url.clone(), ..Options::default() },
+            Options { metadata_endpoint: url, ..Options::default() },
+        ]
+    };
+    for good in ["http://127.0.0.1:5000", "http://[fd00:ec2::254]", "https://vpce-1.ec2.eu-west-1.vpce.amazonaws.com/"]
+    {
+        assert!(each(good).iter().all(|options| driver(options).is_ok()), "{good}");
     }
     for bad in ["", "ec2.eu-west-1.amazonaws.com", "ftp://h", "http://", "http://h/path", "http://h/?q=1"] {
-        assert!(driver(bad).is_err(), "{bad}");
+        assert!(each(bad).iter().all(|options| driver(options).is_err()), "{bad}");
     }
 }

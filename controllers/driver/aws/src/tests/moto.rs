@@ -56,7 +56,11 @@ pub(super) fn driver(ec2: &Ec2, url: &str, page_size: usize) -> AwsDriver {
             Ok::<_, BoxError>(Response::builder().status(status).body(Full::new(body))?)
         }
     });
-    let options =
-        Options { endpoint: Some(url.to_owned()), request_timeout: REQUEST_TIMEOUT, consistency: CONSISTENCY };
+    let options = Options {
+        endpoint: Some(url.to_owned()),
+        request_timeout: REQUEST_TIMEOUT,
+        consistency: CONSISTENCY,
+        ..Options::default()
+    };
     AwsDriver::with_service(service, &options, page_size).unwrap()
 }
