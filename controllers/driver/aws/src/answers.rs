@@ -105,7 +105,17 @@ pub(crate) struct Interface {
     #[serde(rename = "networkInterfaceId")]
     pub id: String,
     #[serde(default)]
-    pub source_dest_check: bool,
+    source_dest_check: bool,
+    #[serde(default, rename = "interfaceType")]
+    kind: Option<String>,
+}
+
+impl Interface {
+    /// Whether its source/destination check is on and can be switched off: an elastic fabric adapter's cannot.
+    pub(crate) fn can_stop_check(&self) -> bool {
+        let is_fabric = self.kind.as_deref().is_some_and(|kind| ["efa", "efa-only"].contains(&kind));
+        self.source_dest_check && !is_fabric
+    }
 }
 
 impl Vm {
@@ -236,7 +246,10 @@ mod tests {
         assert_eq!(vms.len(), 1);
         assert_eq!(vms[0].tags(), BTreeMap::from([("Name", "m & n"), ("empty", "")]));
         assert!(!vms[0].is_gone() && !vms[0].is_deleting());
-        assert_eq!(vms[0].network_interface_set.items, [Interface { id: "eni-1".to_owned(), source_dest_check: true }]);
+        assert_eq!(
+            vms[0].network_interface_set.items,
+            [Interface { id: "eni-1".to_owned(), source_dest_check: true, kind: None }]
+        );
         assert_eq!(vms[0].launched(), "2026-11-22T10:00:00Z".parse().ok());
     }
 

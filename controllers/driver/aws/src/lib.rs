@@ -55,7 +55,7 @@ use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
 
 pub use self::endpoints::EndpointError;
 use self::{
-    answers::{Done, Images, Instances, Reservation, Terminated, Vm},
+    answers::{Done, Images, Instances, Interface, Reservation, Terminated, Vm},
     client::Client,
     credentials::{Session, Source},
     endpoints::Endpoints,
@@ -158,7 +158,7 @@ impl Account {
             let message = format!("instance {} has no private DNS name yet, which is the name of its Node", vm.id);
             return Err(DriverError::new(Code::Unavailable, message));
         }
-        let is_checked = vm.network_interface_set.items.iter().any(|interface| interface.source_dest_check);
+        let is_checked = vm.network_interface_set.items.iter().any(Interface::can_stop_check);
         Ok(Instance {
             provider_id: provider_id(&self.session.region, &vm.id),
             node_name: vm.private_dns_name.clone(),
@@ -387,7 +387,7 @@ impl AwsDriver {
             _ => error,
         };
         let vm = self.find(&account, &request).await.map_err(hidden)?;
-        let checked = vm.network_interface_set.items.iter().filter(|interface| interface.source_dest_check);
+        let checked = vm.network_interface_set.items.iter().filter(|interface| interface.can_stop_check());
         for interface in checked {
             let action = parameters::stop_source_check(&interface.id);
             self.client.call::<Done>(&account.session, &action).await.map_err(|refused| refused.error)?;

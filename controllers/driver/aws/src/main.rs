@@ -18,7 +18,7 @@ struct Arguments {
     /// URL of STS, for roles that are assumed; by default that of the class's region.
     #[arg(long, env = "AWS_ENDPOINT_URL_STS", value_name = "URL")]
     sts_endpoint_url: Option<String>,
-    /// URL of the metadata service, for the role of this instance; by default http://169.254.169.254.
+    /// URL of the metadata service, for the role of this instance; by default that of EC2's instances.
     #[arg(long, env = "AWS_EC2_METADATA_SERVICE_ENDPOINT", value_name = "URL")]
     metadata_endpoint_url: Option<String>,
     /// Timeout of a request, in seconds, 0.5 to 120. A call may make five.

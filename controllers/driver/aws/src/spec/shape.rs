@@ -101,7 +101,7 @@ const NETWORK_INTERFACE: &[Field] = &[
     Field("deleteOnTermination", OPTIONAL, Flag),
     Field("description", OPTIONAL, Text),
     Field("deviceIndex", OPTIONAL, Whole(0, i32::MAX)),
-    Field("interfaceType", OPTIONAL, OneOf(&["interface", "efa", "efa-only"])),
+    Field("interfaceType", OPTIONAL, OneOf(&["", "interface", "efa", "efa-only"])),
     Field("ipv6AddressCount", OPTIONAL, Whole(0, i32::MAX)),
     Field("ipv6PrefixCount", OPTIONAL, Whole(0, i32::MAX)),
     Field("networkCardIndex", OPTIONAL, Whole(0, i32::MAX)),

@@ -165,6 +165,7 @@ fn what_machine_controller_manager_takes_is_taken() {
         ("/blockDevices/1/deviceName", json!("/dev/xvdba")),
         ("/blockDevices/0/ebs/deleteOnTermination", json!(null)),
         ("/capacityReservation", json!({})),
+        ("/networkInterfaces/0/interfaceType", json!("")),
         ("/capacityReservation", json!({"capacityReservationPreference": "", "capacityReservationId": "cr-1"})),
         ("/instanceMetadataOptions", json!({"httpTokens": "", "httpPutResponseHopLimit": 0})),
         ("/iam", json!({"arn": "arn:aws:iam::1:instance-profile/n"})),

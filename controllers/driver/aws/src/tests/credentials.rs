@@ -16,9 +16,9 @@ fn role() -> Class {
     class_with(&[KEYS[0], KEYS[1], ("roleARN", ROLE)])
 }
 
-fn sts_refusal(status: u16, code: &str) -> Option<(u16, String)> {
+fn sts_refusal(status: u16, code: &str) -> (u16, String) {
     let error = format!("<Error><Type>Sender</Type><Code>{code}</Code><Message>hunter2</Message></Error>");
-    Some((status, format!("<ErrorResponse>{error}<RequestId>r</RequestId></ErrorResponse>")))
+    (status, format!("<ErrorResponse>{error}<RequestId>r</RequestId></ErrorResponse>"))
 }
 
 /// The ids of the keys with which EC2 was asked.
@@ -121,7 +121,7 @@ async fn calls_at_once_share_one_request_and_its_failure() {
     let aws = Aws::new();
     aws.script.lock().delay = Duration::from_secs(1);
     let driver = aws.driver();
-    aws.script.lock().sts = sts_refusal(403, "AccessDenied");
+    aws.script.lock().sts = Some(sts_refusal(403, "AccessDenied"));
     for refused in join_all((0..50).map(|_| driver.list(role()))).await {
         assert_eq!(refused.unwrap_err().code, Code::PermissionDenied);
     }
@@ -186,13 +186,13 @@ async fn a_failure_to_get_credentials_says_nothing_of_a_vm() {
         (sts_refusal(403, "InvalidClientTokenId"), Code::Unauthenticated),
         (sts_refusal(503, "ServiceUnavailable"), Code::Unavailable),
         (sts_refusal(400, "ValidationError"), Code::InvalidArgument),
-        (Some((200, "<html>hunter2".to_owned())), Code::Unavailable),
-        (Some((302, "hunter2".to_owned())), Code::Unavailable),
-        (Some((404, "hunter2".to_owned())), Code::Internal),
-        (Some((200, " ".repeat(1 << 20))), Code::Unavailable),
+        ((200, "<html>hunter2".to_owned()), Code::Unavailable),
+        ((302, "hunter2".to_owned()), Code::Unavailable),
+        ((404, "hunter2".to_owned()), Code::Internal),
+        ((200, " ".repeat(1 << 20)), Code::Unavailable),
     ] {
         let aws = Aws::new();
-        aws.script.lock().sts = sts;
+        aws.script.lock().sts = Some(sts);
         let driver = aws.driver();
         let errors = [
             driver.create(request.clone()).await.unwrap_err(),

@@ -184,6 +184,20 @@ async fn the_source_check_is_switched_off_where_the_class_says_so() {
     assert_eq!(asked.lock().len(), 1);
 }
 
+/// EC2 refuses to switch it off, and the machine would never be ready.
+#[tokio::test]
+async fn the_source_check_of_an_elastic_fabric_adapter_is_left_on() {
+    let request = || machine("m", class_of(&full("c")));
+    for (kind, is_left) in [("efa", true), ("efa-only", true), ("interface", false)] {
+        let kind = format!("<interfaceType>{kind}</interfaceType><sourceDestCheck>");
+        let shown = page(&[vm(VM, "running", &OURS).replace("<sourceDestCheck>", &kind)], "");
+        let (driver, asked) = scripted(&[(200, &shown), (200, &shown), (200, "<R><requestId>r</requestId></R>")]);
+        assert_eq!(driver.status(request()).await.unwrap().uninitialized, !is_left, "{kind}");
+        driver.initialize(request()).await.unwrap();
+        assert_eq!(asked.lock().len(), if is_left { 2 } else { 3 }, "{kind}");
+    }
+}
+
 #[tokio::test]
 async fn a_vm_that_ended_after_its_creation_is_not_answered_with() {
     for state in ["shutting-down", "terminated"] {
