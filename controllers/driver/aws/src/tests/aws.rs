@@ -36,7 +36,7 @@ impl Seen {
 
 /// What the stand-in answers.
 pub(super) struct Script {
-    /// How long the credentials last that are issued from now on, in seconds.
+    /// How long the credentials last that are issued next, in seconds.
     pub lifetime: i64,
     /// The answer of STS, if it is no role.
     pub sts: Option<(u16, String)>,
