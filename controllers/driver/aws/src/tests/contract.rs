@@ -25,6 +25,20 @@ use super::{
 use crate::parameters::Action;
 
 const PAGE: usize = 5;
+/// What temporary credentials could break. The other rules take long, and do not depend on credentials.
+const RULES_OF_CREDENTIALS: &[&str] = &[
+    "create",
+    "create_dropped",
+    "delete",
+    "list_whole",
+    "silent_provider",
+    "failing_provider",
+    "no_secrets",
+    "no_empty_errors",
+    "no_blocking",
+];
+/// A role of moto's account.
+const ROLE: &str = "arn:aws:iam::123456789012:role/machines";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_driver_keeps_the_contract_with_moto() {
@@ -39,6 +53,15 @@ async fn the_driver_keeps_the_contract_over_the_wire() {
     let Some(moto) = Server::start("the_driver_keeps_the_contract_over_the_wire").await else { return };
     let wire = Some(Wire { folder: tempfile::tempdir().unwrap(), made: AtomicUsize::default() });
     let report = contract::run(&Account { wire, ..Account::open(&moto).await }).await;
+    report.assert_kept();
+    assert_eq!(report.skipped(), Vec::<&str>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_driver_keeps_the_contract_as_a_role() {
+    let Some(moto) = Server::start("the_driver_keeps_the_contract_as_a_role").await else { return };
+    let account = Account { role: Some(ROLE), ..Account::open(&moto).await };
+    let report = contract::run_only(&account, |rule| RULES_OF_CREDENTIALS.contains(&rule)).await;
     report.assert_kept();
     assert_eq!(report.skipped(), Vec::<&str>::new());
 }
@@ -100,6 +123,8 @@ impl Wire {
 struct Account {
     /// `None`: the driver is called in this process.
     wire: Option<Wire>,
+    /// The role that the key of a class assumes, if any.
+    role: Option<&'static str>,
     moto: Moto,
     ec2: Ec2,
     made: ec2::Account,
@@ -108,7 +133,7 @@ struct Account {
 impl Account {
     async fn open(server: &Server) -> Self {
         let made = ec2::Account::open(server.moto()).await.unwrap();
-        Self { wire: None, moto: server.moto().clone(), ec2: server.ec2(), made }
+        Self { wire: None, role: None, moto: server.moto().clone(), ec2: server.ec2(), made }
     }
 
     fn direct(&self) -> AwsDriver {
@@ -116,7 +141,9 @@ impl Account {
     }
 
     fn class_with(&self, cluster: &str, key: &str) -> Class {
-        let keys = [("providerAccessKeyId", key), ("providerSecretAccessKey", SECRET_KEY)];
+        let mut keys = vec![("providerAccessKeyId", key), ("providerSecretAccessKey", SECRET_KEY)];
+        // The proxy refuses a key as EC2 does, and not as STS.
+        keys.extend(self.role.filter(|_| key != REJECTED_KEY).map(|role| ("roleARN", role)));
         Class { secret: secret(&keys), ..contract::class(&self.made.provider_spec(cluster)) }
     }
 
