@@ -46,7 +46,7 @@ use futures::{
 };
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeAddress, Secret};
-use nodewright_api::{Code, RawJson};
+use nodewright_api::{Code, NodeTemplate, RawJson};
 
 /// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -204,9 +204,16 @@ pub struct MachineRequest {
     pub class: Class,
     /// User data with its placeholders replaced; only for `create`.
     pub user_data: SecretText,
+    /// `spec.nodeTemplate`, shared with the Machine; only for `create`. A driver in another process gets its annotations alone.
+    pub node_template: Arc<NodeTemplate>,
 }
 
 impl MachineRequest {
+    /// The annotations that the Machine's Node will have. machine-controller-manager's AWS provider reads one.
+    pub fn node_annotations(&self) -> impl Iterator<Item = (&String, &String)> {
+        self.node_template.metadata.annotations.iter().flatten()
+    }
+
     /// Whether a VM with this token is the Machine's: it was made for this Machine, or for the one whose VM it has adopted.
     pub fn owns(&self, owner_uid: Option<&str>) -> bool {
         owner_uid.is_some_and(|owner| owner == self.uid || Some(owner) == self.adopted_uid.as_deref())

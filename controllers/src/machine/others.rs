@@ -54,7 +54,7 @@ pub(super) async fn delete(
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, time::Duration};
+    use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
     use futures::{
         FutureExt,
@@ -119,6 +119,7 @@ mod tests {
             last_known_state: String::new(),
             class: class(),
             user_data: SecretText::default(),
+            node_template: Arc::default(),
         }
     }
 

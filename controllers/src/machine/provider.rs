@@ -84,6 +84,7 @@ impl<'a> Provider<'a> {
             last_known_state: machine.status.as_ref().map(|status| status.last_known_state.clone()).unwrap_or_default(),
             class: class.clone(),
             user_data: SecretText::default(),
+            node_template: machine.spec.node_template.clone(),
         };
         let request = Request {
             machine: request,

@@ -10,9 +10,7 @@
 //! EC2 keeps a client token at least for as long as a Machine waits for its VM.
 //!
 //! # Caveats
-//! * If a class changed between two creations with one token, the second one answers with the VM of the first.
-//! * The annotation `machine.sapcloud.io/awsPlacement` has no effect: a driver does not see annotations. `placement` in the
-//!   providerSpec does the same.
+//! If a class changed between two creations with one token, the second one answers with the VM of the first.
 
 mod answers;
 mod client;
@@ -21,6 +19,7 @@ mod endpoints;
 mod errors;
 mod owner;
 mod parameters;
+mod placement;
 mod signing;
 mod spec;
 #[cfg(test)]

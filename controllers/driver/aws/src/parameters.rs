@@ -7,9 +7,12 @@ use nodewright_api::Code;
 use nodewright_driver::{DriverError, MachineRequest, Result};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-use crate::spec::{
-    BlockDevice, CAPACITY_BLOCK, CapacityReservation, CpuOptions, Identity, MetadataOptions, NAME_TAG,
-    NetworkInterface, Placement, ProviderSpec, ROOT_DEVICE, SPOT,
+use crate::{
+    placement,
+    spec::{
+        BlockDevice, CAPACITY_BLOCK, CapacityReservation, CpuOptions, Identity, MetadataOptions, NAME_TAG,
+        NetworkInterface, Placement, ProviderSpec, ROOT_DEVICE, SPOT,
+    },
 };
 
 /// The version of EC2's interface.
@@ -135,7 +138,7 @@ pub(crate) fn owner_tags(identity: &Identity, machine: &str) -> BTreeMap<String,
 /// The creation of a Machine's VM. `root_device` is the AMI's name of its root device, which only block devices need.
 ///
 /// # Errors
-/// `InvalidArgument` for user data and tokens that EC2 does not take.
+/// `InvalidArgument` for user data, tokens and placements that EC2 does not take.
 pub(crate) fn run_instances(spec: &ProviderSpec, request: &MachineRequest, root_device: &str) -> Result<Action> {
     let mut action = Action::new("RunInstances");
     action.set("ImageId", &spec.ami);
@@ -158,8 +161,13 @@ pub(crate) fn run_instances(spec: &ProviderSpec, request: &MachineRequest, root_
     if let Some(options) = &spec.cpu_options {
         add_cpu(&mut action, options);
     }
-    if let Some(placement) = &spec.placement {
-        add_placement(&mut action, placement);
+    match &spec.placement {
+        Some(placement) => add_placement(&mut action, placement),
+        None => {
+            for (field, value) in placement::annotated(request)? {
+                action.set(format!("Placement.{field}"), value);
+            }
+        }
     }
     if let Some(reservation) = &spec.capacity_reservation {
         add_reservation(&mut action, reservation);

@@ -1,5 +1,7 @@
 //! Requests and classes in a line, for all tests of drivers.
 
+use std::sync::Arc;
+
 use nodewright_api::RawJson;
 use nodewright_driver::{Class, MachineRequest, SecretData, SecretText};
 use serde_json::Value;
@@ -26,5 +28,6 @@ pub fn machine(name: &str, class: Class) -> MachineRequest {
         last_known_state: String::new(),
         class,
         user_data: SecretText::default(),
+        node_template: Arc::default(),
     }
 }

@@ -840,11 +840,13 @@ func (x *MachineRequest) GetAdoptedToken() string {
 }
 
 type CreateMachineRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Machine       *MachineRequest        `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
-	UserData      *UserData              `protobuf:"bytes,2,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Machine  *MachineRequest        `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	UserData *UserData              `protobuf:"bytes,2,opt,name=user_data,json=userData,proto3" json:"user_data,omitempty"`
+	// The annotations that the Node will have, of the Machine's spec.nodeTemplate. machine-controller-manager's AWS provider reads one.
+	NodeAnnotations map[string]string `protobuf:"bytes,3,rep,name=node_annotations,json=nodeAnnotations,proto3" json:"node_annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CreateMachineRequest) Reset() {
@@ -887,6 +889,13 @@ func (x *CreateMachineRequest) GetMachine() *MachineRequest {
 func (x *CreateMachineRequest) GetUserData() *UserData {
 	if x != nil {
 		return x.UserData
+	}
+	return nil
+}
+
+func (x *CreateMachineRequest) GetNodeAnnotations() map[string]string {
+	if x != nil {
+		return x.NodeAnnotations
 	}
 	return nil
 }
@@ -2019,10 +2028,14 @@ const file_driver_proto_rawDesc = "" +
 	"\x10last_known_state\x18\x06 \x01(\tR\x0elastKnownState\x121\n" +
 	"\x05class\x18\a \x01(\v2\x1b.nodewright.driver.v1.ClassR\x05class\x12(\n" +
 	"\radopted_token\x18\b \x01(\tH\x00R\fadoptedToken\x88\x01\x01B\x10\n" +
-	"\x0e_adopted_token\"\x93\x01\n" +
+	"\x0e_adopted_token\"\xc3\x02\n" +
 	"\x14CreateMachineRequest\x12>\n" +
 	"\amachine\x18\x01 \x01(\v2$.nodewright.driver.v1.MachineRequestR\amachine\x12;\n" +
-	"\tuser_data\x18\x02 \x01(\v2\x1e.nodewright.driver.v1.UserDataR\buserData\"\x95\x01\n" +
+	"\tuser_data\x18\x02 \x01(\v2\x1e.nodewright.driver.v1.UserDataR\buserData\x12j\n" +
+	"\x10node_annotations\x18\x03 \x03(\v2?.nodewright.driver.v1.CreateMachineRequest.NodeAnnotationsEntryR\x0fnodeAnnotations\x1aB\n" +
+	"\x14NodeAnnotationsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\x01\n" +
 	"\x0fMachineResponse\x12<\n" +
 	"\binstance\x18\x01 \x01(\v2\x1e.nodewright.driver.v1.InstanceH\x00R\binstance\x129\n" +
 	"\afailure\x18\x02 \x01(\v2\x1d.nodewright.driver.v1.FailureH\x00R\afailureB\t\n" +
@@ -2159,7 +2172,7 @@ func file_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_driver_proto_goTypes = []any{
 	(Power)(0),                        // 0: nodewright.driver.v1.Power
 	(Code)(0),                         // 1: nodewright.driver.v1.Code
@@ -2191,67 +2204,69 @@ var file_driver_proto_goTypes = []any{
 	(*Failure)(nil),                   // 27: nodewright.driver.v1.Failure
 	(*Exhausted)(nil),                 // 28: nodewright.driver.v1.Exhausted
 	nil,                               // 29: nodewright.driver.v1.Secrets.DataEntry
-	nil,                               // 30: nodewright.driver.v1.InstanceMetadata.LabelsEntry
-	(*durationpb.Duration)(nil),       // 31: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 32: google.protobuf.Timestamp
-	(*descriptorpb.FieldOptions)(nil), // 33: google.protobuf.FieldOptions
+	nil,                               // 30: nodewright.driver.v1.CreateMachineRequest.NodeAnnotationsEntry
+	nil,                               // 31: nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	(*durationpb.Duration)(nil),       // 32: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 33: google.protobuf.Timestamp
+	(*descriptorpb.FieldOptions)(nil), // 34: google.protobuf.FieldOptions
 }
 var file_driver_proto_depIdxs = []int32{
-	31, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
-	31, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
-	31, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
+	32, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
+	32, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
+	32, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
 	7,  // 3: nodewright.driver.v1.ValidateClassResponse.faults:type_name -> nodewright.driver.v1.Fault
 	9,  // 4: nodewright.driver.v1.Class.secrets:type_name -> nodewright.driver.v1.Secrets
 	29, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
 	8,  // 6: nodewright.driver.v1.MachineRequest.class:type_name -> nodewright.driver.v1.Class
 	11, // 7: nodewright.driver.v1.CreateMachineRequest.machine:type_name -> nodewright.driver.v1.MachineRequest
 	10, // 8: nodewright.driver.v1.CreateMachineRequest.user_data:type_name -> nodewright.driver.v1.UserData
-	24, // 9: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
-	27, // 10: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
-	15, // 11: nodewright.driver.v1.DeleteMachineResponse.deleted:type_name -> nodewright.driver.v1.Deleted
-	27, // 12: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
-	8,  // 13: nodewright.driver.v1.ListMachinesRequest.class:type_name -> nodewright.driver.v1.Class
-	18, // 14: nodewright.driver.v1.ListMachinesResponse.machines:type_name -> nodewright.driver.v1.ListedMachine
-	27, // 15: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
-	32, // 16: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
-	8,  // 17: nodewright.driver.v1.DeleteOrphanRequest.class:type_name -> nodewright.driver.v1.Class
-	8,  // 18: nodewright.driver.v1.DescribeUnownedRequest.class:type_name -> nodewright.driver.v1.Class
-	23, // 19: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
-	27, // 20: nodewright.driver.v1.GetVolumeIdsResponse.failure:type_name -> nodewright.driver.v1.Failure
-	26, // 21: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
-	25, // 22: nodewright.driver.v1.Instance.metadata:type_name -> nodewright.driver.v1.InstanceMetadata
-	0,  // 23: nodewright.driver.v1.Instance.power:type_name -> nodewright.driver.v1.Power
-	30, // 24: nodewright.driver.v1.InstanceMetadata.labels:type_name -> nodewright.driver.v1.InstanceMetadata.LabelsEntry
-	1,  // 25: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
-	2,  // 26: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
-	28, // 27: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
-	31, // 28: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
-	33, // 29: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
-	3,  // 30: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
-	5,  // 31: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
-	12, // 32: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
-	11, // 33: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
-	11, // 34: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
-	11, // 35: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
-	16, // 36: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
-	19, // 37: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
-	21, // 38: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
-	20, // 39: nodewright.driver.v1.Driver.DescribeUnowned:input_type -> nodewright.driver.v1.DescribeUnownedRequest
-	4,  // 40: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
-	6,  // 41: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
-	13, // 42: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
-	13, // 43: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
-	14, // 44: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	13, // 45: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
-	17, // 46: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
-	14, // 47: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	22, // 48: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
-	13, // 49: nodewright.driver.v1.Driver.DescribeUnowned:output_type -> nodewright.driver.v1.MachineResponse
-	40, // [40:50] is the sub-list for method output_type
-	30, // [30:40] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	29, // [29:30] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	30, // 9: nodewright.driver.v1.CreateMachineRequest.node_annotations:type_name -> nodewright.driver.v1.CreateMachineRequest.NodeAnnotationsEntry
+	24, // 10: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
+	27, // 11: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	15, // 12: nodewright.driver.v1.DeleteMachineResponse.deleted:type_name -> nodewright.driver.v1.Deleted
+	27, // 13: nodewright.driver.v1.DeleteMachineResponse.failure:type_name -> nodewright.driver.v1.Failure
+	8,  // 14: nodewright.driver.v1.ListMachinesRequest.class:type_name -> nodewright.driver.v1.Class
+	18, // 15: nodewright.driver.v1.ListMachinesResponse.machines:type_name -> nodewright.driver.v1.ListedMachine
+	27, // 16: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
+	33, // 17: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
+	8,  // 18: nodewright.driver.v1.DeleteOrphanRequest.class:type_name -> nodewright.driver.v1.Class
+	8,  // 19: nodewright.driver.v1.DescribeUnownedRequest.class:type_name -> nodewright.driver.v1.Class
+	23, // 20: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
+	27, // 21: nodewright.driver.v1.GetVolumeIdsResponse.failure:type_name -> nodewright.driver.v1.Failure
+	26, // 22: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
+	25, // 23: nodewright.driver.v1.Instance.metadata:type_name -> nodewright.driver.v1.InstanceMetadata
+	0,  // 24: nodewright.driver.v1.Instance.power:type_name -> nodewright.driver.v1.Power
+	31, // 25: nodewright.driver.v1.InstanceMetadata.labels:type_name -> nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	1,  // 26: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
+	2,  // 27: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
+	28, // 28: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
+	32, // 29: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
+	34, // 30: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
+	3,  // 31: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
+	5,  // 32: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
+	12, // 33: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
+	11, // 34: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 35: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 36: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
+	16, // 37: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
+	19, // 38: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
+	21, // 39: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
+	20, // 40: nodewright.driver.v1.Driver.DescribeUnowned:input_type -> nodewright.driver.v1.DescribeUnownedRequest
+	4,  // 41: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
+	6,  // 42: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
+	13, // 43: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
+	13, // 44: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
+	14, // 45: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	13, // 46: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
+	17, // 47: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
+	14, // 48: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	22, // 49: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
+	13, // 50: nodewright.driver.v1.Driver.DescribeUnowned:output_type -> nodewright.driver.v1.MachineResponse
+	41, // [41:51] is the sub-list for method output_type
+	31, // [31:41] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	30, // [30:31] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_driver_proto_init() }
@@ -2283,7 +2298,7 @@ func file_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_driver_proto_rawDesc), len(file_driver_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

@@ -13,9 +13,11 @@ import (
 
 func (s *service) create(ctx context.Context, message *pb.CreateMachineRequest, notes *string) outcome {
 	machine := message.GetMachine()
+	// A VM that does not exist has no id.
+	wanted := machineOf(machine, "", notes)
+	wanted.Spec.NodeTemplateSpec.Annotations = message.GetNodeAnnotations()
 	response, err := s.provider.Driver.CreateMachine(ctx, &driver.CreateMachineRequest{
-		// A VM that does not exist has no id.
-		Machine:      machineOf(machine, "", notes),
+		Machine:      wanted,
 		MachineClass: s.classOf(machine.GetClass()),
 		Secret:       secretOf(machine.GetClass(), message.GetUserData().GetText()),
 	})

@@ -117,7 +117,9 @@ func machine() *pb.MachineRequest {
 }
 
 func creation() *pb.CreateMachineRequest {
-	return &pb.CreateMachineRequest{Machine: machine(), UserData: &pb.UserData{Text: userData}}
+	return &pb.CreateMachineRequest{
+		Machine: machine(), UserData: &pb.UserData{Text: userData}, NodeAnnotations: map[string]string{"a": "b"},
+	}
 }
 
 // must returns an answer of the protocol: failures are in it.
@@ -160,6 +162,9 @@ func TestAProviderGetsWhatTheRequestHas(t *testing.T) {
 	if got.Machine.Name != "m" || got.Machine.Namespace != "n" || got.Machine.UID != "uid" || got.Machine.Status.LastKnownState != "notes" ||
 		got.MachineClass.Name != "c" || got.MachineClass.Provider != "p" || string(got.MachineClass.ProviderSpec.Raw) != `{"cluster":"a"}` {
 		t.Errorf("the provider gets %v of class %v", got.Machine, got.MachineClass)
+	}
+	if got.Machine.Spec.NodeTemplateSpec.Annotations["a"] != "b" {
+		t.Errorf("the provider gets the annotations %v", got.Machine.Spec.NodeTemplateSpec.Annotations)
 	}
 	if string(got.Secret.Data["password"]) != password || string(got.Secret.Data["userData"]) != userData {
 		t.Error("the provider gets other secrets")

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::{ByteString, api::core::v1::Secret};
-use nodewright_api::{Code, RawJson};
+use nodewright_api::{Code, NodeTemplate, RawJson};
 use nodewright_driver::{
     Class, DriverError, MachineRequest, OrphanRequest, Result, SecretData, SecretText, UnownedRequest,
 };
@@ -27,7 +27,11 @@ pub fn machine_request(request: &MachineRequest) -> v1::MachineRequest {
 /// A request for the VM of a Machine.
 pub fn create_request(request: &MachineRequest) -> v1::CreateMachineRequest {
     let user_data = v1::UserData { text: request.user_data.0.as_ref().to_owned() };
-    v1::CreateMachineRequest { machine: Some(machine_request(request)), user_data: Some(user_data) }
+    v1::CreateMachineRequest {
+        machine: Some(machine_request(request)),
+        user_data: Some(user_data),
+        node_annotations: request.node_annotations().map(|(key, value)| (key.clone(), value.clone())).collect(),
+    }
 }
 
 /// A request to delete one VM that no Machine has.
@@ -96,6 +100,7 @@ pub fn decode_machine(request: v1::MachineRequest) -> Result<MachineRequest> {
         last_known_state: request.last_known_state,
         class: decode_class(request.class)?,
         user_data: SecretText::default(),
+        node_template: Arc::default(),
     })
 }
 
@@ -103,7 +108,11 @@ pub fn decode_machine(request: v1::MachineRequest) -> Result<MachineRequest> {
 pub fn decode_create(request: v1::CreateMachineRequest) -> Result<MachineRequest> {
     let machine = decode_machine(request.machine.ok_or_else(|| incomplete("machine"))?)?;
     let user_data = request.user_data.map(|user_data| SecretText(user_data.text.into())).unwrap_or_default();
-    Ok(MachineRequest { user_data, ..machine })
+    let mut node_template = NodeTemplate::default();
+    if !request.node_annotations.is_empty() {
+        node_template.metadata.annotations = Some(request.node_annotations.into_iter().collect());
+    }
+    Ok(MachineRequest { user_data, node_template: Arc::new(node_template), ..machine })
 }
 
 /// A class as the driver gets it.
@@ -139,6 +148,12 @@ mod tests {
         Arc::new(Secret { data: Some(data.iter().map(entry).collect()), ..Secret::default() })
     }
 
+    fn annotated(key: &str, value: &str) -> NodeTemplate {
+        let mut template = NodeTemplate::default();
+        template.metadata.annotations = Some(BTreeMap::from([(key.to_owned(), value.to_owned())]));
+        template
+    }
+
     fn request() -> MachineRequest {
         let secret = SecretData::of(vec![
             secret(&[("region", "of secretRef"), ("userData", "#!")]),
@@ -158,6 +173,7 @@ mod tests {
             is_proven: true,
             last_known_state: "notes".to_owned(),
             user_data: SecretText("#cloud-config".into()),
+            node_template: Arc::new(annotated("a", "b")),
             ..contract::machine("m", class)
         }
     }
@@ -166,7 +182,7 @@ mod tests {
     fn what_one_side_asks_is_what_the_other_reads() {
         let asked = request();
         let read = decode_create(create_request(&asked)).unwrap();
-        assert_eq!(read.user_data, asked.user_data);
+        assert_eq!((&read.user_data, &read.node_template), (&asked.user_data, &asked.node_template));
         for read in [read, decode_machine(machine_request(&asked)).unwrap()] {
             let of = |it: &MachineRequest| {
                 (it.name.clone(), it.namespace.clone(), it.uid.clone(), it.provider_id.clone(), it.is_proven)

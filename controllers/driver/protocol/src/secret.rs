@@ -27,7 +27,7 @@ mod tests {
         let class = Class { name: "c".to_owned(), secrets: Some(Secrets { data }), ..Class::default() };
         let machine = MachineRequest { class: Some(class), ..MachineRequest::default() };
         let user_data = Some(UserData { text: secret.to_owned() });
-        let printed = format!("{:?}", CreateMachineRequest { machine: Some(machine), user_data });
+        let printed = format!("{:?}", CreateMachineRequest { machine: Some(machine), user_data, ..Default::default() });
         let bytes = format!("{:?}", secret.as_bytes());
         assert!(!printed.contains(secret) && !printed.contains(bytes.trim_matches(['[', ']'])), "{printed}");
     }

@@ -131,6 +131,12 @@ pub struct CreateMachineRequest {
     pub machine: ::core::option::Option<MachineRequest>,
     #[prost(message, optional, tag = "2")]
     pub user_data: ::core::option::Option<UserData>,
+    /// The annotations that the Node will have, of the Machine's spec.nodeTemplate. machine-controller-manager's AWS provider reads one.
+    #[prost(map = "string, string", tag = "3")]
+    pub node_annotations: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct MachineResponse {
