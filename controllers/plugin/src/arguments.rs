@@ -32,7 +32,8 @@ Examples:
   kubectl nodewright report
 
 tree, why, plan and report read MachineDeployments, MachineSets, Machines, MachineClasses, Nodes, MachineConfigPools, KubeletConfigs, \
-ControllerConfigs, Events, Leases and webhook configurations, plan also Pods, their budgets and volumes, and write nothing. The ClusterRole nodewright-view has these rights. \
+ControllerConfigs, Events, Leases and webhook configurations, and write nothing. The ClusterRole nodewright-view has these rights; plan drain reads Pods and their volumes \
+as well, for which there is nodewright-plan-drain. \
 Secrets are never read.
 
 Exit codes: 0 if the command has done what it says; 1 for an error, and if a rollout has failed; 2 for wrong arguments.";

@@ -22,6 +22,8 @@ pub(crate) struct Life {
     phase: String,
     /// The ids of the traces of its creation and its end, which a trace backend knows if the manager exports traces.
     traces: Traces,
+    /// When it was asked to go.
+    deleted: Option<Timestamp>,
     stages: Vec<Stage>,
 }
 
@@ -34,9 +36,10 @@ struct Stage {
     ended: Option<Timestamp>,
 }
 
-/// The parts, each by the condition that becomes True at its end.
+/// The parts of a creation, each by the condition that becomes True at its end.
 const CREATION: [(&str, &str); 2] =
     [("VM", conditions::INSTANCE_PROVISIONED), ("boot and join", conditions::NODE_JOINED)];
+/// The parts of an end, each by the condition that is False while it lasts; one of less than some seconds has none.
 const END: [(&str, &str); 4] = [
     ("drain", conditions::DRAINED),
     ("volumes", conditions::VOLUMES_DETACHED),
@@ -50,7 +53,7 @@ pub(crate) fn life(snapshot: &Snapshot, machine: &str) -> Outcome<Life> {
     };
     let mut stages = vec![];
     if let Some(created) = &machine.metadata.creation_timestamp {
-        stages.extend(parts(machine, created.0, &CREATION));
+        stages.extend(creation(machine, created.0));
     }
     if let (Some(stage), Some(node)) = (stages.get(1).cloned(), snapshot.node_of(machine)) {
         stages.splice(1..=1, split(&stage, node.metadata.creation_timestamp.as_ref().map(|created| created.0)));
@@ -60,22 +63,22 @@ pub(crate) fn life(snapshot: &Snapshot, machine: &str) -> Outcome<Life> {
         for stage in &mut stages {
             stage.ended = Some(stage.ended.unwrap_or(deleted.0));
         }
-        stages.extend(parts(machine, deleted.0, &END));
+        stages.extend(end(machine, deleted.0));
     }
     Ok(Life {
         machine: name(machine).to_owned(),
         phase: machine.phase().to_string(),
         traces: Traces::of(machine),
+        deleted: machine.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0),
         stages,
     })
 }
 
 /// One part after the other, until one lasts.
-fn parts(machine: &Machine, began: Timestamp, all: &[(&'static str, &str)]) -> Vec<Stage> {
+fn creation(machine: &Machine, began: Timestamp) -> Vec<Stage> {
     let (mut stages, mut began) = (vec![], began);
-    for (name, kind) in all {
-        let condition = machine.condition(kind).filter(|condition| condition.status == "True");
-        let ended = condition.and_then(|condition| condition.last_transition_time.as_ref()).map(|time| time.0);
+    for (name, kind) in CREATION {
+        let ended = since(machine, kind, "True");
         // A condition that was written again, as after a restore, is older or younger than what it is about.
         let ended = ended.map(|ended| ended.max(began));
         stages.push(Stage { name, began, ended });
@@ -85,6 +88,26 @@ fn parts(machine: &Machine, began: Timestamp, all: &[(&'static str, &str)]) -> V
         }
     }
     stages
+}
+
+/// The parts that have been reported, each until the next one; the last one lasts.
+fn end(machine: &Machine, deleted: Timestamp) -> Vec<Stage> {
+    let reported = END.into_iter().filter_map(|(name, kind)| Some((name, since(machine, kind, "False")?.max(deleted))));
+    let mut reported: Vec<_> = reported.collect();
+    reported.sort_by_key(|(_, began)| *began);
+    // What is before the first report belongs to it: it is written some seconds later.
+    match reported.first_mut() {
+        Some((_, began)) => *began = deleted,
+        None => reported.push(("deletion", deleted)),
+    }
+    let ends = reported.iter().skip(1).map(|(_, began)| Some(*began)).chain([None]).collect::<Vec<_>>();
+    reported.into_iter().zip(ends).map(|((name, began), ended)| Stage { name, began, ended }).collect()
+}
+
+/// Since when a condition has a status.
+fn since(machine: &Machine, kind: &str, status: &str) -> Option<Timestamp> {
+    let condition = machine.condition(kind).filter(|condition| condition.status == status)?;
+    condition.last_transition_time.as_ref().map(|time| time.0)
 }
 
 /// Boot and join, if it shows when the Node was registered.
@@ -105,8 +128,8 @@ impl Life {
         lines.push(format!("trace {} (creation)", self.traces.creation));
         lines.extend(self.traces.termination.iter().map(|trace| format!("trace {trace} (end)")));
         // A life of days has two short parts with a long one in between, which is no stage.
-        let (creation, end): (Vec<_>, Vec<_>) =
-            self.stages.iter().partition(|stage| END.iter().all(|(name, _)| *name != stage.name));
+        let deleted = self.deleted.unwrap_or(Timestamp::MAX);
+        let (creation, end): (Vec<_>, Vec<_>) = self.stages.iter().partition(|stage| stage.began < deleted);
         for stages in [creation, end] {
             lines.extend(waterfall(&stages, now).map(|text| format!("\n{}", text.trim_end())));
         }
@@ -141,7 +164,7 @@ mod tests {
 
     use super::*;
 
-    fn told(conditions: &Value, node: Option<&str>, deleted: Option<&str>) -> String {
+    fn printed(conditions: &Value, node: Option<&str>, deleted: Option<&str>) -> String {
         let mut snapshot = Snapshot::at("2026-06-01T13:00:00Z".parse().unwrap());
         snapshot.add(&json!({"kind": "Machine", "apiVersion": "machine.sapcloud.io/v1alpha1",
             "metadata": {"name": "m", "namespace": "shoot", "uid": "u", "creationTimestamp": "2026-06-01T12:00:00Z",
@@ -167,7 +190,7 @@ mod tests {
             condition("InstanceProvisioned", "2026-06-01T12:00:10Z"),
             condition("NodeJoined", "2026-06-01T12:00:40Z"),
         ];
-        let text = told(&json!(all), Some("2026-06-01T12:00:30Z"), None);
+        let text = printed(&json!(all), Some("2026-06-01T12:00:30Z"), None);
         let expected = [
             "machine/m is Running",
             "trace 4bf92f3577b34da6a3ce929d0e0e4736 (creation)",
@@ -179,21 +202,30 @@ mod tests {
             "join    +30s    10s                                  ██████████",
         ];
         assert_eq!(text.lines().collect::<Vec<_>>(), expected, "{text}");
-        all.push(condition("Drained", "2026-06-01T12:50:30Z"));
-        let text = told(&json!(all), None, Some("2026-06-01T12:50:00Z"));
-        let end: Vec<_> = text.lines().skip(8).collect();
+        let waits = |kind: &str, at: &str| json!({"type": kind, "status": "False", "lastTransitionTime": at});
+        all.push(waits("Drained", "2026-06-01T12:50:05Z"));
+        all.push(waits("InstanceTerminated", "2026-06-01T12:50:35Z"));
+        let text = printed(&json!(all), None, Some("2026-06-01T12:50:00Z"));
         assert!(text.contains("boot and join   +10s    30s"), "{text}");
-        assert!(end[0].contains("since 2026-06-01T12:50:00Z") || text.contains("since 2026-06-01T12:50:00Z"), "{text}");
-        assert!(text.contains("drain") && text.contains("volumes") && text.contains(", and lasts"), "{text}");
-        assert!(!text.contains("VM deletion"), "it has not begun: {text}");
+        let end: Vec<_> = text.lines().skip(9).collect();
+        assert_eq!(end[0], "since 2026-06-01T12:50:00Z", "{text}");
+        assert!(
+            end[2].starts_with("drain         +0s     35s ")
+                && end[3].starts_with("VM deletion   +35s    9m25s, and lasts"),
+            "{text}"
+        );
+        assert_eq!(end.len(), 4, "{text}");
     }
 
     #[test]
     fn what_has_not_ended_lasts_or_never_ends() {
-        let waiting = told(&json!([]), None, None);
+        let waiting = printed(&json!([]), None, None);
         assert!(waiting.contains("VM      +0s     60m, and lasts"), "{waiting}");
-        let deleted = told(&json!([]), None, Some("2026-06-01T12:10:00Z"));
-        assert!(deleted.contains("VM      +0s     10m"), "{deleted}");
+        let deleted = printed(&json!([]), None, Some("2026-06-01T12:10:00Z"));
+        assert!(
+            deleted.contains("VM      +0s     10m") && deleted.contains("deletion   +0s     50m, and lasts"),
+            "{deleted}"
+        );
         assert!(life(&Snapshot::default(), "m").is_err());
     }
 }

@@ -32,6 +32,7 @@ use crate::shared::{
     indexes::SET_BY_UID,
     ledger::{Ledger, Ordinal},
     node::Node,
+    node_claims::{is_missing_by_machine, is_of_namespace},
     ownership::{node_name, vm_id},
     usable_class::{CLASS_NOT_FOUND, usable},
 };
@@ -43,6 +44,8 @@ pub struct Snapshot {
     pub machine: Arc<Machine>,
     pub class: Result<Class, ClassProblem>,
     pub machine_class: Option<Arc<MachineClass>>,
+    /// Whether the Machine is being deleted, and its Node is one that `node_lifecycle` deletes because others have deleted the VM.
+    pub is_node_left: bool,
     /// Whether the class and all its Secrets have our finalizers: without them they could vanish before the VM does.
     pub class_held: bool,
     /// The class's Secrets, while the Machine needs its class.
@@ -119,13 +122,13 @@ impl Snapshot {
         let found = machine_class.as_deref();
         let is_described = settings.cloud_node.mode != CloudNodeMode::Off && driver.describes_instances;
         let needs_class = needs_class(&machine) || is_described;
-        let ClassView { class, class_held, scoped_watches } =
-            ClassView::of(stores, &machine, found, provider, needs_class);
+        let view = ClassView::of(stores, &machine, found, provider, needs_class);
         Some(Self {
+            is_node_left: is_node_left(stores, &machine, node.as_deref()),
             cloud_manager: CloudManager::take(stores, settings.cloud_node.mode, node.as_deref()),
-            class,
-            class_held,
-            scoped_watches,
+            class: view.class,
+            class_held: view.class_held,
+            scoped_watches: view.scoped_watches,
             // Thousands of Machines have their VM and need not read the record.
             changed_identity: found.filter(|_| vm_id(&machine).is_none()).and_then(changed_identity),
             claim,
@@ -209,6 +212,12 @@ impl ClassView {
             scoped_watches: if needs_secrets { secrets.into_watches() } else { vec![] },
         }
     }
+}
+
+/// Whether [`node_lifecycle`](crate::node_lifecycle) deletes the Node of a Machine that is being deleted.
+fn is_node_left(stores: &Stores, machine: &Machine, node: Option<&Node>) -> bool {
+    let is_left = |node: &Node| is_missing_by_machine(stores, node) && is_of_namespace(stores, node);
+    is_deleting(machine) && node.is_some_and(is_left)
 }
 
 fn pool(stores: &Stores, machine: &Machine, owner: &Owner, settings: &Settings) -> Pool {

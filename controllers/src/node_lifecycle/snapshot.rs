@@ -5,16 +5,14 @@ use std::{sync::Arc, time::Duration};
 use nodewright_api::{Machine, annotations, labels};
 use nodewright_runtime::{
     cache::{Index, Stores},
-    object::{ObjectRef, annotation, label, name},
+    object::{ObjectRef, annotation, label},
 };
 
 use crate::shared::{
     CONTROL, TARGET,
     cloud_manager::{CloudManager, CloudNodeMode},
-    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
     node::Node,
-    node_claims::{is_claimed, machine_name},
-    ownership::{is_disputed, missing_vm, noted_id},
+    node_claims::{is_claimed, is_missing_by_machine, is_of_namespace, machine_name},
 };
 
 /// Nodes by the zone of their label; those without one are of one zone.
@@ -26,9 +24,9 @@ pub(super) const NOT_READY_BY_ZONE: Index<Node> =
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub node: Arc<Node>,
-    /// Whether its VM is missing, as its only Machine says, or two lists of the provider if it has no Machine.
+    /// Whether its VM is missing, as its only Machine says, or its mark.
     pub is_missing: bool,
-    /// Whether lists have marked it, although it is ready, or has a Machine or another VM.
+    /// Whether it is marked although it is ready, or has a Machine or another VM.
     pub is_mismarked: bool,
     pub zone: Zone,
     /// Who initializes Nodes, and deletes them, as far as the cluster shows it.
@@ -68,23 +66,13 @@ fn zone_of(node: &Node) -> &str {
     label(node, labels::ZONE).unwrap_or_default()
 }
 
-/// Whether the VM of a Node is missing.
+/// Whether the VM of a Node is missing, as its Machine says, or as it is marked.
 pub(super) fn is_missing(stores: &Stores, node: &Node) -> bool {
     stores.of::<Machine>(CONTROL).unreadable().is_empty()
-        && (is_missing_by_machine(stores, node) || is_missing_by_lists(stores, node))
+        && (is_missing_by_machine(stores, node) || is_marked_rightly(stores, node) && is_of_namespace(stores, node))
 }
 
-/// Whether lists of the provider have lacked the VM of a Node that has no Machine.
-fn is_missing_by_lists(stores: &Stores, node: &Node) -> bool {
-    is_marked_rightly(stores, node) && is_of_namespace(stores, node)
-}
-
-/// Whether the Machine of a Node was of this manager's namespace: others have managers of their own. Its class may be gone.
-fn is_of_namespace(stores: &Stores, node: &Node) -> bool {
-    let namespace = format!("{}/", stores.of::<Machine>(CONTROL).namespace());
-    annotation(node, annotations::MACHINE_CLASS).is_some_and(|class| class.starts_with(&namespace))
-}
-
+/// Whether the mark of a Node is about its VM, and no Machine has that.
 fn is_marked_rightly(stores: &Stores, node: &Node) -> bool {
     let marked = annotation(node, annotations::VM_MISSING);
     let is_without_machine = || !is_claimed(stores, node) || is_missing_by_machine(stores, node);
@@ -95,18 +83,4 @@ pub(super) fn is_mismarked(stores: &Stores, node: &Node) -> bool {
     annotation(node, annotations::VM_MISSING).is_some()
         && is_of_namespace(stores, node)
         && (node.is_ready() || !is_marked_rightly(stores, node))
-}
-
-/// Whether the VM of a Node is missing, as its Machine says. `false` if that is not certain: another Machine claims the Node, or may.
-fn is_missing_by_machine(stores: &Stores, node: &Node) -> bool {
-    let machines = stores.of::<Machine>(CONTROL);
-    let Some(id) = node.provider_id() else { return false };
-    let by_id = machines.by(MACHINE_BY_INSTANCE, instance_id(id));
-    let [machine] = by_id.as_slice() else { return false };
-    let is_alone = |other: &Arc<Machine>| name(other.as_ref()) == name(machine.as_ref());
-    missing_vm(machine).is_some_and(|missing| missing.id == id)
-        && noted_id(machine) == Some(id)
-        && !is_disputed(machine)
-        && label(node, labels::MACHINE_NAME) == Some(name(machine.as_ref()))
-        && machines.by(MACHINE_BY_NODE, name(node)).iter().all(is_alone)
 }

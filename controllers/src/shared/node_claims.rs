@@ -1,15 +1,18 @@
 //! Whether a Machine claims a Node.
 
-use nodewright_api::{Machine, MachineClass, labels};
+use std::sync::Arc;
+
+use nodewright_api::{Machine, MachineClass, annotations, labels};
 use nodewright_runtime::{
     cache::Stores,
-    object::{label, name, namespace, uid},
+    object::{annotation, label, name, namespace, uid},
 };
 
 use super::{
     CONTROL,
     indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
     node::Node,
+    ownership::{is_disputed, missing_vm, noted_id},
 };
 
 /// Whether any Machine of the namespace claims a Node, or may: by the id of its VM, by the name of the Node, or because the Node's label
@@ -32,4 +35,24 @@ pub(crate) fn machine_name(node: &Node) -> Option<&str> {
 /// What a Node remembers of the class of its Machine: which lists have its VM. A class that was made again is another one.
 pub(crate) fn class_of_node(class: &MachineClass) -> String {
     format!("{}/{}/{}", namespace(class), name(class), uid(class))
+}
+
+/// Whether the Machine of a Node was of this manager's namespace: others have managers of their own. Its class may be gone.
+pub(crate) fn is_of_namespace(stores: &Stores, node: &Node) -> bool {
+    let namespace = format!("{}/", stores.of::<Machine>(CONTROL).namespace());
+    annotation(node, annotations::MACHINE_CLASS).is_some_and(|class| class.starts_with(&namespace))
+}
+
+/// Whether the VM of a Node is missing, as its Machine says. `false` if that is not certain: another Machine claims the Node, or may.
+pub(crate) fn is_missing_by_machine(stores: &Stores, node: &Node) -> bool {
+    let machines = stores.of::<Machine>(CONTROL);
+    let Some(id) = node.provider_id() else { return false };
+    let by_id = machines.by(MACHINE_BY_INSTANCE, instance_id(id));
+    let [machine] = by_id.as_slice() else { return false };
+    let is_alone = |other: &Arc<Machine>| name(other.as_ref()) == name(machine.as_ref());
+    missing_vm(machine).is_some_and(|missing| missing.id == id)
+        && noted_id(machine) == Some(id)
+        && !is_disputed(machine)
+        && label(node, labels::MACHINE_NAME) == Some(name(machine.as_ref()))
+        && machines.by(MACHINE_BY_NODE, name(node)).iter().all(is_alone)
 }

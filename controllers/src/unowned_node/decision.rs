@@ -115,10 +115,11 @@ fn described<'a>(context: &Context<'a>, snapshot: &Snapshot, provider_id: &str, 
             return Decision::Ask(call);
         };
         let why = match usable(snapshot, provider_id, answer) {
-            Ok(it) => {
+            Ok(it) if age.again(*ended) > context.now => {
                 found = found.or(Some(it));
                 continue;
             }
+            Ok(_) => return Decision::Ask(call),
             Err(why) => why,
         };
         let again = age.again(*ended);

@@ -2,12 +2,12 @@
 //! Kubernetes' cloud-node-controller does where a cloud controller manager runs.
 //!
 //! ```text
-//! Node: tainted, no Machine ──► one class after the other: does its provider know the VM? ──► addresses ──► id, labels, no taint
+//! Node: tainted, no Machine ──► one class after the other: does its provider know the VM? ──► addresses ──► labels, no taint
 //! ```
 //!
 //! # Guarantees
 //! * A Node with the label of a Machine, or that a Machine claims, is left to the [`machine`](super::machine) controller; so is one whose VM
-//!   was made for a Machine, as the provider says.
+//!   was made for a Machine, as the provider says with any of the classes. One whose credentials are refused says nothing.
 //! * No Node without an address is untainted. A failure or an empty list of addresses changes nothing.
 //! * Nothing is asked for Nodes that are initialized.
 //!

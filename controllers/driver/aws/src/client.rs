@@ -79,11 +79,11 @@ impl Client {
         &self,
         session: &Session,
         action: &Action,
-        as_whom: &Credentials,
+        credentials: &Credentials,
     ) -> Result<Request<Full<Bytes>>, Refused> {
         let url = self.endpoints.ec2(&session.region);
         let to = Addressee { service: "ec2", region: &session.region, url: &url };
-        signing::signed(to, action.body(), as_whom)
+        signing::signed(to, action.body(), credentials)
             .map_err(|why| without_code(Code::Internal, format!("failed to sign {}: {why}", action.name)))
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const UNKNOWN_INSTANCE: &str = "InvalidInstanceID.NotFound";
 /// EC2's code for a token that an earlier request has used with other parameters.
 pub(crate) const OTHER_PARAMETERS: &str = "IdempotentParameterMismatch";
 /// EC2's codes for temporary credentials that have ended.
-pub(crate) const EXPIRED: [&str; 2] = ["ExpiredToken", "ExpiredTokenException"];
+pub(crate) const EXPIRED: [&str; 3] = ["ExpiredToken", "ExpiredTokenException", "RequestExpired"];
 
 /// A refusal of EC2.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -135,7 +135,7 @@ struct Notes {
     created_at: Option<Timestamp>,
 }
 
-/// Where, as whom, and with which tags a call is made.
+/// Where, with which credentials, and with which tags a call is made.
 struct Account {
     session: Session,
     identity: Identity,

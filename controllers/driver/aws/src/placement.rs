@@ -43,6 +43,9 @@ pub(crate) fn annotated(request: &MachineRequest) -> Result<Vec<(&'static str, S
             _ if field == NUMBER => return Err(invalid(&format!("{field} must be a number"))),
             _ => return Err(invalid(&format!("{field} must be a text"))),
         };
+        if known.iter().any(|(known, _)| *known == field) {
+            return Err(invalid(&format!("it has {field} twice")));
+        }
         if !value.is_empty() {
             known.push((field, value));
         }
@@ -99,6 +102,7 @@ mod tests {
             ("dedicated", "must be a JSON object"),
             ("[]", "must be a JSON object"),
             (r#"{"tenancie":"dedicated"}"#, "Tenancy"),
+            (r#"{"tenancy":"a","Tenancy":"b"}"#, "Tenancy twice"),
             (r#"{"tenancy":1}"#, "Tenancy must be a text"),
             (r#"{"partitionNumber":"2"}"#, "PartitionNumber must be a number"),
         ] {

@@ -27,8 +27,12 @@ pub(crate) struct Addressee<'a> {
 ///
 /// # Errors
 /// Why it cannot be signed, without a secret.
-pub(crate) fn signed(to: Addressee<'_>, form: String, as_whom: &Credentials) -> Result<Request<Full<Bytes>>, String> {
-    let identity = as_whom.clone().into();
+pub(crate) fn signed(
+    to: Addressee<'_>,
+    form: String,
+    credentials: &Credentials,
+) -> Result<Request<Full<Bytes>>, String> {
+    let identity = credentials.clone().into();
     let parameters = v4::SigningParams::builder()
         .identity(&identity)
         .region(to.region)

@@ -69,7 +69,7 @@ type DriverClient interface {
 	GetVolumeIds(ctx context.Context, in *GetVolumeIdsRequest, opts ...grpc.CallOption) (*GetVolumeIdsResponse, error)
 	// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
 	// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
-	// CODE_FAILED_PRECONDITION if ListMachines shows it.
+	// CODE_FAILED_PRECONDITION if ListMachines shows it, or its tags are those of another cluster's Machine as far as the driver can know.
 	DescribeUnowned(ctx context.Context, in *DescribeUnownedRequest, opts ...grpc.CallOption) (*MachineResponse, error)
 }
 
@@ -216,7 +216,7 @@ type DriverServer interface {
 	GetVolumeIds(context.Context, *GetVolumeIdsRequest) (*GetVolumeIdsResponse, error)
 	// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
 	// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
-	// CODE_FAILED_PRECONDITION if ListMachines shows it.
+	// CODE_FAILED_PRECONDITION if ListMachines shows it, or its tags are those of another cluster's Machine as far as the driver can know.
 	DescribeUnowned(context.Context, *DescribeUnownedRequest) (*MachineResponse, error)
 	mustEmbedUnimplementedDriverServer()
 }

@@ -1,8 +1,8 @@
 //! What becomes of a Machine by the health of its Node. An `Unknown` Machine becomes `Failed` here ([`Unknown::Fail`]).
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{MachinePhase, OperationState, OperationType};
-use nodewright_runtime::object::{is_deleting, name};
+use nodewright_api::{MachinePhase, OperationState, OperationType, annotations};
+use nodewright_runtime::object::{annotation, is_deleting, name};
 
 use super::{
     deadline::{Announcement, Deadline},
@@ -131,7 +131,9 @@ fn without_node<'a>(scope: &Scope<'a>) -> Health<'a> {
 /// machine-controller-manager, too, leaves out a Node with the Machine's own name.
 fn is_stale(scope: &Scope<'_>, foreign: &Node) -> bool {
     let machine = scope.machine;
-    let is_going = is_deleting(foreign) || foreign.is_terminating();
+    // One whose VM others have deleted goes by a brake, which may take long.
+    let is_held = annotation(foreign, annotations::VM_MISSING).is_some();
+    let is_going = is_deleting(foreign) || foreign.is_terminating() && !is_held;
     *machine.phase() == MachinePhase::Pending
         && !is_going
         && name(foreign) != name(machine)

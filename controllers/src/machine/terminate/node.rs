@@ -5,7 +5,7 @@ use nodewright_api::{annotations, conditions, finalizers, labels, operations};
 use nodewright_runtime::{
     cache::Lookup,
     finalizers as finalizer,
-    object::{annotation, has_finalizer, is_deleting, label, name},
+    object::{has_finalizer, is_deleting, label, name},
     plan::Step,
     scoped_watch::ScopedWatch,
 };
@@ -23,8 +23,7 @@ use crate::{
     shared::{
         TARGET,
         node::Node,
-        node_claims::class_of_node,
-        ownership::{missing_vm, node_name, vm_id},
+        ownership::{node_name, vm_id},
         patch,
     },
 };
@@ -100,19 +99,19 @@ fn delete(scope: &Scope<'_>, node: &Node) -> PartialPlan {
 }
 
 /// The Node of a VM that others have deleted goes by the brake of [`node_lifecycle`](crate::node_lifecycle), which limits how many do. The
-/// mark lets it go without a Machine, so that the replacement does not wait for it. `None` if that controller would not delete it.
+/// mark lets it go without a Machine, so that the replacement does not wait for it. Our finalizer goes now: if nobody deletes the Node,
+/// a user can.
+///
+/// `None` if that controller would not delete it: it is ready, or another Machine may have it, as one of the same name that is made again.
 fn left_to_lifecycle(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
-    let (machine, missing) = (scope.machine, missing_vm(scope.machine)?);
-    let class = scope.snapshot.machine_class.as_deref()?;
-    let is_its = scope.initializes_nodes()
-        && node.provider_id() == Some(missing.id)
-        && label(node, labels::MACHINE_NAME) == Some(name(machine))
-        && annotation(node, annotations::MACHINE_CLASS) == Some(&*class_of_node(class));
-    if !is_its || node.is_ready() || is_deleting(node) {
+    let is_left = scope.initializes_nodes() && scope.snapshot.is_node_left && scope.snapshot.ledger_entry().is_some();
+    if !is_left || node.is_ready() || is_deleting(node) {
         return None;
     }
-    let mark = [(annotations::VM_MISSING, missing.id.to_owned())].into();
-    let mark = Step::edit(TARGET, node, patch::annotate(&node.metadata, &mark));
+    let id = node.provider_id()?.to_owned();
+    let mut patch = patch::annotate(&node.metadata, &[(annotations::VM_MISSING, id)].into());
+    patch.0.extend(finalizer::remove(&node.metadata, finalizers::NODE).0);
+    let mark = Step::edit(TARGET, node, patch);
     Some(PartialPlan { is_over: mark.is_none(), ..PartialPlan::step("others have deleted its VM", mark) })
 }
 

@@ -1,12 +1,18 @@
 //! What a Node gets from its provider, and what becomes of it when its VM is stopped or gone: the unit tables of Kubernetes'
 //! cloud-provider as data in `tables/`, and what is ours besides. What differs on purpose stands in `docs/tasks/cloud-node.md`.
 
-use std::{collections::BTreeMap, fs, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::SignedDuration;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::NodeAddress;
-use nodewright_api::{Code, Taint, annotations, labels};
+use nodewright_api::{Code, Taint, annotations, finalizers, labels};
 use nodewright_driver::{Instance, InstanceMetadata, Power};
 use nodewright_runtime::{
     cache::{Store, Stores},
@@ -21,14 +27,18 @@ use super::{
     terminate::dying,
 };
 use crate::{
-    machine::memory::{Note, Plan},
+    machine::{
+        memory::{Note, Plan},
+        snapshot::Owner,
+    },
     shared::{
         TARGET,
         cloud_manager::{self, CloudManager, NodeManagers},
         cloud_node,
+        ledger::Ledger,
         node::Node,
     },
-    testing::{MachineBuilder, NOW},
+    testing::{MachineBuilder, NOW, machine_set},
 };
 
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -561,43 +571,38 @@ fn a_stopped_vm_that_goes_is_missing_after_two_answers_of_its_own() {
 /// So many Nodes may go at a time, and no replacement waits for that.
 #[test]
 fn the_node_of_a_vm_that_others_have_deleted_is_left_to_the_brake() {
-    let gone = |change: &Value, id: &str| {
-        let mut node = synced("Unknown");
-        json_patch::merge(&mut node, change);
-        let since = "2026-06-01T11:30:00Z";
-        let conditions = json!([
-            {"type": "NodeJoined", "status": "True", "lastTransitionTime": since},
-            {"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "p:///1", "lastTransitionTime": since},
-            {"type": "InstanceExists", "status": "False", "reason": "VMNotFound", "message": id, "lastTransitionTime": since}]);
-        let mut fixture = describing(dying().with("/status/conditions", conditions)).node(node).pods(&[]);
-        let class = json!({"metadata": {"name": "class", "namespace": "default", "uid": "u"}});
-        fixture.snapshot.machine_class = Some(Arc::new(serde_json::from_value(class).unwrap()));
+    let node = |ready: &str, mark: &Value| {
+        let mut node = synced(ready);
+        let metadata =
+            json!({"resourceVersion": "7", "finalizers": [finalizers::NODE, "other/one"], "annotations": mark});
+        json_patch::merge(&mut node, &json!({"metadata": metadata}));
+        node
+    };
+    let set = machine_set("set", 1, Some("k7f;0"));
+    let ledger: Ledger = "k7f;".parse().unwrap();
+    let name = ledger.name("set", ledger.lowest_free(&BTreeSet::new(), 1)[0]);
+    let gone = |node: Value, is_node_left: bool| {
+        let machine = dying().with("/metadata/name", json!(name)).owned_by(&set).annotation(annotations::INDEX, "0");
+        let mut fixture = describing(machine).node(node).pods(&[]).set(set.clone());
+        fixture.snapshot.is_node_left = is_node_left;
         fixture.answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound))
     };
-    let class =
-        json!({"metadata": {"resourceVersion": "7", "annotations": {annotations::MACHINE_CLASS: "default/class/u"}}});
-    let fixture = gone(&class, "p:///1");
+    let before = node("Unknown", &json!({"a": "b"}));
+    let fixture = gone(before.clone(), true);
     assert_eq!(steps(&fixture), ["edit Node n"]);
-    let mut marked = synced("Unknown");
-    json_patch::merge(&mut marked, &class);
-    let marked = after(&fixture, &marked);
-    assert_eq!(marked["metadata"]["annotations"][annotations::VM_MISSING], "p:///1");
-    assert_eq!(steps(&gone(&marked, "p:///1")), ["edit Machine default/m"], "nothing else is waited for");
-    for (change, id, case) in [
-        (json!({}), "p:///1", "its class is not known"),
-        (class.clone(), "p:///2", "another VM is missing"),
-        (
-            json!({"metadata": {"annotations": {annotations::MACHINE_CLASS: "default/class/former"}}}),
-            "p:///1",
-            "another class",
-        ),
-    ] {
-        assert_eq!(steps(&gone(&change, id)), ["delete Node n"], "{case}");
-    }
-    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-    let mut ready_of_class = class.clone();
-    json_patch::merge(&mut ready_of_class, &ready);
-    assert_eq!(steps(&gone(&ready_of_class, "p:///1")), ["delete Node n"], "it would stay");
-    let off = gone(&class, "p:///1").plan_with(settings(CloudNodeMode::Off));
+    let marked = after(&fixture, &before);
+    assert_eq!(marked["metadata"]["annotations"], json!({"a": "b", annotations::VM_MISSING: "p:///1"}));
+    assert_eq!(marked["metadata"]["finalizers"], json!(["other/one"]), "a user can delete it");
+    assert_eq!(steps(&gone(marked, true)), [format!("edit Machine default/{name}")], "nothing else is waited for");
+    assert_eq!(
+        steps(&gone(before.clone(), false)),
+        ["delete Node n"],
+        "its VM is not known to be missing, or another has it"
+    );
+    assert_eq!(steps(&gone(node("True", &json!({"a": "b"})), true)), ["delete Node n"], "it would stay");
+    let mut without_set = gone(before.clone(), true);
+    without_set.snapshot.owner = Owner::None;
+    assert_eq!(steps(&without_set), ["delete Node n"], "its name may be used again");
+    let off = gone(before, true).plan_with(settings(CloudNodeMode::Off));
     assert_eq!(off.steps().map(|planned| tell(&planned.step)).collect::<Vec<_>>(), ["delete Node n"]);
 }

@@ -86,6 +86,7 @@ fn fixture(machine: MachineBuilder) -> Fixture {
         class: Ok(class()),
         class_held: true,
         machine_class: None,
+        is_node_left: false,
         scoped_watches: vec![],
         changed_identity: None,
         claim: Claim { vm, ..Claim::default() },

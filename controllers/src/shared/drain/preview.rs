@@ -24,7 +24,7 @@ use super::{
 };
 use crate::shared::TARGET;
 
-/// The objects of a cluster that a drain reads, as an API server sends them.
+/// The objects of a cluster that a drain reads, as JSON. The field `kind` is for errors.
 #[derive(Clone, Debug, Default)]
 pub struct Objects {
     /// The Node.

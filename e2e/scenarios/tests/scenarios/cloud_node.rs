@@ -302,7 +302,7 @@ async fn a_provider_that_is_silent_about_one_vm_delays_no_other() -> TestResult 
 }
 
 /// Forty of sixty VMs are deleted by others, two thirds of their zone: their machines are replaced, and of the nodes none goes while most
-/// are not ready, then a tenth in five minutes, whoever asks for it. No node of a VM that is left goes.
+/// are not ready, then a tenth in five minutes, by one controller alone. No node of a VM that is left goes.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: make test-slow"]
 async fn the_nodes_of_most_vms_of_a_zone_do_not_go_at_once() -> TestResult {

@@ -16,7 +16,7 @@ use nodewright_api::Code;
 use nodewright_driver::{DriverError, Result};
 use parking_lot::Mutex;
 
-use super::{Issuer, Role, RoleCaller, Session, Source, loan::Loan, metadata::Metadata, sts::Sts};
+use super::{Issuer, Role, RoleCaller, Session, Source, metadata::Metadata, sts::Sts, temporary::TemporaryCredentials};
 use crate::{
     endpoints::Endpoints,
     errors::{EXPIRED, Refused},
@@ -25,7 +25,7 @@ use crate::{
 
 /// STS is asked in a region.
 type Identity = (String, Issuer);
-type Request = BoxFuture<'static, Result<Loan>>;
+type Request = BoxFuture<'static, Result<TemporaryCredentials>>;
 
 pub(crate) struct Identities {
     sts: Sts,
@@ -36,7 +36,7 @@ pub(crate) struct Identities {
 
 #[derive(Default)]
 struct Known {
-    loan: Option<Loan>,
+    temporary: Option<TemporaryCredentials>,
     request: Option<WeakShared<Request>>,
 }
 
@@ -47,8 +47,8 @@ impl fmt::Debug for Identities {
 }
 
 impl Known {
-    fn fresh(&self) -> Option<&Loan> {
-        self.loan.as_ref().filter(|loan| loan.is_fresh())
+    fn fresh(&self) -> Option<&TemporaryCredentials> {
+        self.temporary.as_ref().filter(|temporary| temporary.is_fresh())
     }
 
     fn under_way(&self) -> Option<Shared<Request>> {
@@ -74,7 +74,7 @@ impl Identities {
         match &session.source {
             Source::Key(key) => Ok(key.credentials()),
             Source::Issuer(issuer) => {
-                self.lent((session.region.clone(), issuer.clone())).await.map(|loan| loan.credentials)
+                self.obtained((session.region.clone(), issuer.clone())).await.map(|temporary| temporary.credentials)
             }
         }
     }
@@ -95,16 +95,16 @@ impl Identities {
     fn forget(&self, identity: &Identity, used: &Credentials) {
         let mut known = self.known.lock();
         if let Some(entry) = known.get_mut(identity) {
-            entry.loan.take_if(|loan| loan.is_spoiled_by(used));
+            entry.temporary.take_if(|temporary| temporary.may_be_replaced_after(used));
         }
     }
 
     /// The credentials that are known, or the request for them: the one that is under way, or a new one.
-    fn lent(self: &Arc<Self>, identity: Identity) -> Shared<Request> {
+    fn obtained(self: &Arc<Self>, identity: Identity) -> Shared<Request> {
         let mut known = self.known.lock();
         let entry = known.entry(identity.clone()).or_default();
-        if let Some(loan) = entry.fresh() {
-            return ready(Ok(loan.clone())).boxed().shared();
+        if let Some(temporary) = entry.fresh() {
+            return ready(Ok(temporary.clone())).boxed().shared();
         }
         if let Some(request) = entry.under_way() {
             return request;
@@ -115,18 +115,18 @@ impl Identities {
         request
     }
 
-    async fn request(self: Arc<Self>, identity: Identity) -> Result<Loan> {
+    async fn request(self: Arc<Self>, identity: Identity) -> Result<TemporaryCredentials> {
         let timeout = self.transport.timeout();
-        let loan = tokio::time::timeout(timeout, self.ask(&identity)).await.unwrap_or_else(|_| {
+        let temporary = tokio::time::timeout(timeout, self.ask(&identity)).await.unwrap_or_else(|_| {
             Err(DriverError::new(Code::DeadlineExceeded, format!("there were no credentials within {timeout:?}")))
         })?;
-        if loan.is_fresh() {
-            self.known.lock().entry(identity).or_default().loan = Some(loan.clone());
+        if temporary.is_fresh() {
+            self.known.lock().entry(identity).or_default().temporary = Some(temporary.clone());
         }
-        Ok(loan)
+        Ok(temporary)
     }
 
-    async fn ask(self: &Arc<Self>, (region, issuer): &Identity) -> Result<Loan> {
+    async fn ask(self: &Arc<Self>, (region, issuer): &Identity) -> Result<TemporaryCredentials> {
         match issuer {
             Issuer::Instance => self.metadata.credentials().await,
             Issuer::WebIdentity(identity) => self.sts.assume_with_token(region, identity).await,
@@ -137,13 +137,13 @@ impl Identities {
         }
     }
 
-    async fn assume_as_instance(self: &Arc<Self>, region: &str, role: &Role) -> Result<Loan> {
+    async fn assume_as_instance(self: &Arc<Self>, region: &str, role: &Role) -> Result<TemporaryCredentials> {
         let instance = (region.to_owned(), Issuer::Instance);
-        let caller = self.lent(instance.clone()).await?.credentials;
-        let loan = self.sts.assume(region, role, &caller).await;
-        if loan.as_ref().is_err_and(|error| error.code == Code::Unauthenticated) {
+        let caller = self.obtained(instance.clone()).await?.credentials;
+        let temporary = self.sts.assume(region, role, &caller).await;
+        if temporary.as_ref().is_err_and(|error| error.code == Code::Unauthenticated) {
             self.forget(&instance, &caller);
         }
-        loan
+        temporary
     }
 }

@@ -9,7 +9,7 @@ use nodewright_api::Code;
 use nodewright_driver::{DriverError, Result};
 use serde::Deserialize;
 
-use super::loan::Loan;
+use super::temporary::TemporaryCredentials;
 use crate::{
     endpoints::Endpoints,
     signing::AGENT,
@@ -48,7 +48,7 @@ impl Metadata {
         Self { url: endpoints.metadata().to_owned(), transport: transport.within(TIMEOUT, ANSWER_LIMIT) }
     }
 
-    pub(super) async fn credentials(&self) -> Result<Loan> {
+    pub(super) async fn credentials(&self) -> Result<TemporaryCredentials> {
         let session = self.ask(Question::Session, Method::PUT, TOKEN, (LIFETIME_HEADER, LIFETIME)).await?;
         let get = async |question, path: &str| self.ask(question, Method::GET, path, (TOKEN_HEADER, &session)).await;
         let role = get(Question::Role, ROLES).await?;
@@ -96,7 +96,7 @@ struct Issued {
     expiration: String,
 }
 
-fn read(text: &str) -> Result<Loan> {
+fn read(text: &str) -> Result<TemporaryCredentials> {
     // The parser's text may quote a part of a key.
     let issued: Issued =
         serde_json::from_str(text).map_err(|_| failed(Code::Unavailable, "has no credentials where they should be"))?;
@@ -107,7 +107,7 @@ fn read(text: &str) -> Result<Loan> {
         // EC2's word for a failure of its own.
         return Err(failed(if code == "Failed" { Code::Unavailable } else { Code::Unauthenticated }, &what));
     }
-    Loan::of([&issued.access_key_id, &issued.secret_access_key, &issued.token], &issued.expiration)
+    TemporaryCredentials::of([&issued.access_key_id, &issued.secret_access_key, &issued.token], &issued.expiration)
         .map_err(|why| failed(Code::Unavailable, &format!("has answered, but {why}")))
 }
 

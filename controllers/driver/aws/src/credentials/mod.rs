@@ -1,8 +1,8 @@
-//! As whom requests are made: what a MachineClass's Secret says, and the temporary credentials that are got for it.
+//! The identity that requests are made with: what a MachineClass's Secret says, and the temporary credentials that are got for it.
 //!
 //! ```text
 //!   Secret ──▶ Source ──▶ an access key ───────────────────────────▶ a signature
-//!                  └────▶ an issuer ──▶ STS, metadata service ──▶ a loan ──▶ a signature
+//!                  └────▶ an issuer ──▶ STS, metadata service ──▶ temporary credentials ──▶ a signature
 //! ```
 //!
 //! # Guarantees
@@ -11,11 +11,11 @@
 //! * An instance's role is used only for a Secret that asks for it.
 
 mod identities;
-mod loan;
 mod metadata;
 mod secret;
 mod sts;
 mod sts_refusals;
+mod temporary;
 mod token_file;
 
 #[cfg(test)]
@@ -25,7 +25,7 @@ pub(crate) use self::{
     secret::{Issuer, Role, RoleCaller, Source, WebIdentity},
 };
 
-/// Where and as whom requests are made.
+/// Where, and with which identity, requests are made.
 #[derive(Clone, Debug)]
 pub(crate) struct Session {
     pub region: String,

@@ -10,8 +10,8 @@ use serde::Deserialize;
 
 use super::{
     Role, WebIdentity,
-    loan::Loan,
     sts_refusals::{self, StsAction},
+    temporary::TemporaryCredentials,
     token_file,
 };
 use crate::{
@@ -41,7 +41,7 @@ impl Sts {
     }
 
     /// Assumes a role with the credentials of its caller.
-    pub(super) async fn assume(&self, region: &str, role: &Role, caller: &Credentials) -> Result<Loan> {
+    pub(super) async fn assume(&self, region: &str, role: &Role, caller: &Credentials) -> Result<TemporaryCredentials> {
         let action = assume_role(StsAction::AssumeRole, &role.arn);
         let action = role.external_id.iter().fold(action, |action, id| action.with("ExternalId", id));
         let url = self.endpoints.sts(region);
@@ -50,14 +50,18 @@ impl Sts {
     }
 
     /// Assumes a role with the token in a file, which is read for that.
-    pub(super) async fn assume_with_token(&self, region: &str, identity: &WebIdentity) -> Result<Loan> {
+    pub(super) async fn assume_with_token(&self, region: &str, identity: &WebIdentity) -> Result<TemporaryCredentials> {
         let kind = StsAction::AssumeRoleWithWebIdentity;
         let token = token_file::read(&identity.token_file).await?;
         let action = assume_role(kind, &identity.role).with("WebIdentityToken", token);
         self.ask(kind, signing::unsigned(&self.endpoints.sts(region), action.body())).await
     }
 
-    async fn ask(&self, action: StsAction, request: std::result::Result<Request<Full<Bytes>>, String>) -> Result<Loan> {
+    async fn ask(
+        &self,
+        action: StsAction,
+        request: std::result::Result<Request<Full<Bytes>>, String>,
+    ) -> Result<TemporaryCredentials> {
         let name = action.name();
         let request =
             request.map_err(|why| DriverError::new(Code::Internal, format!("{name} cannot be sent: {why}")))?;
@@ -65,7 +69,7 @@ impl Sts {
         if !status.is_success() {
             return Err(refusal(action, status, &body));
         }
-        let read = answers::read::<Assumed>(&body).and_then(Assumed::into_loan);
+        let read = answers::read::<Assumed>(&body).and_then(Assumed::into_temporary);
         read.map_err(|why| DriverError::new(Code::Unavailable, format!("STS answered {name}, but {why}")))
     }
 }
@@ -110,9 +114,9 @@ struct Issued {
 }
 
 impl Assumed {
-    fn into_loan(self) -> std::result::Result<Loan, &'static str> {
+    fn into_temporary(self) -> std::result::Result<TemporaryCredentials, &'static str> {
         let Issued { access_key_id, secret_access_key, session_token, expiration } = self.result.credentials;
-        Loan::of([&access_key_id, &secret_access_key, &session_token], &expiration)
+        TemporaryCredentials::of([&access_key_id, &secret_access_key, &session_token], &expiration)
     }
 }
 
@@ -130,13 +134,14 @@ mod tests {
     fn both_answers_are_read_and_others_are_not() {
         let issued = "<Credentials><AccessKeyId>ASIA</AccessKeyId><SecretAccessKey>s</SecretAccessKey>\
                       <SessionToken>t==</SessionToken><Expiration>2126-11-22T10:00:00Z</Expiration></Credentials>";
-        let read = |text: String| answers::read::<Assumed>(text.as_bytes()).and_then(Assumed::into_loan);
+        let read = |text: String| answers::read::<Assumed>(text.as_bytes()).and_then(Assumed::into_temporary);
         for action in ["AssumeRole", "AssumeRoleWithWebIdentity"] {
             let result = format!("<{action}Result><Audience>a</Audience>{issued}</{action}Result>");
             let metadata = "<ResponseMetadata><RequestId>r</RequestId></ResponseMetadata>";
-            let loan = read(format!("<{action}Response>{result}{metadata}</{action}Response>")).map_err(str::to_owned);
+            let temporary =
+                read(format!("<{action}Response>{result}{metadata}</{action}Response>")).map_err(str::to_owned);
             assert_eq!(
-                loan.map(|loan| loan.credentials.session_token().map(str::to_owned)),
+                temporary.map(|temporary| temporary.credentials.session_token().map(str::to_owned)),
                 Ok(Some("t==".to_owned()))
             );
         }

@@ -786,7 +786,7 @@ pub mod driver_client {
         }
         /// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
         /// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
-        /// CODE_FAILED_PRECONDITION if ListMachines shows it.
+        /// CODE_FAILED_PRECONDITION if ListMachines shows it, or its tags are those of another cluster's Machine as far as the driver can know.
         pub async fn describe_unowned(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribeUnownedRequest>,
@@ -896,7 +896,7 @@ pub mod driver_server {
         >;
         /// Describes a VM that was not made for a Machine, whatever cluster its tags name, for the Node that it is. It is called if
         /// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
-        /// CODE_FAILED_PRECONDITION if ListMachines shows it.
+        /// CODE_FAILED_PRECONDITION if ListMachines shows it, or its tags are those of another cluster's Machine as far as the driver can know.
         async fn describe_unowned(
             &self,
             request: tonic::Request<super::DescribeUnownedRequest>,

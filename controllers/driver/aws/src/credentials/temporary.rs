@@ -13,13 +13,13 @@ const TRIAL: Duration = Duration::from_mins(1);
 
 /// Temporary credentials. They are not printed.
 #[derive(Clone)]
-pub(super) struct Loan {
+pub(super) struct TemporaryCredentials {
     pub(super) credentials: Credentials,
     ends: SystemTime,
     since: Instant,
 }
 
-impl Loan {
+impl TemporaryCredentials {
     /// What an issuer has answered with, in this order: id, secret and session token of a key, and when it ends.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Loan {
     }
 
     /// Whether these were refused, and others may do better.
-    pub(super) fn is_spoiled_by(&self, refused: &Credentials) -> bool {
+    pub(super) fn may_be_replaced_after(&self, refused: &Credentials) -> bool {
         self.credentials.access_key_id() == refused.access_key_id() && self.since.elapsed() >= TRIAL
     }
 }
@@ -58,7 +58,7 @@ mod tests {
     fn credentials_are_fresh_until_five_minutes_before_their_end() {
         let fresh = |seconds: i64| {
             let ends = Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
-            Loan::of(["id", "secret", "token"], &ends.to_string()).map(|loan| loan.is_fresh())
+            TemporaryCredentials::of(["id", "secret", "token"], &ends.to_string()).map(|temporary| temporary.is_fresh())
         };
         assert_eq!((fresh(310), fresh(290), fresh(5)), (Ok(true), Ok(false), Ok(false)));
         assert!(fresh(-1).is_err());
@@ -67,11 +67,11 @@ mod tests {
     #[test]
     fn an_answer_without_credentials_is_none() {
         let ends = (Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string();
-        assert!(Loan::of(["id", "secret", "token"], &ends).is_ok());
+        assert!(TemporaryCredentials::of(["id", "secret", "token"], &ends).is_ok());
         for (parts, ends) in
             [(["", "s", "t"], &*ends), (["i", "", "t"], &ends), (["i", "s", "t t"], &ends), (["i", "s", "t"], "soon")]
         {
-            assert!(Loan::of(parts, ends).is_err(), "{parts:?} {ends}");
+            assert!(TemporaryCredentials::of(parts, ends).is_err(), "{parts:?} {ends}");
         }
     }
 }
