@@ -33,7 +33,7 @@ use crate::shared::{
     ledger::{Ledger, Ordinal},
     node::Node,
     node_claims::{is_missing_by_machine, is_of_namespace},
-    ownership::{node_name, vm_id},
+    ownership::{missing_vm, node_name, vm_id},
     usable_class::{CLASS_NOT_FOUND, usable},
 };
 
@@ -217,7 +217,8 @@ impl ClassView {
 /// Whether [`node_lifecycle`](crate::node_lifecycle) deletes the Node of a Machine that is being deleted.
 fn is_node_left(stores: &Stores, machine: &Machine, node: Option<&Node>) -> bool {
     let is_left = |node: &Node| is_missing_by_machine(stores, node) && is_of_namespace(stores, node);
-    is_deleting(machine) && node.is_some_and(is_left)
+    // Few VMs go before their Machines: for most nothing is looked up.
+    is_deleting(machine) && missing_vm(machine).is_some() && node.is_some_and(is_left)
 }
 
 fn pool(stores: &Stores, machine: &Machine, owner: &Owner, settings: &Settings) -> Pool {
