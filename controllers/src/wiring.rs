@@ -181,6 +181,7 @@ impl Wiring {
         let frozen = FrozenCollector { stores: manager.manager().stores(), has_target: self.settings.has_target };
         self.metrics.register(|registry| registry.register_collector(Box::new(frozen)));
         let (namespace, settings) = (self.namespace.clone(), Arc::new(self.settings.clone()));
+        let unowned = driver.clone();
         let machines = MachineController { namespace, settings, driver, metrics: machine_metrics };
         manager.add_with(machines, move |call| caller.clone().perform(call));
         if self.settings.has_target {
@@ -189,13 +190,12 @@ impl Wiring {
         }
         if self.settings.has_target && self.settings.cloud_node.mode != CloudNodeMode::Off {
             self.add_node_lifecycle(manager);
-            self.add_unowned_node(manager, calls);
+            self.add_unowned_node(manager, unowned, calls);
         }
         Ok(())
     }
 
-    fn add_unowned_node(&self, manager: &mut impl AddControllers, calls: DriverCalls) {
-        let Some(driver) = self.driver.clone() else { return };
+    fn add_unowned_node(&self, manager: &mut impl AddControllers, driver: Arc<dyn Driver>, calls: DriverCalls) {
         let describer = Arc::new(Describer { driver: driver.clone(), clock: self.clock.clone(), calls });
         let (namespace, mode) = (self.namespace.clone(), self.settings.cloud_node.mode);
         let controller = UnownedNodeController { namespace, mode, driver };

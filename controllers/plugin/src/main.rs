@@ -34,7 +34,6 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use jiff::Timestamp;
-use nodewright_runtime::object::name;
 
 use crate::{
     arguments::{Arguments, ClusterFlags, Command, PlanCommand, RolloutCommand},
@@ -126,14 +125,13 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
 
 async fn trace(scope: &Scope, target: &Target, format: Option<Format>) -> Outcome<String> {
     let snapshot = scope.snapshot().await?;
-    let of_node = || snapshot.machine_of_node(&target.name).map(|machine| name(machine).to_owned());
     let machine = match target.kind {
-        TargetKind::Machine => Some(target.name.clone()),
-        TargetKind::Node => of_node(),
+        TargetKind::Machine => Some(snapshot.machine(&target.name)?),
+        TargetKind::Node => snapshot.machine_of_node(&target.name),
         _ => None,
     };
     let Some(machine) = machine else { return fail(format!("{target} has no machine")) };
-    let life = trace::life(&snapshot, &machine)?;
+    let life = trace::life(&snapshot, machine);
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => document(&life, format),
         _ => Ok(life.text(snapshot.now)),

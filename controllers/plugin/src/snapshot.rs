@@ -17,6 +17,8 @@ use nodewright_runtime::object::{Kind, controller, controller_uid, label, name, 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::fault::{Outcome, fail};
+
 /// An object that exists and cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unreadable {
@@ -103,6 +105,13 @@ impl Snapshot {
             nodewright_controllers::machine_deployment::is_same_template(&set.spec.template, &deployment.spec.template)
         };
         self.sets_of(deployment).into_iter().find(|set| is_current(set) && set.metadata.deletion_timestamp.is_none())
+    }
+
+    /// # Errors
+    /// There is no such machine.
+    pub(crate) fn machine(&self, named: &str) -> Outcome<&Machine> {
+        let found = self.machines.iter().find(|machine| name(*machine) == named);
+        found.map_or_else(|| fail(format!("there is no machine {named} (see --namespace)")), Ok)
     }
 
     pub(crate) fn class_of(&self, machine: &Machine) -> Option<&MachineClass> {

@@ -7,7 +7,6 @@ use nodewright_runtime::object::name;
 use serde::Serialize;
 
 use crate::{
-    fault::{Outcome, fail},
     output::{age, table},
     snapshot::Snapshot,
 };
@@ -47,10 +46,7 @@ const END: [(&str, &str); 4] = [
     ("node deletion", conditions::NODE_DELETED),
 ];
 
-pub(crate) fn life(snapshot: &Snapshot, machine: &str) -> Outcome<Life> {
-    let Some(machine) = snapshot.machines.iter().find(|it| name(*it) == machine) else {
-        return fail(format!("there is no machine {machine} (see --namespace)"));
-    };
+pub(crate) fn life(snapshot: &Snapshot, machine: &Machine) -> Life {
     let mut stages = vec![];
     if let Some(created) = &machine.metadata.creation_timestamp {
         stages.extend(creation(machine, created.0));
@@ -65,13 +61,13 @@ pub(crate) fn life(snapshot: &Snapshot, machine: &str) -> Outcome<Life> {
         }
         stages.extend(end(machine, deleted.0));
     }
-    Ok(Life {
+    Life {
         machine: name(machine).to_owned(),
         phase: machine.phase().to_string(),
         traces: Traces::of(machine),
         deleted: machine.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0),
         stages,
-    })
+    }
 }
 
 /// One part after the other, until one lasts.
@@ -177,7 +173,7 @@ mod tests {
                 &json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "creationTimestamp": created}}),
             );
         }
-        life(&snapshot, "m").unwrap().text(snapshot.now)
+        life(&snapshot, snapshot.machine("m").unwrap()).text(snapshot.now)
     }
 
     fn condition(kind: &str, at: &str) -> Value {
@@ -226,6 +222,6 @@ mod tests {
             deleted.contains("VM      +0s     10m") && deleted.contains("deletion   +0s     50m, and lasts"),
             "{deleted}"
         );
-        assert!(life(&Snapshot::default(), "m").is_err());
+        assert!(Snapshot::default().machine("m").is_err());
     }
 }

@@ -21,7 +21,7 @@ use nodewright_runtime::{
 use serde_json::Value;
 
 use crate::shared::{
-    node::{self, Node},
+    node::{self, Node, is_no_schedule},
     ownership::noted_node,
     patch,
 };
@@ -128,13 +128,12 @@ fn taints(node: &Node, before: &AppliedKeys, wanted: &[Taint], marks: &CloudMark
             None => merged.push(taint.clone()),
         }
     }
-    let is = |taint: &Taint, key: &str| taint.key == key && taint.effect == "NoSchedule";
     if marks.is_initialized {
-        merged.retain(|taint| !is(taint, taint_keys::UNINITIALIZED));
+        merged.retain(|taint| !is_no_schedule(taint, taint_keys::UNINITIALIZED));
     }
     match marks.is_stopped {
-        Some(true) if !merged.iter().any(|taint| is(taint, taint_keys::SHUTDOWN)) => merged.push(stopped()),
-        Some(false) => merged.retain(|taint| !is(taint, taint_keys::SHUTDOWN)),
+        Some(true) if !merged.iter().any(|taint| is_no_schedule(taint, taint_keys::SHUTDOWN)) => merged.push(stopped()),
+        Some(false) => merged.retain(|taint| !is_no_schedule(taint, taint_keys::SHUTDOWN)),
         _ => {}
     }
     node::set_taints(node, &merged)

@@ -24,7 +24,7 @@ use crate::shared::{
     ledger::{base, set_of},
     node::Node,
     ownership::vm_id,
-    usable_class::{group_of, usable},
+    usable_class::{group_of, leads, usable},
 };
 
 /// Why nothing is looked for: a reason and a message.
@@ -62,7 +62,7 @@ impl Snapshot {
     ) -> Option<Self> {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
         let group = group_of(stores, &class, provider);
-        let is_first = group.first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()));
+        let is_first = leads(&group, &class);
         let lister = is_first.then(|| listing(stores, &class, provider));
         let scoped_watches = if is_first { class_secrets::scoped_watches(&class) } else { vec![] };
         let fleet = Fleet::take(stores, namespace(class.as_ref()), &group);

@@ -35,6 +35,9 @@ const KUBELET: &str = "kubelet";
 /// Each Node is left to others for this part of the time for which the first one has to have kept its taint.
 const SHARE_OF_EACH: u32 = 20;
 
+/// The caches of a Node and of its field managers follow two watches.
+const UNSEEN: Duration = Duration::from_secs(1);
+
 /// Who does the node part of a cloud controller manager (`--cloud-node`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CloudNodeMode {
@@ -248,15 +251,23 @@ impl CloudManager {
         self.initializer(context) == Initializer::This
     }
 
-    /// Until when the Node in question is left to others. It counts from the last write of its taints: somebody may taint a Node again
-    /// before a cloud controller manager is installed.
-    pub(crate) fn left_until(&self, node: &Node) -> Option<Timestamp> {
+    /// Until when the Node in question is not initialized, while that is yet to come: it is left to others, or who has written it is yet to
+    /// be seen. The former counts from the last write of its taints: somebody may taint a Node again before a cloud controller manager is
+    /// installed.
+    pub(crate) fn pause_end(&self, node: &Node, now: Timestamp) -> Option<Timestamp> {
         let CloudNodeMode::Auto(time) = self.mode else { return None };
-        tainted_since(node, self.signs.tainted)?.checked_add(time / SHARE_OF_EACH).ok()
+        let left =
+            tainted_since(node, self.signs.tainted).and_then(|since| since.checked_add(time / SHARE_OF_EACH).ok());
+        left.filter(|due| *due > now).or_else(|| self.seen_at(node, now))
+    }
+
+    /// When the caches are to show who has written this version of the Node; `None` if they do.
+    pub(crate) fn seen_at(&self, node: &Node, now: Timestamp) -> Option<Timestamp> {
+        if self.has_seen(node) { None } else { now.checked_add(UNSEEN).ok() }
     }
 
     /// Whether it is known who has written this version of the Node.
-    pub(crate) fn has_seen(&self, node: &Node) -> bool {
+    fn has_seen(&self, node: &Node) -> bool {
         !matches!(self.mode, CloudNodeMode::Auto(_)) || self.signs.version == node.metadata.resource_version
     }
 }

@@ -131,7 +131,7 @@ impl Node {
 
     /// Whether a cloud controller manager, or this one, has yet to initialize it.
     pub(crate) fn is_uninitialized(&self) -> bool {
-        self.taints().iter().any(|taint| taint.key == taints::UNINITIALIZED && taint.effect == "NoSchedule")
+        self.taints().iter().any(|taint| is_no_schedule(taint, taints::UNINITIALIZED))
     }
 
     /// The provider's id of its VM, once it is known.
@@ -173,6 +173,11 @@ pub(crate) fn set_taints(node: &Node, all: &[Taint]) -> Vec<PatchOperation> {
     let seen = if live.is_empty() { Value::Null } else { json!(live) };
     let path = ["spec", "taints"];
     vec![patch::test(&path, seen), patch::set(&path, json!(all))]
+}
+
+/// Whether it is the taint of this key that keeps new Pods away.
+pub(crate) fn is_no_schedule(taint: &Taint, key: &str) -> bool {
+    taint.key == key && taint.effect == "NoSchedule"
 }
 
 /// The operations that add a taint; none if one that stands for it is there. Each plan asks: it is made only for a change.

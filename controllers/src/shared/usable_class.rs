@@ -94,3 +94,8 @@ pub(crate) fn group_of(stores: &Stores, class: &Arc<MachineClass>, provider: &Pr
     });
     group
 }
+
+/// Whether a class is the one of its [group](group_of) that is asked with.
+pub(crate) fn leads(group: &[Arc<MachineClass>], class: &MachineClass) -> bool {
+    group.first().is_some_and(|first| uid(first.as_ref()) == uid(class))
+}

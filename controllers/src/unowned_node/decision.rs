@@ -22,8 +22,6 @@ const LATE: Duration = Duration::from_secs(30);
 /// The time between two questions, until the Node is this many minutes old, and later.
 const PAUSE: SignedDuration = SignedDuration::from_mins(1);
 const LATER: SignedDuration = SignedDuration::from_mins(5);
-/// The caches of a Node and of its field managers follow two watches.
-const UNSEEN: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) enum Decision<'a> {
@@ -57,12 +55,8 @@ pub(super) fn decide<'a>(context: &Context<'a>, snapshot: &Snapshot) -> Decision
         Initializer::Other | Initializer::Known { .. } => return Decision::Leave,
     }
     let age = Age { created: node.metadata.creation_timestamp.as_ref().map(|at| at.0), now: context.now };
-    let left = snapshot.cloud_manager.left_until(node).filter(|due| *due > context.now);
-    if let Some(due) = age.until(HEAD_START).max(left) {
+    if let Some(due) = age.until(HEAD_START).max(snapshot.cloud_manager.pause_end(node, context.now)) {
         return Decision::Await(Some(due));
-    }
-    if !snapshot.cloud_manager.has_seen(node) {
-        return Decision::Await(context.now.checked_add(UNSEEN).ok());
     }
     let Some(provider_id) = node.provider_id() else {
         let why = "it has no spec.providerID, by which its VM could be found: start its kubelet with --provider-id";
@@ -114,21 +108,22 @@ fn described<'a>(context: &Context<'a>, snapshot: &Snapshot, provider_id: &str, 
         let Some((ended, answer)) = known.and_then(|known| known.last.as_ref()).filter(|_| is_same) else {
             return Decision::Ask(call);
         };
+        let again = age.again(*ended);
+        let is_old = again <= context.now;
+        let is_machines = answer.as_ref().is_err_and(|error| error.code == Code::FailedPrecondition);
         let why = match usable(snapshot, provider_id, answer) {
-            Ok(it) if age.again(*ended) > context.now => {
+            Ok(_) if is_old => return Decision::Ask(call),
+            Ok(it) => {
                 found = found.or(Some(it));
                 continue;
             }
-            Ok(_) => return Decision::Ask(call),
             Err(why) => why,
         };
-        let again = age.again(*ended);
-        let is_machines = answer.as_ref().is_err_and(|error| error.code == Code::FailedPrecondition);
-        if is_machines && again > context.now {
+        if is_machines && !is_old {
             return age.blocked(why, Some(again));
         }
         // What another class has found decides: this one may be of another account, or its credentials refused.
-        if again <= context.now && (found.is_none() || is_machines) {
+        if is_old && (found.is_none() || is_machines) {
             return Decision::Ask(call);
         }
         due = due.into_iter().chain([again]).min();

@@ -59,8 +59,8 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
 fn initialized(node: &Node, instance: &Instance) -> Patch {
     let labels = instance.metadata.as_ref().map(|metadata| cloud_node::initial_labels(node, metadata));
     let mut operations = patch::merge("labels", node.metadata.labels.as_ref(), &labels.unwrap_or_default());
-    let is_it = |key: &str, effect: &str| key == taints::UNINITIALIZED && effect == "NoSchedule";
-    let rest: Vec<_> = node.taints().iter().filter(|taint| !is_it(&taint.key, &taint.effect)).cloned().collect();
+    let mut rest = node.taints().to_vec();
+    rest.retain(|taint| !node::is_no_schedule(taint, taints::UNINITIALIZED));
     operations.extend(node::set_taints(node, &rest));
     Patch(operations)
 }

@@ -4,11 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use nodewright_api::{Machine, MachineClass};
 use nodewright_driver::Class;
-use nodewright_runtime::{
-    cache::Stores,
-    object::{ObjectRef, uid},
-    scoped_watch::ScopedWatch,
-};
+use nodewright_runtime::{cache::Stores, object::ObjectRef, scoped_watch::ScopedWatch};
 
 use crate::shared::{
     CONTROL, TARGET,
@@ -17,7 +13,7 @@ use crate::shared::{
     driver::{DriverProperties, Provider},
     node::Node,
     node_claims::{is_claimed, machine_name},
-    usable_class::{group_of, usable},
+    usable_class::{group_of, leads, usable},
 };
 
 #[derive(Clone, Debug)]
@@ -67,9 +63,7 @@ impl Snapshot {
 
     fn add_classes(&mut self, stores: &Stores, provider: &Provider) {
         let mut classes = stores.of::<MachineClass>(CONTROL).all();
-        classes.retain(|class| {
-            group_of(stores, class, provider).first().is_some_and(|first| uid(first.as_ref()) == uid(class.as_ref()))
-        });
+        classes.retain(|class| leads(&group_of(stores, class, provider), class));
         classes.sort_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         for class in classes {
             self.scoped_watches.extend(class_secrets::scoped_watches(&class));

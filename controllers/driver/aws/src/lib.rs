@@ -59,8 +59,8 @@ use self::{
     credentials::{Session, Source},
     endpoints::Endpoints,
     errors::{OTHER_PARAMETERS, Refused, UNKNOWN_INSTANCE},
-    owner::{Owner, instance_id, is_of, provider_id},
-    spec::{Identity, NAME_TAG, ProviderSpec},
+    owner::{Owner, instance_id, machine_of, provider_id},
+    spec::{Identity, ProviderSpec},
     transport::Transport,
 };
 
@@ -288,7 +288,7 @@ impl AwsDriver {
         let id = instance_id(&account.session.region, &request.provider_id);
         let id = id.map_err(|error| DriverError::new(Code::NotFound, error.message))?;
         let vm = self.existing(&account, id).await?;
-        if vm.tags().contains_key(NAME_TAG) && is_of(&account.identity, &vm) {
+        if machine_of(&account.identity, &vm).is_some() {
             let message = format!("instance {id} has the tags of the class's machines");
             return Err(DriverError::new(Code::FailedPrecondition, message));
         }
@@ -399,12 +399,12 @@ impl AwsDriver {
         let vms = self.client.list(&account.session, &parameters::describe_tagged(&account.identity.tags)).await;
         let vms = vms.map_err(|refused| refused.error)?;
         let listed = |vm: &Vm| {
-            let machine = (*vm.tags().get(NAME_TAG)?).to_owned();
+            let machine = machine_of(&account.identity, vm)?;
             let (owner_uid, created) = (vm.owner_uid(), vm.launched());
             let listed = ListedVm { machine, owner_uid, created, is_deleting: vm.is_deleting() };
             Some((provider_id(&account.session.region, &vm.id), listed))
         };
-        Ok(vms.iter().filter(|vm| !vm.is_gone() && is_of(&account.identity, vm)).filter_map(listed).collect())
+        Ok(vms.iter().filter(|vm| !vm.is_gone()).filter_map(listed).collect())
     }
 
     async fn delete_listed(self, orphan: OrphanRequest) -> Result<()> {

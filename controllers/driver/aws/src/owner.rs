@@ -86,9 +86,14 @@ impl Owner<'_> {
 }
 
 /// Whether a VM has the tags of the cluster and of the role.
-pub(crate) fn is_of(identity: &Identity, vm: &Vm) -> bool {
+fn is_of(identity: &Identity, vm: &Vm) -> bool {
     let tags = vm.tags();
     identity.tags.iter().all(|(key, value)| tags.get(key.as_str()) == Some(&value.as_str()))
+}
+
+/// The name of the Machine whose tags a VM has, if it has those of a class's Machines.
+pub(crate) fn machine_of(identity: &Identity, vm: &Vm) -> Option<String> {
+    vm.tags().get(NAME_TAG).filter(|_| is_of(identity, vm)).map(|name| (*name).to_owned())
 }
 
 /// `aws:///eu-west-1/i-…`, as machine-controller-manager's provider writes it.

@@ -38,9 +38,7 @@ fn found<'a>(snapshot: &'a Snapshot, target: &Target) -> Outcome<(String, Option
     match target.kind {
         TargetKind::Node => Ok((target.name.clone(), snapshot.machine_of_node(&target.name))),
         TargetKind::Machine => {
-            let Some(machine) = snapshot.machines.iter().find(|machine| name(*machine) == target.name) else {
-                return fail(format!("there is no machine {} (see --namespace)", target.name));
-            };
+            let machine = snapshot.machine(&target.name)?;
             let node = snapshot.node_of(machine).map(|node| name(node).to_owned());
             match node.or_else(|| node_name(machine).map(str::to_owned)) {
                 Some(node) => Ok((node, Some(machine))),

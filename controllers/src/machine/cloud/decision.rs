@@ -23,8 +23,6 @@ const MANAGER_AWAITED: SignedDuration = SignedDuration::from_mins(5);
 /// A new VM gets its addresses within seconds; one that has none for longer is asked about less frequently.
 const NEW: SignedDuration = SignedDuration::from_mins(1);
 const PAUSE: Duration = Duration::from_secs(30);
-/// The caches of a Node and of its field managers follow two watches.
-const UNSEEN: Duration = Duration::from_secs(1);
 
 pub(super) enum Decision<'a> {
     /// The Node has what it gets, or another program gives it.
@@ -81,16 +79,8 @@ fn is_running(scope: &Scope<'_>) -> bool {
 
 /// With `--cloud-node=auto` another may initialize each Node at first, and what has been written is known before more is.
 fn left_to_others<'a>(scope: &Scope<'_>, node: &Node) -> Option<Decision<'a>> {
-    let cloud_manager = &scope.snapshot.cloud_manager;
-    let due = cloud_manager.left_until(node).filter(|due| *due > scope.now());
-    let unseen = (!cloud_manager.has_seen(node)).then(|| soon(scope)).flatten();
-    let due = due.or(unseen)?;
+    let due = scope.snapshot.cloud_manager.pause_end(node, scope.now())?;
     Some(Decision::Blocked(Blocked { cause: None, due: Some(due) }))
-}
-
-/// When the caches show who has written a Node.
-fn soon(scope: &Scope<'_>) -> Option<Timestamp> {
-    scope.pause_end(scope.now(), UNSEEN)
 }
 
 const NOT_DESCRIBED: &str = "the driver does not say which addresses and labels its nodes get: run a cloud controller manager, or \
@@ -178,8 +168,8 @@ fn refresh<'a>(scope: &Scope<'a>, node: &Node) -> Decision<'a> {
     let addresses = addresses.filter(|of_vm| !of_vm.is_empty()).and_then(|it| cloud_node::addresses(node, it).ok());
     match (addresses, answer, due) {
         (Some(addresses), Some(answer), _) if addresses != cloud_node::live_addresses(node) => {
-            if !scope.snapshot.cloud_manager.has_seen(node) {
-                return soon(scope).map_or(Decision::Nothing, |due| Decision::AwaitRefresh { due, before });
+            if let Some(due) = scope.snapshot.cloud_manager.seen_at(node, scope.now()) {
+                return Decision::AwaitRefresh { due, before };
             }
             Decision::Refresh { addresses, answered: answer.ended }
         }

@@ -194,13 +194,7 @@ async fn a_failure_to_get_credentials_says_nothing_of_a_vm() {
         let aws = Aws::new();
         aws.script.lock().sts = Some(sts);
         let driver = aws.driver();
-        let errors = [
-            driver.create(request.clone()).await.unwrap_err(),
-            driver.status(request.clone()).await.unwrap_err(),
-            driver.delete(request.clone()).await.unwrap_err(),
-            driver.list(request.class.clone()).await.unwrap_err(),
-        ];
-        for error in errors {
+        for error in failures(&driver, &request).await {
             assert!(error.code == expected && !error.message.contains("hunter2"), "{error}");
         }
         assert!(aws.seen("ec2.").is_empty());

@@ -85,6 +85,16 @@ fn refused(code: &str) -> String {
 
 const OURS: [(&str, &str); 3] = [("kubernetes.io/cluster/c", "1"), ("kubernetes.io/role/node", "1"), ("Name", "m")];
 
+/// What each call about a Machine fails with.
+async fn failures(driver: &AwsDriver, request: &MachineRequest) -> [DriverError; 4] {
+    [
+        driver.create(request.clone()).await.unwrap_err(),
+        driver.status(request.clone()).await.unwrap_err(),
+        driver.delete(request.clone()).await.unwrap_err(),
+        driver.list(request.class.clone()).await.unwrap_err(),
+    ]
+}
+
 #[tokio::test]
 async fn a_request_is_signed_for_the_host_of_its_region() {
     let (driver, asked) = scripted(&[(200, &page(&[], ""))]);
@@ -145,13 +155,7 @@ async fn an_answer_that_is_not_ec2s_is_believed_by_no_call() {
             is_proven: true,
             ..machine("m", class_of(&small("c")))
         };
-        let errors = [
-            driver.create(request.clone()).await.unwrap_err(),
-            driver.status(request.clone()).await.unwrap_err(),
-            driver.delete(request.clone()).await.unwrap_err(),
-            driver.list(request.class.clone()).await.unwrap_err(),
-        ];
-        for error in errors {
+        for error in failures(&driver, &request).await {
             let expected = if status == 404 { vec![Code::Internal] } else { vec![Code::Unknown, Code::Unavailable] };
             assert!(expected.contains(&error.code), "{status}: {error}");
         }
