@@ -41,6 +41,7 @@ async fn the_driver_keeps_the_contract() {
         "volume_ids",
         "described",
         "power",
+        "unowned",
     ];
     assert_eq!(report.skipped(), skipped);
 }
