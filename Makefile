@@ -270,7 +270,7 @@ test-real: scenario-test test-slow test-real-nodes test-mcm test-ccm test-mcd e2
 test-slow: control-plane ## Run the tests that mostly wait for minutes, as CONTRIBUTING lists them (40 minutes)
 	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace --test scenarios --test conformance -- --ignored
-	cargo test --locked --workspace --test budget -- --ignored nothing_costs
+	cargo test --locked --workspace --test budget --test previews -- --ignored nothing_costs five_hundred
 
 .PHONY: test-real-nodes
 test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs root and packages, and says which (12 minutes)

@@ -14,6 +14,7 @@ pub mod node_lifecycle;
 pub mod orphan_node;
 pub mod orphan_vm;
 pub mod rollout_node;
+pub mod rollout_preview;
 pub mod shared;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -9,6 +9,7 @@ use nodewright_api::GoDuration;
 use crate::{
     names::{Target, TargetKind, name_of},
     output::Format,
+    plan::Takes,
 };
 
 const EXAMPLES: &str = "\
@@ -21,8 +22,9 @@ Examples:
   kubectl nodewright why machine/worker-58vxm-nz7jc
   kubectl nodewright why node/worker-58vxm-nz7jc
 
-  # What would happen to its pods?
+  # What would happen to its pods? What would an apply replace, in which order, and for how long?
   kubectl nodewright plan drain worker-58vxm-nz7jc
+  kubectl nodewright plan fleet.yaml
 
   # Follow a rollout, and take it back
   kubectl nodewright rollout status worker
@@ -81,7 +83,7 @@ pub(crate) struct ClusterFlags {
     pub(crate) request_timeout: Duration,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     // kubectl takes a number for seconds.
     if let Ok(seconds) = text.parse::<u64>() {
         return Ok(Duration::from_secs(seconds));
@@ -142,8 +144,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Rollout(RolloutCommand),
     /// Print what would be done, by the decisions of the manager. Nothing is written.
-    #[command(subcommand)]
-    Plan(PlanCommand),
+    ///
+    /// With a file: what an apply of it would create, replace and delete. The API server says by a dry run what the objects
+    /// would be, so that it needs the right to patch them, and defaults and webhooks have their say.
+    Plan(PlanArguments),
     /// Keep a machine for diagnosis once it has failed, by the annotation node.machine.sapcloud.io/preserve.
     Preserve {
         /// Machine, or node/NAME.
@@ -213,8 +217,34 @@ pub(crate) struct Dry {
     pub(crate) run: bool,
 }
 
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct PlanArguments {
+    /// File with MachineDeployments, MachineClasses, MachineConfigs and MachineConfigPools in YAML or JSON; - for standard input.
+    #[arg(required = true)]
+    pub(crate) file: Option<PathBuf>,
+    /// Who would apply it: a field that this manager applied before, and that the file does not have, would go.
+    #[arg(long, value_name = "NAME", default_value = "kubectl")]
+    pub(crate) field_manager: String,
+    #[command(flatten)]
+    pub(crate) takes: Takes,
+    #[arg(short, long, value_enum)]
+    pub(crate) output: Option<Format>,
+    #[command(subcommand)]
+    pub(crate) command: Option<PlanCommand>,
+}
+
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum PlanCommand {
+    /// Print which machines of a MachineDeployment would be created and deleted, in which order, and how long that takes.
+    Rollout {
+        #[arg(value_parser = deployment_name)]
+        name: String,
+        #[command(flatten)]
+        takes: Takes,
+        #[arg(short, long, value_enum)]
+        output: Option<Format>,
+    },
     /// Print which pods of a node would leave if it were drained, in which turns, and what would hold them back.
     Drain {
         /// Node, or machine/NAME.
@@ -319,7 +349,24 @@ mod tests {
         assert_eq!(watch("kubectl-nodewright rollout status mcd/a"), (true, 0));
         assert_eq!(watch("kubectl-nodewright rollout status a --watch=false --timeout=2m"), (false, 120));
         assert_eq!(watch("kubectl-nodewright rollout status a -w=false --timeout 5"), (false, 5));
-        for wrong in ["why a", "why pod/a", "rollout undo a --to-revision=-1", "rollout pause mc/a", "tree -A -n a"] {
+        let plan = |line: &str| match parse(line).unwrap().command {
+            Command::Plan(PlanArguments { file, command, .. }) => (file, command.is_some()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(plan("kubectl-nodewright plan fleet.yaml --creation-takes=4m"), (Some("fleet.yaml".into()), false));
+        assert_eq!(plan("kubectl-nodewright plan -"), (Some("-".into()), false));
+        assert_eq!(plan("kubectl-nodewright plan rollout mcd/a --deletion-takes 90s"), (None, true));
+        for wrong in [
+            "plan",
+            "plan a.yaml pool b",
+            "plan rollout mc/a",
+            "plan rollout a --creation-takes=-1m",
+            "why a",
+            "why pod/a",
+            "rollout undo a --to-revision=-1",
+            "rollout pause mc/a",
+            "tree -A -n a",
+        ] {
             assert!(parse(&format!("kubectl-nodewright {wrong}")).is_err(), "{wrong}");
         }
     }

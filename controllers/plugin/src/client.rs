@@ -116,6 +116,21 @@ impl Cluster {
         self.request(call, path, Some((Method::PATCH, kind, body))).await
     }
 
+    /// What an object would be if a client applied this. Nothing is written.
+    pub(crate) async fn dry_apply(
+        &self,
+        at: (Resource, Option<&str>, &str),
+        object: &Value,
+        by: &str,
+    ) -> Outcome<Value> {
+        let (of, namespace, name) = at;
+        let flags = format!("fieldManager={}&force=true&dryRun=All", encoded(by));
+        let path = format!("{}/{}?{flags}", of.path(namespace), encoded(name));
+        let call = Call { verb: "patch", of, namespace, name: Some(name) };
+        let body = object.to_string().into_bytes();
+        self.request(call, path, Some((Method::PATCH, "application/apply-patch+yaml", body))).await
+    }
+
     /// Deletes an object, if it has this UID still.
     pub(crate) async fn delete(&self, at: (Resource, Option<&str>, &str), uid: &str, dry: bool) -> Outcome<()> {
         let (of, namespace, name) = at;

@@ -36,7 +36,7 @@ use clap::Parser;
 use jiff::Timestamp;
 
 use crate::{
-    arguments::{Arguments, ClusterFlags, Command, PlanCommand, RolloutCommand},
+    arguments::{Arguments, ClusterFlags, Command, PlanArguments, PlanCommand, RolloutCommand},
     client::{Cluster, Connection},
     fault::{Outcome, fail},
     names::{Target, TargetKind, name_of},
@@ -111,8 +111,7 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
         }
         Command::Trace { machine, output } => trace(scope, &machine, output).await,
         Command::Rollout(command) => roll(scope, command).await,
-        Command::Plan(PlanCommand::Drain { node, output }) => plan::drain(scope, &node, output).await,
-        Command::Plan(PlanCommand::Pool { name, output }) => plan::pool(scope, &pool_name(&name)?, output).await,
+        Command::Plan(arguments) => plan(scope, arguments).await,
         Command::Preserve { machine, now, dry } => machines::preserve(scope, &machine, now, dry.run).await,
         Command::Release { machine, dry } => machines::release(scope, &machine, dry.run).await,
         Command::Replace { machine, force, dry } => machines::replace(scope, &machine, force, dry.run).await,
@@ -120,6 +119,16 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
         Command::Tree { .. } | Command::Report { .. } | Command::Completion { .. } | Command::Complete { .. } => {
             Ok(String::new())
         }
+    }
+}
+
+async fn plan(scope: &Scope, arguments: PlanArguments) -> Outcome<String> {
+    let PlanArguments { file, field_manager, takes, output, command } = arguments;
+    match command {
+        Some(PlanCommand::Drain { node, output }) => plan::drain(scope, &node, output).await,
+        Some(PlanCommand::Pool { name, output }) => plan::pool(scope, &pool_name(&name)?, output).await,
+        Some(PlanCommand::Rollout { name, takes, output }) => plan::rollout(scope, &name, &takes, output).await,
+        None => plan::file(scope, &file.unwrap_or_default(), (&field_manager, &takes), output).await,
     }
 }
 

@@ -5,7 +5,7 @@ use std::{
     io::{self, IsTerminal, Write},
 };
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use crate::fault::{Fault, Outcome};
@@ -90,6 +90,11 @@ pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
         () if days < 8 * 365 => two(days / 365, "y", days % 365, "d"),
         () => format!("{}y", days / 365),
     }
+}
+
+/// A duration, as ages are printed.
+pub(crate) fn seconds(duration: SignedDuration) -> String {
+    age(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH.saturating_add(duration).unwrap_or(Timestamp::MAX))
 }
 
 /// A number with its noun.

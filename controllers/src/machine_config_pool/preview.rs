@@ -9,10 +9,10 @@ use nodewright_api::{
 };
 use nodewright_render::RenderedSpec;
 use nodewright_runtime::{
-    cache::{Lookup, Store, Stores},
+    cache::{Lookup, Stores},
     clip::clip_to,
     effect::Outcomes,
-    object::{Kind, name},
+    object::name,
 };
 use prometheus_client::metrics::counter::Counter;
 
@@ -39,6 +39,7 @@ use crate::shared::{
     machine_config::{CachedConfig, target_ref},
     node::Node,
     pools::{Membership, selects},
+    stores::fill,
 };
 
 /// The objects of a cluster.
@@ -148,18 +149,12 @@ pub fn preview(objects: &Objects, pool: &str, settings: &Settings, now: Timestam
 
 /// The stores as the manager's caches would fill them.
 fn stores(objects: &Objects) -> Stores {
-    fn add<K: Kind>(stores: &Stores, objects: impl Iterator<Item = K>) -> Arc<Store<K>> {
-        let store = Arc::new(Store::new(TARGET, ""));
-        objects.for_each(|object| drop(store.apply(object)));
-        stores.add(store.clone());
-        store
-    }
     let stores = Stores::default();
-    add(&stores, objects.pools.iter().cloned());
-    add(&stores, objects.machine_configs.iter().cloned().map(CachedConfig::from));
-    add(&stores, objects.controller_configs.iter().cloned());
-    add(&stores, objects.kubelet_configs.iter().cloned());
-    let nodes = add(&stores, objects.nodes.iter().cloned());
+    fill(&stores, TARGET, objects.pools.iter().cloned());
+    fill(&stores, TARGET, objects.machine_configs.iter().cloned().map(CachedConfig::from));
+    fill(&stores, TARGET, objects.controller_configs.iter().cloned());
+    fill(&stores, TARGET, objects.kubelet_configs.iter().cloned());
+    let nodes = fill(&stores, TARGET, objects.nodes.iter().cloned());
     for index in [NODES_BY_CURRENT_CONFIG, NODES_BY_DESIRED_CONFIG, NODES_BY_ROLES] {
         nodes.add_index(index);
     }

@@ -34,6 +34,7 @@ pub(crate) mod preservation;
 pub(crate) mod rendering;
 pub mod schema;
 pub(crate) mod status_writer;
+pub(crate) mod stores;
 pub(crate) mod template;
 pub(crate) mod usable_class;
 

@@ -52,7 +52,7 @@ pub use self::{
     kubectl::Table,
     node_agent::{Fault, NodeAgents},
     node_updater::{Answer, NodeUpdater},
-    objects::{Class, Pool},
+    objects::{Class, Manifest, Pool},
     requests::Requests,
 };
 pub use nodewright_e2e_lab::control_plane::{

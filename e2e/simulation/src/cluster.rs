@@ -180,6 +180,11 @@ impl SimulatedCluster {
         }
     }
 
+    /// The time by the clock of the API server.
+    pub(super) fn now(&self) -> Timestamp {
+        self.time.wall()
+    }
+
     pub(super) fn server(&self) -> &ApiServer {
         &self.around.server
     }

@@ -18,6 +18,7 @@
 //! | [`workload`] | pods with volumes and disruption budgets, and the controllers that keep them |
 //! | [`control_plane`] | the cluster's own controllers, as far as they concern machines |
 //! | [`scenarios`] | named runs, written by hand |
+//! | `foresight` | what a preview says of a rollout, compared with what then happens |
 //! | [`generate`], [`campaign`], [`shrink`] | runs made from seeds, evaluated and shrunk |
 //! | `purity` | plans that are made twice, and their transcript |
 //! | [`run`], `check` | a run from start to end; the bounds of runs written by hand |
@@ -38,6 +39,7 @@ mod disputes;
 mod drains;
 mod edits;
 mod foreign;
+mod foresight;
 pub mod generate;
 #[cfg(test)]
 mod health_deadlines;
@@ -65,6 +67,7 @@ mod users;
 pub mod workload;
 
 pub use self::{
+    foresight::Comparison,
     limits::Limits,
     oracles::Counts,
     purity::{Transcript, transcribed},

@@ -17,6 +17,7 @@ use super::{
     cloud_nodes::CloudNodes,
     disputes::Disputes,
     drains::Drains,
+    foresight::Foresight,
     joins::Joins,
     limits::{Limited, Limits},
     lost::LostVms,
@@ -76,6 +77,8 @@ pub(super) struct Oracles {
     pub(super) pools: Pools,
     /// Set in runs without a cloud controller manager.
     pub(super) cloud_nodes: Option<CloudNodes>,
+    /// What was foreseen of the last change of a user, if the run compares that with what happens.
+    pub(super) foresight: Option<Foresight>,
     /// The names of machines whose VM somebody else deleted.
     vanished: BTreeSet<String>,
     /// Evaluated in runs with pools that update their Nodes.
@@ -366,6 +369,9 @@ impl Oracles {
             let counts = self.counts.0.entry(plural.to_owned()).or_default();
             counts.0 += u64::from(old.is_none());
             counts.1 += u64::from(new.is_none());
+        }
+        if let (Some(foresight), "machines") = (&mut self.foresight, plural) {
+            foresight.machine(name, old, new);
         }
         match plural {
             "machines" => {

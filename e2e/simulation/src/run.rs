@@ -13,6 +13,7 @@ use super::{
     acts,
     cluster::SimulatedCluster,
     design::Design,
+    foresight::{Comparison, Foresight},
     limits::Limits,
     oracles::Counts,
     quiescence,
@@ -162,6 +163,18 @@ impl Run {
     /// # Panics
     /// Panics when the runtime cannot be built because the computer lacks resources.
     pub fn run(&self, detail: Detail) -> Report {
+        self.execute(detail, false).0
+    }
+
+    /// The same, and compares what a preview says of each change of the user with what then happens.
+    ///
+    /// # Panics
+    /// As [`Run::run`].
+    pub fn foresee(&self) -> (Report, Vec<Comparison>) {
+        self.execute(Detail::Brief, true)
+    }
+
+    fn execute(&self, detail: Detail, foresees: bool) -> (Report, Vec<Comparison>) {
         fastrand::seed(self.seed);
         let runtime = Builder::new_current_thread()
             .enable_time()
@@ -169,10 +182,10 @@ impl Run {
             .rng_seed(tokio::runtime::RngSeed::from_bytes(&self.seed.to_le_bytes()))
             .build()
             .expect("a runtime of one thread can be built");
-        logged(detail, || runtime.block_on(self.play(detail)))
+        logged(detail, || runtime.block_on(self.play(detail, foresees)))
     }
 
-    async fn play(&self, detail: Detail) -> Report {
+    async fn play(&self, detail: Detail, foresees: bool) -> (Report, Vec<Comparison>) {
         let design = Design {
             seed: self.seed,
             replicas: self.replicas,
@@ -193,18 +206,20 @@ impl Run {
         };
         let begun = Instant::now();
         let mut stage = Stage::new(SimulatedCluster::build(&design, &self.schedule), self, begun);
-        let mut settled = stage.settle("at the start").await;
+        stage.comparisons = foresees.then(Vec::new);
+        let mut settled = stage.settle_as_foreseen("at the start").await;
         for phase in &self.phases {
             if !settled {
                 break;
             }
             acts::begin(&mut stage.cluster, phase);
-            settled = stage.settle(&format!("after {phase:?}")).await;
+            settled = stage.settle_as_foreseen(&format!("after {phase:?}")).await;
         }
         if settled {
             stage.be_quiet().await;
         }
-        stage.evaluate(begun)
+        let comparisons = stage.comparisons.take().unwrap_or_default();
+        (stage.evaluate(begun), comparisons)
     }
 }
 
@@ -220,6 +235,8 @@ struct Stage {
     forgiven: u64,
     /// The result of the last check for quiescence, and the state it was made for. The check is expensive.
     looked: Option<((u64, u64), Option<String>)>,
+    /// What was foreseen, if the run is about that.
+    comparisons: Option<Vec<Comparison>>,
 }
 
 enum Entry {
@@ -238,7 +255,26 @@ impl Stage {
         agenda.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         let controller_side = run.schedule.is_controller_side();
         let (has_pods, has_cloud_nodes) = (run.workload.is_some(), run.cloud_nodes);
-        Self { cluster, agenda, controller_side, has_pods, has_cloud_nodes, forgiven: run.forgiven(), looked: None }
+        let forgiven = run.forgiven();
+        Self { cluster, agenda, controller_side, has_pods, has_cloud_nodes, forgiven, looked: None, comparisons: None }
+    }
+
+    /// [`Stage::settle`]; what is foreseen now is compared with what happens.
+    async fn settle_as_foreseen(&mut self, when: &str) -> bool {
+        if self.comparisons.is_some() {
+            let foresight = Foresight::of(self.cluster.server(), self.cluster.now());
+            let mut oracles = self.cluster.oracles.lock();
+            match foresight {
+                Ok(foresight) => oracles.foresight = Some(foresight),
+                Err(error) => oracles.blame(format!("no preview {when}: {error}")),
+            }
+        }
+        let settled = self.settle(when).await;
+        let foresight = self.cluster.oracles.lock().foresight.take();
+        if let (Some(comparisons), Some(foresight)) = (&mut self.comparisons, foresight) {
+            comparisons.push(foresight.compared(when.to_owned()));
+        }
+        settled
     }
 
     /// Advances time until the cluster is quiescent and no event is left before then. Returns whether it got there.

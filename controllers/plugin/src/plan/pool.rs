@@ -2,49 +2,41 @@
 
 use jiff::Timestamp;
 use nodewright_controllers::machine_config_pool::{Objects, Preview, Settings, preview};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::all;
 use crate::{
     client::Cluster,
     fault::{Fault, Outcome},
     output::{Format, counted, document, table},
     read::Scope,
-    resources::{CONTROLLER_CONFIGS, KUBELET_CONFIGS, MACHINE_CONFIGS, NODES, POOLS, Resource},
+    resources::{CONTROLLER_CONFIGS, KUBELET_CONFIGS, MACHINE_CONFIGS, NODES, POOLS},
 };
-
-/// All objects of a kind. A plan needs each of them.
-async fn all<K: DeserializeOwned>(cluster: &Cluster, of: Resource) -> Outcome<Vec<K>> {
-    let objects = cluster.list(of, None, "").await?;
-    let decode = |object: Value| {
-        let text = object.to_string();
-        serde_json::from_str(&text).map_err(|error| {
-            let named = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-            let field = nodewright_api::failed_field(&text, &error);
-            Fault::Message(format!("{} {named} cannot be decoded: field {field}", of.kind))
-        })
-    };
-    objects.into_iter().map(decode).collect()
-}
 
 /// The plan of a pool, for people or programs.
 pub(crate) async fn pool(scope: &Scope, name: &str, format: Option<Format>) -> Outcome<String> {
-    let cluster = &scope.target;
-    let objects = Objects {
-        pools: all(cluster, POOLS).await?,
-        machine_configs: all(cluster, MACHINE_CONFIGS).await?,
-        controller_configs: all(cluster, CONTROLLER_CONFIGS).await?,
-        kubelet_configs: all(cluster, KUBELET_CONFIGS).await?,
-        nodes: all(cluster, NODES).await?,
-    };
-    let plan = preview(&objects, name, &Settings::default(), Timestamp::now()).map_err(Fault::Message)?;
+    let plan = planned(&objects(&scope.target).await?, name)?;
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => document(&value(name, &plan), format),
         _ => Ok(text(name, &plan)),
     }
 }
 
-fn value(name: &str, plan: &Preview) -> Value {
+pub(super) fn planned(objects: &Objects, name: &str) -> Outcome<Preview> {
+    preview(objects, name, &Settings::default(), Timestamp::now()).map_err(Fault::Message)
+}
+
+pub(super) async fn objects(cluster: &Cluster) -> Outcome<Objects> {
+    Ok(Objects {
+        pools: all(cluster, POOLS, None).await?,
+        machine_configs: all(cluster, MACHINE_CONFIGS, None).await?,
+        controller_configs: all(cluster, CONTROLLER_CONFIGS, None).await?,
+        kubelet_configs: all(cluster, KUBELET_CONFIGS, None).await?,
+        nodes: all(cluster, NODES, None).await?,
+    })
+}
+
+pub(super) fn value(name: &str, plan: &Preview) -> Value {
     let rounds: Vec<Vec<Value>> = plan
         .rounds
         .iter()
@@ -62,7 +54,7 @@ fn value(name: &str, plan: &Preview) -> Value {
     })
 }
 
-fn text(name: &str, plan: &Preview) -> String {
+pub(super) fn text(name: &str, plan: &Preview) -> String {
     let mut lines = vec![format!("pool {name}: {}", plan.target.name)];
     lines.extend(plan.target.held.clone());
     lines.push(format!("maxUnavailable: {}, {} unavailable now", plan.max_unavailable, plan.disrupted));

@@ -1,7 +1,12 @@
 //! What `kubectl nodewright` says of clusters whose objects the manager has written, and its rollouts.
 
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+use nodewright_api::Machine;
 use nodewright_e2e_lab::process::executable;
-use nodewright_e2e_scenarios::{Environment, Failure, TestResult, ensure};
+use nodewright_e2e_scenarios::{Environment, Failure, Manifest, TestResult, ensure, history::State};
+use serde_json::Value;
 use tokio::process::Command;
 
 /// What the plugin has printed, and whether it has succeeded.
@@ -81,4 +86,69 @@ async fn the_first_line_names_the_cause_and_rollouts_are_kubectls() -> TestResul
     let class = env.kubectl("get machines -o jsonpath={.items[*].spec.class.name}").await?;
     ensure(class == "small small", || class.clone())?;
     env.end().await
+}
+
+/// Compares what the plan of a file has said with the machines that there are once it is applied.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_plan_of_a_file_says_is_what_its_apply_does() -> TestResult {
+    let env = Environment::start("plans").await?;
+    env.apply_class("small").await?;
+    let (small, large) = (env.pool("a", 2), env.pool("a", 2).class("large"));
+    let first = planned(&env, &[&small.manifest()]).await?;
+    ensure((first.created, first.deleted.len()) == (2, 0), || format!("{first:?}"))?;
+    ensure(env.machines().current().is_empty(), || "a plan has created machines".to_owned())?;
+    env.apply(&small).await?;
+    env.wait_for_running(2).await?;
+
+    let before: BTreeSet<String> = env.machines().current().into_keys().collect();
+    let class = env.class("large").provider("size", "large");
+    let rolled = planned(&env, &[&large.manifest(), &class.manifest()]).await?;
+    ensure(rolled.created == 2 && rolled.deleted == before, || format!("{rolled:?}, {before:?}"))?;
+    let alone = planned(&env, &[&large.manifest()]).await?;
+    ensure(alone.lacks_class && !rolled.lacks_class, || format!("{alone:?}, {rolled:?}"))?;
+    env.apply(&class).await?;
+    env.apply(&large).await?;
+    env.wait_for("the machines to be others", async || {
+        let now = env.machines().current();
+        Ok(now.len() == 2 && now.keys().all(|machine| !before.contains(machine)))
+    })
+    .await?;
+    succeeds(&env, &format!("rollout status {} --timeout=2m", small.name())).await?;
+    let rest = succeeds(&env, &format!("plan rollout {}", small.name())).await?;
+    ensure(rest.contains("nothing is left to do"), || rest.clone())?;
+
+    let smaller = env.pool("a", 1).class("large");
+    let scaled = planned(&env, &[&smaller.manifest()]).await?;
+    env.apply(&smaller).await?;
+    let left = |machines: &State<Machine>| machines.len() == 1;
+    env.wait_for_machines("one machine to be left", left).await?;
+    let kept = env.only_machine()?.name_any();
+    ensure(scaled.deleted.len() == 1 && !scaled.deleted.contains(&kept), || format!("{scaled:?}, {kept}"))?;
+    env.end().await
+}
+
+/// What a plan says of the one deployment of a file.
+#[derive(Debug)]
+struct Planned {
+    created: usize,
+    deleted: BTreeSet<String>,
+    lacks_class: bool,
+}
+
+async fn planned(env: &Environment, documents: &[&str]) -> TestResult<Planned> {
+    let file = tempfile::NamedTempFile::new()?;
+    std::fs::write(file.path(), documents.join("\n---\n"))?;
+    let printed = succeeds(env, &format!("plan {} -o json", file.path().display())).await?;
+    let parts: Vec<Value> = serde_json::from_str(&printed)?;
+    let plan = parts.iter().map(|part| &part["plan"]).find(|plan| plan["deployment"].is_string());
+    let plan = plan.ok_or_else(|| Failure::new(printed.clone()))?;
+    let (mut created, mut deleted) = (0, BTreeSet::new());
+    for change in plan["changes"].as_array().into_iter().flatten() {
+        match change["change"].as_str() {
+            Some("create") => created += 1,
+            Some("delete") => deleted.extend(change["machine"].as_str().map(str::to_owned)),
+            _ => {}
+        }
+    }
+    Ok(Planned { created, deleted, lacks_class: plan["lacksClass"] == true })
 }

@@ -1,0 +1,98 @@
+//! How long machines take, as those that there are have taken.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::SignedDuration;
+use nodewright_api::Machine;
+use nodewright_controllers::rollout_preview::Durations;
+
+use crate::{
+    arguments::duration,
+    output::{counted, seconds},
+};
+
+/// How long it takes until a machine runs if there is none to learn from.
+const CREATION: SignedDuration = SignedDuration::from_mins(3);
+/// How long it takes until a machine is gone. No object remembers it.
+const DELETION: SignedDuration = SignedDuration::from_mins(2);
+
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Takes {
+    /// How long a machine takes until it runs. [default: the median of the machines of its class, or of all]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) creation_takes: Option<Duration>,
+    /// How long a machine takes to go: its drain, and the deletion of its VM. No object remembers it. [default: 2m]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) deletion_takes: Option<Duration>,
+}
+
+/// How long machines take, and where that is from.
+pub(super) struct Estimate {
+    pub(super) durations: Durations,
+    pub(super) source: String,
+}
+
+/// How long machines of a class take.
+pub(super) fn estimate(takes: &Takes, class: &str, machines: &[Machine]) -> Estimate {
+    let given = |takes: Option<Duration>| takes.and_then(|takes| SignedDuration::try_from(takes).ok());
+    let deletion = given(takes.deletion_takes).unwrap_or(DELETION);
+    let of_class = Durations::seen(machines.iter().filter(|machine| machine.class_name() == class), deletion);
+    let seen = of_class.or_else(|| Durations::seen(machines.iter(), deletion));
+    let count = seen.map_or(0, |(_, count)| count);
+    let unseen = Durations { vm: CREATION / 2, creation: CREATION, deletion };
+    let mut durations = seen.map_or(unseen, |(durations, _)| durations);
+    let mut from = format!("median of {}", counted(count, "machine"));
+    if let Some(creation) = given(takes.creation_takes) {
+        durations = Durations { creation, vm: durations.vm.min(creation), ..durations };
+        "--creation-takes".clone_into(&mut from);
+    } else if count == 0 {
+        "--creation-takes; no machine to learn from".clone_into(&mut from);
+    }
+    let source = format!(
+        "estimated with {} until a machine runs ({from}) and {} until one is gone (--deletion-takes)",
+        seconds(durations.creation),
+        seconds(deletion)
+    );
+    Estimate { durations, source }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine(class: &str, vm: u32, joined: u32) -> Machine {
+        let at = |seconds: u32| format!("2026-06-01T12:{:02}:{:02}Z", seconds / 60, seconds % 60);
+        let condition =
+            |kind: &str, seconds| json!({"type": kind, "status": "True", "lastTransitionTime": at(seconds)});
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {"name": "m", "creationTimestamp": at(0)}, "spec": {"class": {"name": class}},
+            "status": {"conditions": [condition("InstanceProvisioned", vm), condition("NodeJoined", joined)]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_median_of_the_class_counts_then_that_of_all_and_flags_before_both() {
+        let machines = [machine("a", 10, 60), machine("a", 20, 80), machine("a", 30, 100), machine("b", 5, 30)];
+        let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
+        let none = Takes::default();
+        let given = Takes { creation_takes: minutes(7), deletion_takes: minutes(1) };
+        for (takes, class, machines, vm, creation, deletion, from) in [
+            (&none, "a", &machines[..], 20, 80, 120, "median of 3 machines"),
+            (&none, "b", &machines[..], 5, 30, 120, "median of 1 machine"),
+            (&none, "c", &machines[..], 20, 80, 120, "median of 4 machines"),
+            (&none, "a", &[], 90, 180, 120, "no machine to learn from"),
+            (&given, "a", &machines[..], 20, 420, 60, "(--creation-takes)"),
+        ] {
+            let estimate = estimate(takes, class, machines);
+            let of = SignedDuration::from_secs;
+            let expected = Durations { vm: of(vm), creation: of(creation), deletion: of(deletion) };
+            assert_eq!(estimate.durations, expected, "{class}");
+            assert!(estimate.source.contains(from), "{}", estimate.source);
+        }
+    }
+}

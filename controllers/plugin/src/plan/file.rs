@@ -1,0 +1,262 @@
+//! What an apply of a file would create, replace and delete.
+//!
+//! A dry run of the API server says what each object would be, and refuses what an apply would be refused for.
+
+use std::{
+    fs::File,
+    io::{self, Read},
+    path::Path,
+};
+
+use nodewright_api::machine_config::MachineConfigPool;
+use nodewright_controllers::machine_config_pool::Objects;
+use nodewright_runtime::object::name;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{
+    Takes, decode,
+    pool::{self, planned},
+    rollout::{Fleet, Plan},
+};
+use crate::{
+    fault::{Fault, Outcome, fail},
+    output::{Format, counted, document},
+    read::Scope,
+    resources::{CLASSES, DEPLOYMENTS, MACHINE_CONFIGS, POOLS, Resource},
+};
+
+/// The kinds whose apply is planned. Classes first: a deployment needs its class.
+const KINDS: [Resource; 4] = [CLASSES, DEPLOYMENTS, MACHINE_CONFIGS, POOLS];
+/// The largest file that is read, in bytes.
+const LARGEST: u64 = 32 << 20;
+
+/// A document of the file, and what it would become.
+struct Applied {
+    of: Resource,
+    namespace: Option<String>,
+    name: String,
+    live: Option<Value>,
+    after: Value,
+}
+
+impl Applied {
+    /// In kubectl's words.
+    fn result(&self) -> &'static str {
+        let spec = |object: &Value| {
+            let parts = ["/spec", "/providerSpec", "/secretRef", "/credentialsSecretRef", "/nodeTemplate", "/provider"];
+            let of = ["/metadata/labels", "/metadata/annotations"].into_iter().chain(parts);
+            of.map(|path| object.pointer(path).cloned()).collect::<Vec<_>>()
+        };
+        match &self.live {
+            None => "created",
+            Some(live) if spec(live) == spec(&self.after) => "unchanged",
+            Some(_) => "configured",
+        }
+    }
+
+    fn title(&self) -> String {
+        format!("{}/{} {}", self.of.kind.to_lowercase(), self.name, self.result())
+    }
+}
+
+/// What becomes of an object of the file.
+struct Part {
+    title: String,
+    text: String,
+    value: Value,
+}
+
+/// The plan of a file, for people or programs.
+pub(crate) async fn file(
+    scope: &Scope,
+    path: &Path,
+    (by, takes): (&str, &Takes),
+    format: Option<Format>,
+) -> Outcome<String> {
+    let mut applied = vec![];
+    let documents = documents(&read(path)?)?;
+    for (of, object) in documents.known {
+        applied.push(dry(scope, of, object, by).await?);
+    }
+    for kind in documents.others {
+        eprintln!("note: what an apply of {kind} does is not planned");
+    }
+    let mut parts = vec![];
+    for object in &applied {
+        parts.extend(part(scope, object, &applied, (takes, format == Some(Format::Wide))).await?);
+    }
+    parts.extend(pools(scope, &applied).await?);
+    match format {
+        Some(format @ (Format::Json | Format::Yaml)) => {
+            let values = parts.iter().map(|part| json!({"object": part.title, "plan": part.value}));
+            document(&values.collect::<Vec<_>>(), format)
+        }
+        _ => Ok(parts.iter().map(|part| format!("{}\n{}", part.title, part.text)).collect::<Vec<_>>().join("\n")),
+    }
+}
+
+fn read(path: &Path) -> Outcome<String> {
+    let failed = |error: io::Error| Fault::Message(format!("failed to read {}: {error}", path.display()));
+    let mut text = String::new();
+    let input: Box<dyn Read> =
+        if path.as_os_str() == "-" { Box::new(io::stdin()) } else { Box::new(File::open(path).map_err(failed)?) };
+    let length = input.take(LARGEST + 1).read_to_string(&mut text).map_err(failed)?;
+    if length as u64 > LARGEST {
+        return fail(format!("{} is larger than {} MiB", path.display(), LARGEST >> 20));
+    }
+    Ok(text)
+}
+
+/// The objects of a file.
+#[derive(Debug)]
+struct Documents {
+    /// Those whose apply is planned, in the order of [`KINDS`].
+    known: Vec<(Resource, Value)>,
+    /// The other kinds.
+    others: Vec<String>,
+}
+
+fn documents(text: &str) -> Outcome<Documents> {
+    let failed = |error: &dyn std::fmt::Display| Fault::Message(format!("the file is not YAML: {error}"));
+    let all: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| failed(&error.without_snippet()))?;
+    let all = all.into_iter().filter(|object| !object.is_null()).flat_map(|mut object| match object["items"].take() {
+        Value::Array(items) => items,
+        _ => vec![object],
+    });
+    let (mut known, mut others) = (vec![], vec![]);
+    for object in all {
+        let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
+        let (version, kind) = (text("apiVersion"), text("kind"));
+        match KINDS.iter().position(|of| of.kind == kind && of.api_version() == version) {
+            Some(at) => known.push((at, object)),
+            None if kind.is_empty() => return fail("an object of the file has no kind"),
+            None => others.push(format!("{version} {kind}")),
+        }
+    }
+    known.sort_by_key(|(at, _)| *at);
+    others.sort();
+    others.dedup();
+    Ok(Documents { known: known.into_iter().map(|(at, object)| (KINDS[at], object)).collect(), others })
+}
+
+async fn dry(scope: &Scope, of: Resource, object: Value, by: &str) -> Outcome<Applied> {
+    let Some(name) = object.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned) else {
+        return fail(format!("a {} of the file has no metadata.name", of.kind));
+    };
+    let named = object.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
+    let namespace = named.or_else(|| scope.namespace.clone()).filter(|_| of.namespaced);
+    let cluster = if of.namespaced { &scope.control } else { &scope.target };
+    let live = match cluster.get(of, namespace.as_deref(), &name).await {
+        Err(error) if error.is_not_found() => None,
+        live => Some(live?),
+    };
+    let after = cluster.dry_apply((of, namespace.as_deref(), &name), &object, by).await?;
+    Ok(Applied { of, namespace, name, live, after })
+}
+
+/// What becomes of the machines of an object.
+async fn part(
+    scope: &Scope,
+    object: &Applied,
+    all: &[Applied],
+    (takes, wide): (&Takes, bool),
+) -> Outcome<Option<Part>> {
+    let namespace = object.namespace.as_deref();
+    if object.of == CLASSES {
+        let fleet = Fleet::read(scope, namespace).await?;
+        let machines = fleet.objects.machines.iter().filter(|machine| machine.class_name() == object.name).count();
+        let text = format!(
+            "{} of it keep their VMs; those that are created from then on follow it\n",
+            counted(machines, "machine")
+        );
+        return Ok(Some(Part { title: object.title(), text, value: json!({"machines": machines}) }));
+    }
+    if object.of != DEPLOYMENTS {
+        return Ok(None);
+    }
+    let mut fleet = Fleet::read(scope, namespace).await?;
+    let classes = all.iter().filter(|it| it.of == CLASSES && it.namespace == object.namespace);
+    for class in classes {
+        if let Some(known) = &mut fleet.classes {
+            known.push(decode(CLASSES.kind, &class.after)?);
+        }
+    }
+    let plan = Plan::of(fleet, decode(DEPLOYMENTS.kind, &object.after)?, takes)?;
+    Ok(Some(Part { title: object.title(), text: plan.text(wide), value: plan.value() }))
+}
+
+/// What becomes of the pools, if the file has node configuration: of those whose target or rounds would be others.
+async fn pools(scope: &Scope, applied: &[Applied]) -> Outcome<Vec<Part>> {
+    let of_pools: Vec<_> = applied.iter().filter(|it| !it.of.namespaced).collect();
+    if of_pools.is_empty() {
+        return Ok(vec![]);
+    }
+    let before = pool::objects(&scope.target).await?;
+    let mut after = pool::objects(&scope.target).await?;
+    let mut parts = vec![];
+    for object in of_pools {
+        after = with(after, object)?;
+        parts.push(Part { title: object.title(), text: String::new(), value: Value::Null });
+    }
+    let names: Vec<String> = after.pools.iter().map(|pool: &MachineConfigPool| name(pool).to_owned()).collect();
+    for name in names {
+        let text = |objects: &Objects| {
+            planned(objects, &name).map_or_else(|error| format!("{error}\n"), |plan| pool::text(&name, &plan))
+        };
+        let (was, is) = (text(&before), text(&after));
+        if was != is {
+            let value = planned(&after, &name).map_or(Value::Null, |plan| pool::value(&name, &plan));
+            parts.push(Part { title: format!("machineconfigpool/{name}"), text: is, value });
+        }
+    }
+    Ok(parts)
+}
+
+/// The objects, with one as it would be.
+fn with(mut objects: Objects, applied: &Applied) -> Outcome<Objects> {
+    fn replace<K: nodewright_runtime::object::Kind + DeserializeOwned>(
+        all: &mut Vec<K>,
+        applied: &Applied,
+    ) -> Outcome<()> {
+        all.retain(|object| name(object) != applied.name);
+        all.push(decode(applied.of.kind, &applied.after)?);
+        Ok(())
+    }
+    if applied.of == POOLS {
+        replace(&mut objects.pools, applied)?;
+    } else {
+        replace(&mut objects.machine_configs, applied)?;
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(kind: &str, version: &str, name: &str) -> String {
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata:\n  name: {name}\n")
+    }
+
+    #[test]
+    fn classes_come_first_lists_are_taken_apart_and_other_kinds_are_named() {
+        let machine = "machine.sapcloud.io/v1alpha1";
+        let deployment = object("MachineDeployment", machine, "a");
+        let class = object("MachineClass", machine, "b");
+        let list = r#"{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Secret"}]}"#;
+        let pool = object("MachineConfigPool", "machineconfiguration.openshift.io/v1", "c");
+        let file = [deployment.as_str(), "", &class, list, &pool, &object("Secret", "v1", "d")].join("\n---\n");
+        let Documents { known, others } = documents(&file).unwrap();
+        let names: Vec<_> = known.iter().map(|(_, object)| object["metadata"]["name"].as_str().unwrap()).collect();
+        assert_eq!((names, others), (vec!["b", "a", "c"], vec!["v1 Secret".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_no_manifest_is_an_error_without_its_content() {
+        for (text, part) in [("a: [hunter2", "not YAML"), ("token: hunter2", "no kind")] {
+            let error = documents(text).unwrap_err().to_string();
+            assert!(error.contains(part) && !error.contains("hunter2"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Which machines of a deployment would be created and deleted, in which order, by the plans of the manager.
+
+use jiff::Timestamp;
+use nodewright_api::{MachineClass, MachineDeployment};
+use nodewright_controllers::{
+    rollout_preview::{Change, End, Objects, Preview, Verb, deployment as key, preview},
+    shared::fleet::FleetSettings,
+};
+use nodewright_runtime::{
+    clip::few,
+    object::{name, namespace},
+};
+use serde_json::{Value, json};
+
+use super::{
+    Takes, all,
+    durations::{Estimate, estimate},
+};
+use crate::{
+    fault::{Fault, Outcome, fail},
+    output::{Format, age, counted, document, table},
+    read::Scope,
+    resources::{CLASSES, DEPLOYMENTS, MACHINES, POOLS, SETS},
+};
+
+/// How many names of machines are printed in a line.
+const NAMES: usize = 5;
+
+/// The objects of a namespace that a plan of its machines needs.
+pub(super) struct Fleet {
+    pub(super) objects: Objects,
+    /// `None` if they may not be read.
+    pub(super) classes: Option<Vec<MachineClass>>,
+}
+
+impl Fleet {
+    pub(super) async fn read(scope: &Scope, namespace: Option<&str>) -> Outcome<Self> {
+        let control = &scope.control;
+        let pools = match all(&scope.target, POOLS, None).await {
+            Err(error) if error.is_not_served() => vec![],
+            pools => pools?,
+        };
+        let objects = Objects {
+            deployments: all(control, DEPLOYMENTS, namespace).await?,
+            sets: all(control, SETS, namespace).await?,
+            machines: all(control, MACHINES, namespace).await?,
+            pools,
+        };
+        Ok(Self { objects, classes: all(control, CLASSES, namespace).await.ok() })
+    }
+}
+
+/// What becomes of a deployment.
+pub(super) struct Plan {
+    pub(super) deployment: MachineDeployment,
+    preview: Preview,
+    estimate: Estimate,
+    /// Whether the class is known to be missing.
+    lacks_class: bool,
+    now: Timestamp,
+}
+
+/// The plan of a deployment, for people or programs.
+pub(crate) async fn rollout(scope: &Scope, named: &str, takes: &Takes, format: Option<Format>) -> Outcome<String> {
+    let fleet = Fleet::read(scope, scope.namespace.as_deref()).await?;
+    let found = fleet.objects.deployments.iter().find(|deployment| name(*deployment) == named);
+    let Some(deployment) = found.cloned() else {
+        return fail(format!("there is no MachineDeployment {named} (see --namespace)"));
+    };
+    let plan = Plan::of(fleet, deployment, takes)?;
+    match format {
+        Some(format @ (Format::Json | Format::Yaml)) => document(&plan.value(), format),
+        format => Ok(plan.text(format == Some(Format::Wide))),
+    }
+}
+
+impl Plan {
+    /// The plan of a deployment as it is, or would be.
+    pub(super) fn of(fleet: Fleet, deployment: MachineDeployment, takes: &Takes) -> Outcome<Self> {
+        let Fleet { mut objects, classes } = fleet;
+        let class = &deployment.spec.template.spec.class.name;
+        let estimate = estimate(takes, class, &objects.machines);
+        let lacks_class = classes.is_some_and(|classes| !classes.iter().any(|it| name(it) == class));
+        objects.deployments.retain(|it| name(it) != name(&deployment));
+        objects.deployments.push(deployment.clone());
+        let (key, now) = (key(namespace(&deployment), name(&deployment)), Timestamp::now());
+        let preview = preview(objects, &key, &FleetSettings::default(), estimate.durations, now);
+        Ok(Self { preview: preview.map_err(Fault::Message)?, deployment, estimate, lacks_class, now })
+    }
+
+    pub(super) fn value(&self) -> Value {
+        let changes = self.preview.changes.iter().map(|change| {
+            json!({"at": change.at, "change": verb(change.verb), "machine": change.machine, "set": change.set})
+        });
+        let (complete, waits) = match &self.preview.end {
+            End::Complete(at) => (Some(at), None),
+            End::Waits(waits) => (None, Some(waits)),
+        };
+        let durations = self.estimate.durations;
+        json!({
+            "deployment": name(&self.deployment), "changes": changes.collect::<Vec<_>>(), "newSets": self.preview.new_sets,
+            "fewestRunning": self.preview.fewest_running, "most": self.preview.most,
+            "complete": complete, "waits": waits, "lacksClass": self.lacks_class,
+            "estimate": {"creationSeconds": durations.creation.as_secs(), "deletionSeconds": durations.deletion.as_secs()},
+        })
+    }
+
+    /// `wide`: with a line for each machine.
+    pub(super) fn text(&self, wide: bool) -> String {
+        let (spec, class) = (&self.deployment.spec, &self.deployment.spec.template.spec.class.name);
+        let machines = counted(usize::try_from(spec.replicas).unwrap_or_default(), "machine");
+        let mut lines =
+            vec![format!("machinedeployment/{}: {machines} of class {class}{}", name(&self.deployment), self.bounds())];
+        if self.lacks_class {
+            lines.push(format!("MachineClass {class} does not exist: no machine of it gets a VM before it does"));
+        }
+        lines.extend(self.preview.new_sets.iter().map(|set| format!("machineset/{set} is created")));
+        if !self.preview.changes.is_empty() {
+            lines.push(format!("\n{}", self.table(wide)));
+        }
+        lines.extend(self.summary());
+        lines.join("\n") + "\n"
+    }
+
+    fn bounds(&self) -> String {
+        let bounds = self.deployment.update_bounds().ok();
+        bounds.map_or_else(String::new, |bounds| {
+            format!(", maxSurge {}, maxUnavailable {}", bounds.max_surge, bounds.max_unavailable)
+        })
+    }
+
+    fn table(&self, wide: bool) -> String {
+        let mut rows = vec![["AT", "CHANGE", "SET", "MACHINES"].map(str::to_owned).to_vec()];
+        let is_one = |a: &Change, b: &Change| !wide && (a.at, a.verb, &a.set) == (b.at, b.verb, &b.set);
+        rows.extend(self.preview.changes.chunk_by(is_one).map(|group| {
+            let named: Option<Vec<_>> = group.iter().map(|change| change.machine.as_deref()).collect();
+            // The names follow from the UID of a set that does not exist yet.
+            let machines = named.map_or_else(|| counted(group.len(), "machine"), |named| few(NAMES, named.into_iter()));
+            let at = format!("+{}", age(self.now, group[0].at));
+            vec![at, verb(group[0].verb).to_owned(), group[0].set.clone(), machines]
+        }));
+        table(&rows)
+    }
+
+    fn summary(&self) -> Vec<String> {
+        let Preview { changes, fewest_running, most, end, .. } = &self.preview;
+        let of = |verb: Verb| changes.iter().filter(|change| change.verb == verb).count();
+        let (created, deleted, updated) = (of(Verb::Create), of(Verb::Delete), of(Verb::Update));
+        let mut lines = vec![format!(
+            "{} created, {deleted} deleted, {updated} changed without a replacement; at least {fewest_running} run and at most {most} exist meanwhile",
+            counted(created, "machine")
+        )];
+        match end {
+            End::Complete(_) if changes.is_empty() => lines.push("nothing is left to do".to_owned()),
+            End::Complete(at) => {
+                lines.push(format!(
+                    "complete after about {}, if no machine fails and nobody changes anything",
+                    age(self.now, *at)
+                ));
+                lines.push(self.estimate.source.clone());
+            }
+            End::Waits(waits) => {
+                lines.push("it does not come to its end by itself:".to_owned());
+                lines.extend(waits.iter().map(|wait| format!("  {wait}")));
+            }
+        }
+        lines
+    }
+}
+
+fn verb(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Create => "create",
+        Verb::Update => "change",
+        Verb::Delete => "delete",
+    }
+}

@@ -1,0 +1,177 @@
+use jiff::{SignedDuration, Timestamp};
+use nodewright_api::MachineDeployment;
+use nodewright_runtime::{
+    cache::Stores,
+    object::{Kind, ObjectRef, name},
+};
+use serde_json::json;
+
+use super::*;
+use crate::testing::{NOW, machine_deployment, rolling};
+
+const DURATIONS: Durations = Durations {
+    vm: SignedDuration::from_secs(20),
+    creation: SignedDuration::from_secs(90),
+    deletion: SignedDuration::from_secs(30),
+};
+
+fn now() -> Timestamp {
+    NOW.parse().unwrap()
+}
+
+fn key() -> ObjectRef {
+    ObjectRef::new(CONTROL, "default", "pool")
+}
+
+fn fleet(replicas: i32, surge: i32, unavailable: i32) -> Objects {
+    let mut deployment: MachineDeployment =
+        serde_json::from_value(machine_deployment(replicas, &rolling(surge, unavailable))).unwrap();
+    // As a user applies it.
+    deployment.metadata.finalizers = None;
+    Objects { deployments: vec![deployment], ..Objects::default() }
+}
+
+fn foreseen(objects: &Objects) -> Preview {
+    preview(objects.clone(), &key(), &FleetSettings::default(), DURATIONS, now()).unwrap()
+}
+
+/// The cluster once a fleet is complete, and a moment later.
+fn complete(objects: Objects) -> Objects {
+    let mut forecast = Forecast {
+        cluster: Cluster::new(objects, DURATIONS, now() - SignedDuration::from_hours(1)),
+        deployments: Planner::new(deployments("default", &FleetSettings::default(), false), now()),
+        sets: Planner::new(sets("default", &FleetSettings::default()), now()),
+        key: key(),
+    };
+    let preview = forecast.run().unwrap();
+    assert!(matches!(preview.end, End::Complete(_)), "{preview:?}");
+    let stores = forecast.cluster.stores();
+    Objects { deployments: all(stores), sets: all(stores), machines: all(stores), pools: vec![] }
+}
+
+fn all<K: Kind + Clone>(stores: &Stores) -> Vec<K> {
+    stores.of::<K>(CONTROL).all().iter().map(|object| K::clone(object)).collect()
+}
+
+fn change(objects: &mut Objects, change: impl FnOnce(&mut MachineDeployment)) {
+    let deployment = &mut objects.deployments[0];
+    change(deployment);
+    *deployment.metadata.generation.get_or_insert_default() += 1;
+}
+
+/// What happens, with the seconds from now, and whether the set was there before.
+fn changes(preview: &Preview, old: &Objects) -> Vec<(i64, String)> {
+    let is_old = |set: &str| old.sets.iter().any(|it| name(it) == set);
+    let one = |change: &Change| {
+        let seconds = change.at.duration_since(now()).as_secs();
+        let of = if is_old(&change.set) { "old" } else { "new" };
+        assert_eq!(change.machine.is_some(), is_old(&change.set), "{change:?}");
+        (seconds, format!("{:?} {of}", change.verb).to_lowercase())
+    };
+    preview.changes.iter().map(one).collect()
+}
+
+fn ends(preview: &Preview) -> Option<i64> {
+    match preview.end {
+        End::Complete(at) => Some(at.duration_since(now()).as_secs()),
+        End::Waits(_) => None,
+    }
+}
+
+#[test]
+fn a_new_deployment_gets_its_set_and_its_machines() {
+    let preview = foreseen(&fleet(3, 1, 0));
+    assert_eq!(
+        changes(&preview, &Objects::default()),
+        [(0, "create new".to_owned()), (0, "create new".to_owned()), (0, "create new".to_owned())]
+    );
+    assert_eq!((ends(&preview), preview.new_sets.len(), preview.fewest_running, preview.most), (Some(90), 1, 0, 3));
+}
+
+#[test]
+fn at_rest_nothing_happens() {
+    let objects = complete(fleet(3, 1, 0));
+    let preview = foreseen(&objects);
+    assert!(preview.changes.is_empty() && preview.new_sets.is_empty(), "{preview:?}");
+    assert_eq!((ends(&preview), preview.fewest_running), (Some(0), 3));
+}
+
+#[test]
+fn a_rollout_goes_in_the_rounds_that_its_bounds_allow() {
+    let cases = [
+        // surge, unavailable, the fewest that run, the most that exist, how long it takes
+        (1, 0, 2, 3, 3 * 90 + 2 * 30),
+        (0, 1, 1, 2, 2 * 30 + 2 * 90),
+        (2, 0, 2, 4, 90 + 30),
+    ];
+    for (surge, unavailable, fewest, most, seconds) in cases {
+        let mut objects = complete(fleet(2, surge, unavailable));
+        let old = objects.clone();
+        change(&mut objects, |deployment| deployment.spec.template.spec.class.name = "v2".to_owned());
+        let preview = foreseen(&objects);
+        let changes = changes(&preview, &old);
+        let of = |what: &str| changes.iter().filter(|(_, it)| it == what).count();
+        assert_eq!((of("create new"), of("delete old"), changes.len()), (2, 2, 4), "{changes:?}");
+        assert_eq!((preview.fewest_running, preview.most), (fewest, most), "{changes:?}");
+        assert!(
+            ends(&preview).is_some_and(|it| (it - seconds).abs() <= 100),
+            "{changes:?}: {:?}, {seconds}",
+            preview.end
+        );
+    }
+}
+
+#[test]
+fn a_smaller_deployment_deletes_its_oldest_machines_and_a_larger_one_uses_new_names() {
+    let mut objects = complete(fleet(3, 1, 0));
+    let mut names: Vec<_> = objects.machines.iter().map(|machine| name(machine).to_owned()).collect();
+    names.sort();
+    change(&mut objects, |deployment| deployment.spec.replicas = 2);
+    let preview = foreseen(&objects);
+    let deleted: Vec<_> = preview.changes.iter().map(|it| (it.verb, it.machine.clone())).collect();
+    assert_eq!(deleted, [(Verb::Delete, Some(names[0].clone()))]);
+    change(&mut objects, |deployment| deployment.spec.replicas = 4);
+    let preview = foreseen(&objects);
+    assert_eq!(preview.changes.len(), 1);
+    let created = preview.changes[0].machine.as_ref();
+    assert!(created.is_some_and(|created| !names.contains(created)), "{preview:?}");
+}
+
+#[test]
+fn what_keeps_a_rollout_from_its_end_is_named() {
+    let mut objects = complete(fleet(3, 1, 0));
+    change(&mut objects, |deployment| {
+        deployment.spec.template.spec.class.name = "v2".to_owned();
+        deployment.spec.paused = true;
+    });
+    let preview = foreseen(&objects);
+    assert!(preview.changes.is_empty(), "{preview:?}");
+    assert!(matches!(&preview.end, End::Waits(_)), "{preview:?}");
+
+    let mut objects = fleet(3, 1, 0);
+    objects.deployments[0].spec.template.spec.class.name = String::new();
+    let End::Waits(waits) = foreseen(&objects).end else { panic!("it cannot end") };
+    assert!(waits[0].contains("spec.template.spec.class.name"), "{waits:?}");
+}
+
+#[test]
+fn what_changes_without_a_replacement_is_an_update() {
+    let mut objects = complete(fleet(2, 1, 0));
+    change(&mut objects, |deployment| {
+        deployment.spec.template.spec.drain_timeout = Some("9m".parse().unwrap());
+    });
+    let preview = foreseen(&objects);
+    let verbs: Vec<_> = preview.changes.iter().map(|change| change.verb).collect();
+    assert_eq!(verbs, [Verb::Update; 2]);
+}
+
+#[test]
+fn what_cannot_be_foreseen_is_an_error_that_says_why() {
+    let error = preview(Objects::default(), &key(), &FleetSettings::default(), DURATIONS, now()).unwrap_err();
+    assert_eq!(error, "MachineDeployment pool: not found");
+    let deployment: MachineDeployment =
+        serde_json::from_value(machine_deployment(3, &json!({"type": "InPlaceUpdate"}))).unwrap();
+    let objects = Objects { deployments: vec![deployment], ..Objects::default() };
+    let error = preview(objects, &key(), &FleetSettings::default(), DURATIONS, now()).unwrap_err();
+    assert!(error.contains("updated in place"), "{error}");
+}
