@@ -120,9 +120,12 @@ struct Documents {
 fn documents(text: &str) -> Outcome<Documents> {
     let failed = |error: &dyn std::fmt::Display| Fault::Message(format!("the file is not YAML: {error}"));
     let all: Vec<Value> = serde_saphyr::from_multiple(text).map_err(|error| failed(&error.without_snippet()))?;
-    let all = all.into_iter().filter(|object| !object.is_null()).flat_map(|mut object| match object["items"].take() {
-        Value::Array(items) => items,
-        _ => vec![object],
+    // A list has its objects in `items`.
+    let all = all.into_iter().filter(|object| !object.is_null()).flat_map(|mut object| {
+        match object.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            _ => vec![object],
+        }
     });
     let (mut known, mut others) = (vec![], vec![]);
     for object in all {
@@ -250,6 +253,7 @@ mod tests {
         let Documents { known, others } = documents(&file).unwrap();
         let names: Vec<_> = known.iter().map(|(_, object)| object["metadata"]["name"].as_str().unwrap()).collect();
         assert_eq!((names, others), (vec!["b", "a", "c"], vec!["v1 Secret".to_owned()]));
+        assert!(known.iter().all(|(_, object)| object.as_object().unwrap().len() == 3), "no field is added: {known:?}");
     }
 
     #[test]
