@@ -286,6 +286,20 @@ test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract sui
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) \
 		cargo test --locked --package nodewright-e2e-scenarios --test aws -- --include-ignored --nocapture
 
+# The source of machine-controller-manager's provider for AWS: the absolute path of a clone, of an unpacked archive, or of an archive.
+MCM_PROVIDER_AWS ?=
+
+.PHONY: test-aws-compare
+test-aws-compare: ## Compare MCM_PROVIDER_AWS=SOURCE, machine-controller-manager's provider, with the AWS driver, both with moto (10 minutes at first)
+#  SOURCE is the absolute path of a clone, or of an archive. Fails if a VM differs without a reason in hack/tools/compare-aws, if
+#  docs/reference/aws-comparison.md says something else (UPDATE=1 writes it), or if the provider breaks another rule of the contract
+#  than the test declares.
+	@[ -n "$(MCM_PROVIDER_AWS)" ] || { echo "test-aws-compare needs MCM_PROVIDER_AWS=SOURCE, see make help"; exit 1; }
+	cargo build --locked --package nodewright-driver-aws
+	hack/compare-aws.sh "$(MCM_PROVIDER_AWS)" $(target)/nodewright-driver-aws $(if $(UPDATE),--update)
+	NODEWRIGHT_DRIVER_AWS_OF_MCM=$$(hack/mcm-provider.sh aws "$(MCM_PROVIDER_AWS)") NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) \
+		cargo test --locked --package nodewright-driver-aws --lib -- --ignored --nocapture of_machine_controller_manager_keeps
+
 .PHONY: test-mcm
 test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
 #  NODEWRIGHT_MCM_SOURCE=DIR takes another version of it than the pinned release: the absolute path of its source tree.

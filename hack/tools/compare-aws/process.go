@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const patience = 60 * time.Second
+const patience = 180 * time.Second
 
 // bench is moto with a network, and both drivers.
 type bench struct {
@@ -88,7 +88,7 @@ func (b *bench) logs() string {
 	var lines []string
 	for _, name := range []string{"moto", "theirs", "ours"} {
 		all := strings.Split(b.log(name), "\n")
-		lines = append(lines, all[max(0, len(all)-10):]...)
+		lines = append(lines, all[max(0, len(all)-4):]...)
 	}
 	return strings.Join(lines, "\n")
 }

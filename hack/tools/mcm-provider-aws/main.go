@@ -17,6 +17,9 @@ func main() {
 		Driver:   aws.NewAWSDriver(&cpi.ClientProvider{}),
 		// A VM is found by its name and the keys of these tags.
 		Identity:    []string{"region", "tags[kubernetes.io/cluster/]", "tags[kubernetes.io/role/]"},
+		DeletesByID: true,
 		Initializes: true,
+		Validate:    validate,
+		Classify:    classify,
 	}))
 }

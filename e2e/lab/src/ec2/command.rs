@@ -76,11 +76,16 @@ pub async fn run(arguments: Arguments) -> Result<(), Ec2Error> {
         let labels = arguments.node_label.into_iter().collect();
         tasks.spawn(nodes::keep(moto.clone(), fleet, labels, arguments.external_cloud_provider));
     }
-    let moto = Arc::new(moto);
-    tasks.spawn(accept(listener, service_fn(move |request| handle(request, ec2.clone(), Arc::clone(&moto)))));
+    tasks.spawn(serve(listener, ec2, moto));
     stop.cancelled().await;
     tasks.shutdown().await;
     Ok(())
+}
+
+/// Serves an EC2 until it is dropped.
+pub async fn serve(listener: TcpListener, ec2: Ec2, moto: Moto) {
+    let moto = Arc::new(moto);
+    accept(listener, service_fn(move |request| handle(request, ec2.clone(), Arc::clone(&moto)))).await;
 }
 
 async fn fleet(arguments: &Arguments) -> Result<Option<Fleet>, Ec2Error> {

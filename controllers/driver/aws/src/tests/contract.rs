@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeSet,
+    env,
+    process::{Child, Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
 };
 
@@ -15,7 +17,11 @@ use nodewright_e2e_lab::ec2::{
 use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::{runtime::Handle, task::block_in_place};
+use tokio::{
+    net::TcpListener,
+    runtime::Handle,
+    task::{JoinHandle, block_in_place},
+};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -102,6 +108,63 @@ async fn a_vm_is_what_its_class_says() {
     assert!(volumes.contains("<size>50</size>") && volumes.contains("<size>20</size>"), "{volumes}");
 }
 
+/// The variable with the driver that has machine-controller-manager's provider in it, as hack/mcm-provider.sh builds it.
+const THEIRS: &str = "NODEWRIGHT_DRIVER_AWS_OF_MCM";
+
+/// Checks that machine-controller-manager's provider does not pass, and why.
+const BROKEN_BY_THEIRS: [(&str, &str); 0] = [];
+
+/// machine-controller-manager's provider keeps what is not declared above.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the source of the provider: make test-aws-compare"]
+async fn the_provider_of_machine_controller_manager_keeps_the_rest_of_the_contract() {
+    let moto = Server::start("the contract of another driver").await.expect("make test-aws-compare names moto");
+    let account = Account::open(&moto).await;
+    let theirs = Some(Theirs::start(&account).await);
+    let report = contract::run(&Account { theirs, ..account }).await;
+    println!("{report}");
+    assert_eq!(report.broken(), BROKEN_BY_THEIRS.map(|(check, _)| check), "{report}");
+    assert_eq!(report.skipped(), Vec::<&str>::new(), "{report}");
+}
+
+/// A driver that others have written, as a process.
+struct Theirs {
+    folder: TempDir,
+    process: Child,
+    ec2: JoinHandle<()>,
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.ec2.abort();
+    }
+}
+
+impl Theirs {
+    async fn start(account: &Account) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let ec2 = tokio::spawn(ec2::command::serve(listener, account.ec2.clone(), account.moto.clone()));
+        let folder = tempfile::tempdir().unwrap();
+        let process = Command::new(env::var(THEIRS).expect("make test-aws-compare names the driver"))
+            .arg(format!("--socket={}", folder.path().join("driver.sock").display()))
+            .args(["--stop-with-stdin", "--consistency=2s"])
+            .env("AWS_ENDPOINT_URL", url)
+            .env("AWS_EC2_METADATA_DISABLED", "true")
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { folder, process, ec2 }
+    }
+
+    async fn driver(&self) -> RemoteDriver {
+        let source = Source::Socket(self.folder.path().join("driver.sock"));
+        Remote::start(source, &Leadership::unlimited()).unwrap().driver().await
+    }
+}
+
 /// The sockets of drivers that are served by their protocol.
 struct Wire {
     folder: TempDir,
@@ -123,6 +186,8 @@ impl Wire {
 struct Account {
     /// `None`: the driver is called in this process.
     wire: Option<Wire>,
+    /// A driver in place of this crate's.
+    theirs: Option<Theirs>,
     /// The role that the key of a class assumes, if any.
     role: Option<&'static str>,
     moto: Moto,
@@ -133,7 +198,7 @@ struct Account {
 impl Account {
     async fn open(server: &Server) -> Self {
         let made = ec2::Account::open(server.moto()).await.unwrap();
-        Self { wire: None, role: None, moto: server.moto().clone(), ec2: server.ec2(), made }
+        Self { wire: None, theirs: None, role: None, moto: server.moto().clone(), ec2: server.ec2(), made }
     }
 
     fn direct(&self) -> AwsDriver {
@@ -167,6 +232,9 @@ fn session() -> Session {
 
 impl Fixture for Account {
     fn driver(&self) -> Arc<dyn Driver> {
+        if let Some(theirs) = &self.theirs {
+            return Arc::new(block_in_place(|| Handle::current().block_on(theirs.driver())));
+        }
         let driver = self.direct();
         match &self.wire {
             None => Arc::new(driver),
