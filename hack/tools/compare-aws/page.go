@@ -30,7 +30,7 @@ Ids, addresses and times are left out, and the order of tags. Of the %d classes 
 const table = `
 ## Classes
 
-The numbers are values that are equal. What EC2 was asked for and showed is made by both drivers, unless the last column says otherwise.
+The columns count the parameters and the values that are equal. Where a driver makes no VM, they say what it answers: theirs / ours.
 
 | class | | asked for | shown | differs in |
 |---|---|---|---|---|

@@ -2,10 +2,12 @@
 package main
 
 import (
+	"context"
 	"os"
 
 	"github.com/gardener/machine-controller-manager-provider-aws/pkg/aws"
 	"github.com/gardener/machine-controller-manager-provider-aws/pkg/cpi"
+	"github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
 
 	"nodewright.dev/controllers/driver/gardener/server"
 )
@@ -14,7 +16,7 @@ func main() {
 	os.Exit(server.Main(server.Provider{
 		Name:     aws.ProviderAWS,
 		IDPrefix: "aws:///",
-		Driver:   aws.NewAWSDriver(&cpi.ClientProvider{}),
+		Driver:   byTags{aws.NewAWSDriver(&cpi.ClientProvider{})},
 		// A VM is found by its name and the keys of these tags.
 		Identity:    []string{"region", "tags[kubernetes.io/cluster/]", "tags[kubernetes.io/role/]"},
 		DeletesByID: true,
@@ -22,4 +24,16 @@ func main() {
 		Validate:    validate,
 		Classify:    classify,
 	}))
+}
+
+// byTags lets the provider look for a VM by its tags alone. By its id the provider also finds one that has ended, which EC2 shows for
+// an hour: a deletion would not end before.
+type byTags struct{ driver.Driver }
+
+func (d byTags) GetMachineStatus(ctx context.Context, request *driver.GetMachineStatusRequest) (*driver.GetMachineStatusResponse, error) {
+	machine := request.Machine.DeepCopy()
+	machine.Spec.ProviderID = ""
+	return d.Driver.GetMachineStatus(ctx, &driver.GetMachineStatusRequest{
+		Machine: machine, MachineClass: request.MachineClass, Secret: request.Secret,
+	})
 }

@@ -200,7 +200,7 @@ impl Ec2 {
         if value(form, "InstanceId.1").is_some_and(|id| hidden.contains(&id)) {
             return Ok(unknown_instance());
         }
-        let answer = self.moto.pass_on(headers, form).await?;
+        let answer = self.moto.pass_on(headers, &with_filters_apart(form)).await?;
         let (text, start, end) = (text(&answer), "<item><reservationId>", "</instancesSet></item>");
         let mut parts = text.split(start);
         let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -230,6 +230,18 @@ impl Ec2 {
     }
 }
 
+/// A form whose filters by the keys of tags have names of their own. Of several filters with one name EC2 wants all, and moto the last.
+fn with_filters_apart(form: &str) -> String {
+    let tag_keys: Vec<&str> = form.split('&').filter_map(|pair| pair.strip_suffix(".Name=tag-key")).collect();
+    let mut pairs: Vec<String> = form.split('&').map(str::to_owned).collect();
+    for filter in tag_keys {
+        let Some(key) = value(form, &format!("{filter}.Value.1")) else { continue };
+        pairs.retain(|pair| !pair.starts_with(&format!("{filter}.")));
+        pairs.extend([format!("{filter}.Name=tag%3A{key}"), format!("{filter}.Value.1=%2A")]);
+    }
+    pairs.join("&")
+}
+
 fn unknown_instance() -> Answer {
     error(400, "InvalidInstanceID.NotFound", "The instance ID does not exist")
 }
@@ -252,4 +264,17 @@ fn value(form: &str, name: &str) -> Option<String> {
 fn between(text: &str, start: &str, end: &str) -> Result<String, Ec2Error> {
     let found = text.split_once(start).and_then(|(_, rest)| rest.split_once(end));
     found.map(|(found, _)| found.to_owned()).ok_or_else(|| Ec2Error::Moto(format!("no {start} in {text}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_by_keys_of_tags_get_names_of_their_own() {
+        let form = "Action=A&Filter.1.Name=tag-key&Filter.1.Value.1=a%2Fb&Filter.2.Name=tag-key&Filter.2.Value.1=c&Filter.3.Name=x&Filter.3.Value.1=y";
+        let expected = "Action=A&Filter.3.Name=x&Filter.3.Value.1=y&Filter.1.Name=tag%3Aa%2Fb&Filter.1.Value.1=%2A&Filter.2.Name=tag%3Ac&Filter.2.Value.1=%2A";
+        assert_eq!(with_filters_apart(form), expected);
+        assert_eq!(with_filters_apart("Action=A&Filter.1.Name=tag%3Ac"), "Action=A&Filter.1.Name=tag%3Ac");
+    }
 }
