@@ -19,6 +19,7 @@
 
 mod calls;
 mod process;
+mod secrets;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -48,7 +49,10 @@ use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 pub use self::process::Restarts;
-use self::session::{Keeper, Link};
+use self::{
+    secrets::Secrets,
+    session::{Keeper, Link},
+};
 
 /// Where the driver is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,7 +163,8 @@ impl Driver for RemoteDriver {
     }
 
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        calls::create(self.link.clone(), protocol::create_request(&request)).boxed()
+        let call = calls::create(self.link.clone(), protocol::create_request(&request));
+        Secrets::of(&request).kept(call).boxed()
     }
 
     fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
@@ -167,23 +172,27 @@ impl Driver for RemoteDriver {
             let error = DriverError::new(Code::Unimplemented, "the provider's VMs need no initialization");
             return std::future::ready(Err(error)).boxed();
         }
-        calls::initialize(self.link.clone(), protocol::machine_request(&request)).boxed()
+        let call = calls::initialize(self.link.clone(), protocol::machine_request(&request));
+        Secrets::of(&request).kept(call).boxed()
     }
 
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
-        calls::delete(self.link.clone(), protocol::machine_request(&request)).boxed()
+        let call = calls::delete(self.link.clone(), protocol::machine_request(&request));
+        Secrets::of(&request).kept(call).boxed()
     }
 
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        calls::status(self.link.clone(), protocol::machine_request(&request)).boxed()
+        let call = calls::status(self.link.clone(), protocol::machine_request(&request));
+        Secrets::of(&request).kept(call).boxed()
     }
 
     fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
-        calls::list(self.link.clone(), protocol::class(&class)).boxed()
+        Secrets::of_class(&class).kept(calls::list(self.link.clone(), protocol::class(&class))).boxed()
     }
 
     fn delete_orphan(&self, orphan: OrphanRequest) -> BoxFuture<'static, Result<()>> {
-        calls::delete_orphan(self.link.clone(), protocol::orphan_request(&orphan)).boxed()
+        let call = calls::delete_orphan(self.link.clone(), protocol::orphan_request(&orphan));
+        Secrets::of_class(&orphan.class).kept(call).boxed()
     }
 
     fn knows_volumes(&self) -> bool {
@@ -199,7 +208,8 @@ impl Driver for RemoteDriver {
     }
 
     fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {
-        calls::describe_unowned(self.link.clone(), protocol::unowned_request(&request)).boxed()
+        let call = calls::describe_unowned(self.link.clone(), protocol::unowned_request(&request));
+        Secrets::of_class(&request.class).kept(call).boxed()
     }
 
     fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {

@@ -25,6 +25,7 @@ mod neighbours;
 mod orphans;
 mod outages;
 mod planes;
+mod planted_secrets;
 mod played;
 mod pool_plan;
 mod pool_rollout;
