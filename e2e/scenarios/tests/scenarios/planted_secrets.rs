@@ -11,6 +11,9 @@ use super::why::succeeds;
 
 const USER_DATA: &str = "hunter2-of-the-user-data";
 const CREDENTIALS: &str = "hunter2-of-the-credentials";
+/// Libraries as well, which are quiet by default.
+const FINEST: &str =
+    "--log-level=trace,h2=trace,hyper=trace,hyper_util=trace,tower=trace,rustls=trace,tonic=trace,kube_client=trace";
 const PROVIDER_SPEC: &str = "hunter2-of-the-provider-spec";
 
 /// What no text may have: each secret begins so, and its base64 form.
@@ -26,7 +29,7 @@ async fn secrets_of_a_class_stand_nowhere_else() -> TestResult {
     let collector = Collector::start().await?;
     let env = Environment::builder("planted")
         .with_webhooks()
-        .manager_flags([format!("--otlp-endpoint={}", collector.url()).as_str(), "--log-level=trace"])
+        .manager_flags([format!("--otlp-endpoint={}", collector.url()).as_str(), FINEST])
         .start()
         .await?;
     let data = json!({"userData": USER_DATA, "token": CREDENTIALS});
@@ -40,11 +43,14 @@ async fn secrets_of_a_class_stand_nowhere_else() -> TestResult {
 
     // A provider that quotes what it was given.
     let message = Some(format!("the user data {USER_DATA} and the token {CREDENTIALS} are refused"));
-    let refuse = Effect::Error { code: Code::InvalidArgument, message, applied: false };
-    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, refuse).for_seconds(20.0)).await?;
+    let refuse = Effect::Error { code: Code::Unavailable, message, applied: false };
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, refuse).for_seconds(5.0)).await?;
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for("the refusal to be reported", async || {
-        Ok(env.kubectl("get machines -o json").await?.contains("are refused"))
+        Ok(env
+            .kubectl("get machines -o json")
+            .await?
+            .contains("the user data (removed) and the token (removed) are refused"))
     })
     .await?;
     env.wait_for_running(1).await?;
@@ -99,7 +105,7 @@ async fn stored(env: &Environment) -> TestResult<Vec<(String, String)>> {
             texts.push((name, String::from_utf8_lossy(&fs::read(&file)?).into_owned()));
         }
     }
-    let manager = texts.iter().find(|(what, _)| what == "manager.log").map_or(0, |(_, text)| text.len());
-    ensure(manager > 100_000, || format!("the manager's log has {manager} bytes: is it the finest level?"))?;
+    let is_finest = |(what, text): &(String, String)| what == "manager.log" && text.contains(" TRACE ");
+    ensure(texts.iter().any(is_finest), || "the manager's log lacks the finest level".to_owned())?;
     Ok(texts)
 }
