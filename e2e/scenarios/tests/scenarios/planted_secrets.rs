@@ -101,7 +101,7 @@ async fn stored(env: &Environment) -> TestResult<Vec<(String, String)>> {
         let file = file?.path();
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         // The cloud is the provider, which is given the secrets.
-        if name.ends_with(".log") && !name.starts_with("cloud") {
+        if file.extension().is_some_and(|of| of == "log") && !name.starts_with("cloud") {
             texts.push((name, String::from_utf8_lossy(&fs::read(&file)?).into_owned()));
         }
     }
