@@ -84,6 +84,8 @@ impl Plan {
         objects.deployments.retain(|it| name(it) != name(&deployment));
         objects.deployments.push(deployment.clone());
         let (key, now) = (key(namespace(&deployment), name(&deployment)), Timestamp::now());
+        // As the times of objects.
+        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         let preview = preview(objects, &key, &FleetSettings::default(), estimate.durations, now);
         Ok(Self { preview: preview.map_err(Fault::Message)?, deployment, estimate, lacks_class, now })
     }
@@ -173,5 +175,58 @@ fn verb(verb: Verb) -> &'static str {
         Verb::Create => "create",
         Verb::Update => "change",
         Verb::Delete => "delete",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::SignedDuration;
+
+    use super::*;
+
+    fn plan(deployment: Value, classes: Vec<MachineClass>) -> Plan {
+        let fleet = Fleet { objects: Objects::default(), classes: Some(classes) };
+        Plan::of(fleet, serde_json::from_value(deployment).unwrap(), &Takes::default()).unwrap()
+    }
+
+    fn deployment(replicas: i32) -> Value {
+        json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": {"name": "pool", "namespace": "shoot", "uid": "u", "generation": 1, "resourceVersion": "1"},
+            "spec": {"replicas": replicas, "selector": {"matchLabels": {"pool": "pool"}},
+                "template": {"metadata": {"labels": {"pool": "pool"}},
+                    "spec": {"class": {"kind": "MachineClass", "name": "small"}}}},
+        })
+    }
+
+    #[test]
+    fn a_new_fleet_is_one_line_with_its_time_and_bounds() {
+        let class = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+            "metadata": {"name": "small", "namespace": "shoot"}});
+        let plan = plan(deployment(2), vec![serde_json::from_value(class).unwrap()]);
+        let set = plan.preview.new_sets[0].clone();
+        let text = plan.text(false);
+        let lines: Vec<_> = text.lines().filter(|line| !line.is_empty()).collect();
+        assert_eq!(lines[0], "machinedeployment/pool: 2 machines of class small, maxSurge 1, maxUnavailable 0");
+        assert_eq!(lines[1], format!("machineset/{set} is created"));
+        let cells: Vec<_> = lines[3].split_whitespace().collect();
+        assert_eq!(cells, ["+0s", "create", &set, "2", "machines"]);
+        let rest = [
+            "2 machines created, 0 deleted, 0 changed without a replacement; at least 0 run and at most 2 exist meanwhile",
+            "complete after about 3m, if no machine fails and nobody changes anything",
+            "estimated with 3m until a machine runs (--creation-takes; no machine to learn from) and 2m until one is gone (--deletion-takes)",
+        ];
+        assert_eq!(lines[4..], rest);
+        assert_eq!(plan.text(true).matches("create ").count(), 2, "{}", plan.text(true));
+        assert_eq!(plan.estimate.durations.deletion, SignedDuration::from_mins(2));
+    }
+
+    #[test]
+    fn what_keeps_it_from_its_end_is_said() {
+        let mut paused = deployment(2);
+        paused["spec"]["paused"] = true.into();
+        let text = plan(paused, vec![]).text(false);
+        assert!(text.contains("MachineClass small does not exist"), "{text}");
+        assert!(text.contains("it does not come to its end by itself:"), "{text}");
     }
 }
