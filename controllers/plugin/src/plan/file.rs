@@ -3,12 +3,12 @@
 //! A dry run of the API server says what each object would be, and refuses what an apply would be refused for.
 
 use std::{
+    collections::{BTreeMap, btree_map::Entry},
     fs::File,
     io::{self, Read},
     path::Path,
 };
 
-use nodewright_api::machine_config::MachineConfigPool;
 use nodewright_controllers::machine_config_pool::Objects;
 use nodewright_runtime::object::name;
 use serde::de::DeserializeOwned;
@@ -82,9 +82,12 @@ pub(crate) async fn file(
     for kind in documents.others {
         eprintln!("note: what an apply of {kind} does is not planned");
     }
+    let fleets = fleets(scope, &applied).await?;
     let mut parts = vec![];
     for object in &applied {
-        parts.extend(part(scope, object, &applied, (takes, format == Some(Format::Wide))).await?);
+        if let Some(fleet) = fleets.get(&object.namespace) {
+            parts.extend(part(fleet, object, (takes, format == Some(Format::Wide)))?);
+        }
     }
     parts.extend(pools(scope, &applied).await?);
     match format {
@@ -158,35 +161,37 @@ async fn dry(scope: &Scope, of: Resource, object: Value, by: &str) -> Outcome<Ap
     Ok(Applied { of, namespace, name, live, after })
 }
 
+/// The fleets of all namespaces of the file, with its classes.
+async fn fleets(scope: &Scope, applied: &[Applied]) -> Outcome<BTreeMap<Option<String>, Fleet>> {
+    let mut fleets = BTreeMap::new();
+    for object in applied.iter().filter(|it| it.of.namespaced) {
+        let fleet = match fleets.entry(object.namespace.clone()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Fleet::read(scope, object.namespace.as_deref()).await?),
+        };
+        if let (Some(known), true) = (&mut fleet.classes, object.of == CLASSES) {
+            known.push(decode(CLASSES.kind, &object.after)?);
+        }
+    }
+    Ok(fleets)
+}
+
 /// What becomes of the machines of an object.
-async fn part(
-    scope: &Scope,
-    object: &Applied,
-    all: &[Applied],
-    (takes, wide): (&Takes, bool),
-) -> Outcome<Option<Part>> {
-    let namespace = object.namespace.as_deref();
+fn part(fleet: &Fleet, object: &Applied, (takes, wide): (&Takes, bool)) -> Outcome<Option<Part>> {
+    let title = object.title();
     if object.of == CLASSES {
-        let fleet = Fleet::read(scope, namespace).await?;
         let machines = fleet.objects.machines.iter().filter(|machine| machine.class_name() == object.name).count();
         let text = format!(
             "{} of it keep their VMs; those that are created from then on follow it\n",
             counted(machines, "machine")
         );
-        return Ok(Some(Part { title: object.title(), text, value: json!({"machines": machines}) }));
+        return Ok(Some(Part { title, text, value: json!({"machines": machines}) }));
     }
     if object.of != DEPLOYMENTS {
         return Ok(None);
     }
-    let mut fleet = Fleet::read(scope, namespace).await?;
-    let classes = all.iter().filter(|it| it.of == CLASSES && it.namespace == object.namespace);
-    for class in classes {
-        if let Some(known) = &mut fleet.classes {
-            known.push(decode(CLASSES.kind, &class.after)?);
-        }
-    }
-    let plan = Plan::of(fleet, decode(DEPLOYMENTS.kind, &object.after)?, takes)?;
-    Ok(Some(Part { title: object.title(), text: plan.text(wide), value: plan.value() }))
+    let plan = Plan::of(fleet.clone(), decode(DEPLOYMENTS.kind, &object.after)?, takes)?;
+    Ok(Some(Part { title, text: plan.text(wide), value: plan.value() }))
 }
 
 /// What becomes of the pools, if the file has node configuration: of those whose target or rounds would be others.
@@ -195,25 +200,27 @@ async fn pools(scope: &Scope, applied: &[Applied]) -> Outcome<Vec<Part>> {
     if of_pools.is_empty() {
         return Ok(vec![]);
     }
-    let before = pool::objects(&scope.target).await?;
-    let mut after = pool::objects(&scope.target).await?;
+    let mut objects = pool::objects(&scope.target).await?;
+    let before: BTreeMap<_, _> = of_each_pool(&objects).map(|part| (part.title, part.text)).collect();
     let mut parts = vec![];
     for object in of_pools {
-        after = with(after, object)?;
+        objects = with(objects, object)?;
         parts.push(Part { title: object.title(), text: String::new(), value: Value::Null });
     }
-    let names: Vec<String> = after.pools.iter().map(|pool: &MachineConfigPool| name(pool).to_owned()).collect();
-    for name in names {
-        let text = |objects: &Objects| {
-            planned(objects, &name).map_or_else(|error| format!("{error}\n"), |plan| pool::text(&name, &plan))
-        };
-        let (was, is) = (text(&before), text(&after));
-        if was != is {
-            let value = planned(&after, &name).map_or(Value::Null, |plan| pool::value(&name, &plan));
-            parts.push(Part { title: format!("machineconfigpool/{name}"), text: is, value });
-        }
-    }
+    parts.extend(of_each_pool(&objects).filter(|part| before.get(&part.title) != Some(&part.text)));
     Ok(parts)
+}
+
+/// What becomes of each pool.
+fn of_each_pool(objects: &Objects) -> impl Iterator<Item = Part> {
+    objects.pools.iter().map(|pool| {
+        let (name, plan) = (name(pool), planned(objects, name(pool)));
+        let (text, value) = match plan {
+            Ok(plan) => (pool::text(name, &plan), pool::value(name, &plan)),
+            Err(error) => (format!("{error}\n"), Value::Null),
+        };
+        Part { title: format!("machineconfigpool/{name}"), text, value }
+    })
 }
 
 /// The objects, with one as it would be.

@@ -27,6 +27,7 @@ use crate::{
 const NAMES: usize = 5;
 
 /// The objects of a namespace that a plan of its machines needs.
+#[derive(Clone)]
 pub(super) struct Fleet {
     pub(super) objects: Objects,
     /// `None` if they may not be read.

@@ -35,7 +35,7 @@ async fn secrets_of_a_class_stand_nowhere_else() -> TestResult {
     let data = json!({"userData": USER_DATA, "token": CREDENTIALS});
     let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "planted"}, "stringData": data});
     env.apply(&secret).await?;
-    // A text where there must be a number: whoever reports it must not quote it.
+    // A text where there must be a number: no error may quote it.
     let wrong = env.class("small").secret("planted").provider("bootSeconds", PROVIDER_SPEC);
     let refusal = env.apply_refused(&wrong).await?;
     ensure(refusal.contains("bootSeconds") && !refusal.contains("hunter2"), || refusal.clone())?;

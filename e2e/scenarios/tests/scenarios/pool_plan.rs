@@ -17,7 +17,10 @@ use nodewright_e2e_scenarios::{
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::pool_rollout::{Fixture, given, motd};
+use crate::{
+    pool_rollout::{Fixture, given, motd},
+    why::succeeds,
+};
 
 /// Nodes in each zone, and how many of all may be unavailable.
 const PER_ZONE: u32 = 3;
@@ -67,6 +70,7 @@ async fn a_pool_moves_its_nodes_as_planned() -> TestResult {
     let change = file.to_str().unwrap_or_default();
     let planned = plan(kubeconfig, &["-f", change]).await?;
     let text = run(kubeconfig, &["-f", change]).await?.map_err(Failure::new)?;
+    let applied: Vec<Value> = serde_json::from_str(&succeeds(env, &format!("plan {change} -o json")).await?)?;
     let mark = env.nodes().mark();
     assert_eq!(target(env).await?, before, "nothing is written");
     assert_eq!((&planned["present"], &planned["target"]["exists"]), (&json!(before), &json!(false)));
@@ -76,6 +80,13 @@ async fn a_pool_moves_its_nodes_as_planned() -> TestResult {
     let expected = rounds(&planned);
     assert_eq!(expected.iter().map(Vec::len).collect::<Vec<_>>(), [2, 2, 2, 2]);
     assert_eq!(planned["rounds"][0][0]["cost"], "reboot");
+    let of_pools: Vec<_> = applied.iter().filter(|part| part["plan"]["pool"].is_string()).collect();
+    let [worker] = of_pools[..] else { return Err(Failure::new(format!("one pool would change: {applied:?}"))) };
+    assert_eq!(
+        (&worker["object"], &worker["plan"]["target"]),
+        (&json!("machineconfigpool/worker"), &planned["target"])
+    );
+    assert_eq!(rounds(&worker["plan"]), expected, "kubectl nodewright plan FILE");
     assert!(text.contains("~ spec.config.storage.files[/etc/motd]  by 00-worker"), "{text}");
     assert!(text.contains("8 of 9 nodes move in 4 rounds") && !text.contains("second"), "{text}");
 
