@@ -122,7 +122,7 @@ impl Life {
     pub(crate) fn text(&self, now: Timestamp) -> String {
         let mut lines = vec![format!("machine/{} is {}", self.machine, self.phase)];
         lines.push(format!("trace {} (creation)", self.traces.creation));
-        lines.extend(self.traces.termination.iter().map(|trace| format!("trace {trace} (end)")));
+        lines.extend(self.traces.termination.iter().map(|trace| format!("trace {trace} (deletion)")));
         // A life of days has two short parts with a long one in between, which is no stage.
         let deleted = self.deleted.unwrap_or(Timestamp::MAX);
         let (creation, end): (Vec<_>, Vec<_>) = self.stages.iter().partition(|stage| stage.began < deleted);

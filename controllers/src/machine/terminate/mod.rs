@@ -103,7 +103,7 @@ fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
         }
         spans.push(trace::stage(machine, "VM deletion", asked, gone));
     }
-    spans.push(trace::terminated(machine, now));
+    spans.push(trace::deleted(machine, now));
     spans
 }
 

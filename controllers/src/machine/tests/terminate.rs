@@ -622,16 +622,16 @@ fn a_machine_ends_only_once_its_name_is_retired() {
 }
 
 #[test]
-fn a_termination_is_one_trace_that_links_to_the_creation() {
+fn a_deletion_is_one_trace_that_links_to_the_creation() {
     let gone =
         fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     let spans = gone.plan().spans;
     let names: Vec<_> = spans.iter().map(|span| span.name).collect();
-    assert_eq!(names, ["drain", "node deletion", "VM deletion", "machine death"]);
+    assert_eq!(names, ["drain", "node deletion", "VM deletion", "machine deletion"]);
     assert!(spans.iter().all(|span| span.context.trace_id == spans[0].context.trace_id));
     assert_eq!(spans[3].links.len(), 1);
     assert_ne!(spans[3].links[0].trace_id, spans[3].context.trace_id);
-    assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the termination");
+    assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the deletion");
 }
 
 #[test]

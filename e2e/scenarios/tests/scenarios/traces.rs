@@ -5,7 +5,7 @@ use nodewright_e2e_scenarios::{Collector, Environment, Failure, TestResult, ensu
 use opentelemetry_proto::tonic::trace::v1::Span;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn birth_and_death_of_a_machine_are_traces() -> TestResult {
+async fn creation_and_deletion_of_a_machine_are_traces() -> TestResult {
     if skip_on_external_cluster("traces", "the API server may not reach webhooks on this machine") {
         return Ok(());
     }
@@ -20,27 +20,27 @@ async fn birth_and_death_of_a_machine_are_traces() -> TestResult {
     env.wait_for_running(1).await?;
     let machine = env.only_machine()?.name_any();
 
-    let birth = one(&env, &collector, "machine birth", &machine).await?;
+    let creation = one(&env, &collector, "machine creation", &machine).await?;
     for name in ["create call", "boot and join"] {
         let stage = one(&env, &collector, name, &machine).await?;
-        assert_eq!(stage.trace_id, birth.trace_id, "{name}");
-        assert_eq!(stage.parent_span_id, birth.span_id, "{name}");
-        within(&stage, &birth)?;
+        assert_eq!(stage.trace_id, creation.trace_id, "{name}");
+        assert_eq!(stage.parent_span_id, creation.span_id, "{name}");
+        within(&stage, &creation)?;
     }
-    let admission = |span: &Span| span.name == "admission" && span.trace_id == birth.trace_id;
+    let admission = |span: &Span| span.name == "admission" && span.trace_id == creation.trace_id;
     env.wait_for("the admission in the trace", async || Ok(collector.spans().iter().any(admission))).await?;
 
     env.scale("a", 0).await?;
     env.wait_for_nothing().await?;
-    let death = one(&env, &collector, "machine death", &machine).await?;
-    assert_ne!(death.trace_id, birth.trace_id);
+    let deletion = one(&env, &collector, "machine deletion", &machine).await?;
+    assert_ne!(deletion.trace_id, creation.trace_id);
     for name in ["drain", "VM deletion", "node deletion"] {
         let stage = one(&env, &collector, name, &machine).await?;
-        assert_eq!(stage.trace_id, death.trace_id, "{name}");
-        within(&stage, &death)?;
+        assert_eq!(stage.trace_id, deletion.trace_id, "{name}");
+        within(&stage, &deletion)?;
     }
-    let links: Vec<_> = death.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect();
-    assert_eq!(links, [(&birth.trace_id, &birth.span_id)], "the death leads to the birth");
+    let links: Vec<_> = deletion.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect();
+    assert_eq!(links, [(&creation.trace_id, &creation.span_id)], "the deletion leads to the creation");
     env.end().await
 }
 

@@ -98,23 +98,23 @@ fn tracing_to(address: SocketAddr) -> TelemetryConfig {
     }
 }
 
-fn birth() -> SpanRecord {
-    let context = TraceContext::from_seed("uid-1/birth", true);
+fn creation() -> SpanRecord {
+    let context = TraceContext::from_seed("uid-1/creation", true);
     let at = |text: &str| text.parse().unwrap();
-    SpanRecord::root("birth", context, at("2026-11-20T10:00:00Z"), at("2026-11-20T10:02:00.5Z"))
+    SpanRecord::root("creation", context, at("2026-11-20T10:00:00Z"), at("2026-11-20T10:02:00.5Z"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_of_both_kinds_reach_the_collector() {
     let (collector, address) = Collector::start().await;
     let (telemetry, subscriber, _) = build(&tracing_to(address));
-    telemetry.spans.record(birth());
+    telemetry.spans.record(creation());
     async {
         let reconcile = tracing::info_span!("reconcile", machine = "a");
-        crate::trace::link(&reconcile, birth().context.at(birth().id));
+        crate::trace::link(&reconcile, creation().context.at(creation().id));
         reconcile.in_scope(|| {
             let context = crate::trace::current().unwrap();
-            assert!(context.sampled && context.trace_id != birth().context.trace_id);
+            assert!(context.sampled && context.trace_id != creation().context.trace_id);
         });
     }
     .with_subscriber(subscriber)
@@ -123,15 +123,15 @@ async fn spans_of_both_kinds_reach_the_collector() {
 
     let spans = collector.spans();
     let named = |name: &str| spans.iter().find(|(span, _)| span.name == name).unwrap();
-    let (span, process) = named("birth");
-    assert_eq!(span.trace_id, birth().context.trace_id.to_bytes());
-    assert_eq!(span.span_id, birth().id.to_bytes());
+    let (span, process) = named("creation");
+    assert_eq!(span.trace_id, creation().context.trace_id.to_bytes());
+    assert_eq!(span.span_id, creation().id.to_bytes());
     assert_eq!(span.end_time_unix_nano - span.start_time_unix_nano, 120_500_000_000);
     assert_eq!(process["service.name"], "nodewright");
     assert_eq!(process["service.version"], "0.1.0");
     assert_eq!(process["k8s.namespace.name"], "shoot");
     let (span, process) = named("reconcile");
-    assert_eq!(span.links[0].trace_id, birth().context.trace_id.to_bytes());
+    assert_eq!(span.links[0].trace_id, creation().context.trace_id.to_bytes());
     assert_eq!(process["service.name"], "nodewright");
     telemetry.shutdown().await;
 }
@@ -141,10 +141,10 @@ async fn a_shutdown_exports_what_waits() {
     let (collector, address) = Collector::start().await;
     let config = TelemetryConfig { interval: Duration::from_hours(1), ..tracing_to(address) };
     let (telemetry, _, _) = build(&config);
-    telemetry.spans.record(birth());
+    telemetry.spans.record(creation());
     telemetry.shutdown().await;
     assert_eq!(collector.spans().len(), 1);
-    telemetry.spans.record(birth());
+    telemetry.spans.record(creation());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,7 +154,7 @@ async fn a_collector_that_is_away_holds_up_nothing() {
     let (telemetry, _, _) = build(&tracing_to(silent.local_addr().unwrap()));
     let begun = Instant::now();
     for _ in 0..QUEUE_LENGTH * 2 {
-        telemetry.spans.record(birth());
+        telemetry.spans.record(creation());
     }
     assert!(begun.elapsed() < Duration::from_secs(1));
     let begun = Instant::now();
