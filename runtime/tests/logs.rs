@@ -71,6 +71,32 @@ async fn a_wait_is_logged_when_it_begins_and_not_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_execution_that_sends_nothing_is_no_trace_of_its_own() {
+    let log = Log::default();
+    let _kept = log.keep("debug");
+    let server = ApiServer::new();
+    for name in ["s", "t"] {
+        source(&server, name, 0);
+    }
+    let running = Running::start(server, vec![]);
+    running.passes(5).await;
+    annotate(&running.server, "s", &json!({"copies": "0", "ask": "somebody"}));
+    annotate(&running.server, "t", &json!({"copies": "0", "ask": "somebody else", "traceparent": TRACE}));
+    running.until("the second call", |it| annotated(&it.server, "t", "asked").is_some()).await;
+    running.until("the first call", |it| annotated(&it.server, "s", "asked").is_some()).await;
+    let spans = |object: &str, why: &str| -> Vec<String> {
+        let about = |line: &&Value| line["why"] == why && line["spans"][0]["object"] == object;
+        let lines = log.lines("step");
+        lines.iter().filter(about).map(|line| line["spans"][0]["name"].to_string()).collect()
+    };
+    let call = "the provider was not called yet";
+    assert_eq!(spans("default/s", call), [r#""plan""#], "it belongs to no trace");
+    assert_eq!(spans("default/t", call), [r#""reconcile""#]);
+    assert_eq!(spans("default/s", "the note is out of date"), [r#""reconcile""#; 2], "it sends a request");
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn each_line_says_what_it_is_about() {
     let log = Log::default();
     let _kept = log.keep("debug");

@@ -316,7 +316,7 @@ impl<C: Controller> Reconciler<C> {
             drop(memory);
             self.memories.forget_blank(key);
             if tracing::enabled!(tracing::Level::DEBUG) {
-                Subject::new::<C>(key, owner, &plan).reconcile().in_scope(|| log_plan(&plan));
+                Subject::new::<C>(key, owner, &plan).line().in_scope(|| log_plan(&plan));
             }
             return Work::None(self.conclude(plan, pause, false));
         }
@@ -390,7 +390,8 @@ impl<C: Controller> Reconciler<C> {
     }
 
     async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect, C::Note>>, permit: Permit, begun: Instant) {
-        let span = act.subject.reconcile();
+        let sends = act.plan.steps().any(|planned| !matches!(planned.step, Step::Call(_)));
+        let span = if sends { act.subject.reconcile() } else { act.subject.calling() };
         let executed = AssertUnwindSafe(self.execute(&key, act)).catch_unwind().instrument(span).await;
         let result = executed.unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the execution of a plan panicked");
@@ -534,7 +535,13 @@ impl Subject {
         span
     }
 
-    /// The span of log lines before a plan is executed, for the log only.
+    /// The span of an execution that sends nothing. Outside a trace of the object it would be a trace of one span, which says nothing:
+    /// then it is for the log only.
+    fn calling(&self) -> Span {
+        if self.context.is_some() { self.reconcile() } else { self.line() }
+    }
+
+    /// The span of log lines of a plan that has no execution of its own, for the log only.
     fn line(&self) -> Span {
         let Self { controller, object, owner, .. } = self;
         let trace_id = self.trace_id();
