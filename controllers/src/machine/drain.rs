@@ -6,9 +6,12 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{labels, reasons};
-use nodewright_runtime::{object::label, plan::Step};
+use nodewright_runtime::{
+    object::{is_deleting, label},
+    plan::Step,
+};
 
-use super::{health, memory::Note, partial_plan::PartialPlan, scope::Scope, volumes};
+use super::{health, memory::Note, partial_plan::PartialPlan, scope::Scope, trace, volumes};
 use crate::shared::{
     drain::{Drain, Progress, Rules, Wait},
     node::Node,
@@ -71,6 +74,8 @@ pub(super) fn drain<'a>(scope: &Scope<'a>, node: &'a Node, limit: Limit) -> Drai
         },
         refusals: scope.context.refusals,
         notes: scope.context.notes.iter().filter_map(of_drain).collect(),
+        // The drain of a Machine that stays belongs to no span.
+        traces: scope.traces() && is_deleting(machine),
         now: scope.now(),
     }
 }
@@ -78,6 +83,7 @@ pub(super) fn drain<'a>(scope: &Scope<'a>, node: &'a Node, limit: Limit) -> Drai
 /// The part of the plan that makes progress with a drain, and what it waits for unless it is over.
 pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Option<Wait>) {
     let mut stage = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
+    stage.plan.spans = trace::drained(scope, &progress);
     if !progress.question.is_empty() {
         let call = Step::Call(volumes::question(scope, progress.question));
         stage = stage.beside("the drain waits for the provider's volumes alone", call);

@@ -8,8 +8,8 @@ use nodewright_runtime::{
     plan::{Failure, reference},
 };
 
-use super::{memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft, trace};
-use crate::shared::cloud_manager::Initializer;
+use super::{memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft};
+use crate::shared::{cloud_manager::Initializer, traces};
 
 /// How long a wait lasts before the status reports it: most creations and deletions wait for less, and cost no write more.
 pub(super) const WORTH_REPORTING: SignedDuration = SignedDuration::from_secs(30);
@@ -33,7 +33,7 @@ pub(super) struct Scope<'a> {
 impl<'a> Scope<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, context: &'a Context<'a>) -> Self {
         let (machine, settings) = (snapshot.machine.as_ref(), snapshot.settings.as_ref());
-        Self { machine, snapshot, context, settings, driver: snapshot.driver, trace: trace::current(machine) }
+        Self { machine, snapshot, context, settings, driver: snapshot.driver, trace: traces::current(machine) }
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -49,6 +49,11 @@ impl<'a> Scope<'a> {
     pub(super) fn awaits_initialization(&self) -> bool {
         let initializer = self.snapshot.cloud_manager.initializer(self.context);
         self.driver.describes_instances && matches!(initializer, Initializer::This | Initializer::Open(_))
+    }
+
+    /// Whether the Machine's spans are exported: what is noted for them alone is not noted otherwise.
+    pub(super) fn traces(&self) -> bool {
+        self.context.traces && self.trace.sampled
     }
 
     pub(super) fn status(&self) -> StatusDraft<'a> {

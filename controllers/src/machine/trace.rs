@@ -1,38 +1,21 @@
 //! The spans of a Machine: one trace from its creation until its Node is ready, and one for its deletion. Span ids are made
 //! from the Machine's UID, so a span that is recorded again after a restart is the same span.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
-use nodewright_api::{Machine, annotations};
+use nodewright_api::{Machine, conditions::machine as conditions};
 use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
 use nodewright_runtime::object::{self, namespace, uid};
 
-const CREATION: &str = "machine creation";
-const DELETION: &str = "machine deletion";
+use super::{memory::Note, scope::Scope, status::since};
+use crate::shared::{
+    drain::{self, Departure, Detachment, Progress},
+    traces::{CREATION, DELETION, creation, current, deletion, seed, within},
+};
 
-/// What the ids of the two spans are made of. These words are older than the names of the spans: a Machine that was created by an
-/// older version keeps its ids, so that the trace of its deletion leads to that of its creation.
-const SEEDS: [(&str, &str); 2] = [(CREATION, "machine birth"), (DELETION, "machine death")];
-
-/// The trace of the writer who asked for the Machine, or else its own.
-fn creation(machine: &Machine) -> TraceContext {
-    let asked = TraceContext::from_annotation(machine.metadata.annotations.as_ref(), annotations::TRACEPARENT);
-    asked
-        .unwrap_or_else(|| within(machine, CREATION, TraceContext::from_seed(&format!("{}/birth", uid(machine)), true)))
-}
-
-fn deletion(machine: &Machine) -> TraceContext {
-    let sampled = creation(machine).sampled;
-    within(machine, DELETION, TraceContext::from_seed(&format!("{}/death", uid(machine)), sampled))
-}
-
-fn within(machine: &Machine, span: &str, trace: TraceContext) -> TraceContext {
-    trace.at(span_id(&seed(machine, span)))
-}
-
-fn seed(machine: &Machine, span: &str) -> String {
-    let word = SEEDS.iter().find(|(name, _)| *name == span).map_or(span, |(_, word)| word);
-    format!("{}/{word}", uid(machine))
-}
+const DRAIN: &str = "drain";
+const DETACHMENT: &str = "volume detachment";
 
 /// The ids of the traces of a Machine, in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -51,17 +34,15 @@ impl Traces {
     }
 }
 
-pub(super) fn current(machine: &Machine) -> TraceContext {
-    if machine.is_deleting() { deletion(machine) } else { within(machine, CREATION, creation(machine)) }
-}
-
 fn span(
     machine: &Machine,
-    name: &'static str,
+    name: impl Into<Cow<'static, str>>,
     parent: TraceContext,
     (start, end): (Timestamp, Timestamp),
 ) -> SpanRecord {
-    let mut span = SpanRecord::child(name, parent, &seed(machine, name), start, end.max(start));
+    let name = name.into();
+    let seed = seed(machine, &name);
+    let mut span = SpanRecord::child(name, parent, &seed, start, end.max(start));
     span.attributes = vec![
         ("nodewright.machine.name", object::name(machine).to_owned()),
         ("nodewright.machine.namespace", namespace(machine).to_owned()),
@@ -75,6 +56,56 @@ pub(super) fn stage(machine: &Machine, name: &'static str, start: Timestamp, end
     span(machine, name, current(machine), (start, end))
 }
 
+/// The drain of a Machine that is being deleted. Its children are recorded as they end.
+pub(super) fn drain(scope: &Scope<'_>, start: Timestamp, end: Timestamp) -> SpanRecord {
+    let mut span = stage(scope.machine, DRAIN, start, end);
+    let others = |note: &Note| match note {
+        Note::Drain(drain::Note::Leavers { others, .. }) if *others > 0 => Some(others.to_string()),
+        _ => None,
+    };
+    span.attributes
+        .extend(scope.context.notes.keys().find_map(others).map(|others| ("nodewright.drain.other_pods", others)));
+    span
+}
+
+/// What has ended of a drain since the last plan: children of its span.
+pub(super) fn drained(scope: &Scope<'_>, progress: &Progress) -> Vec<SpanRecord> {
+    if progress.departures.is_empty() && progress.detachment.is_none() {
+        return vec![];
+    }
+    let parent = within(scope.machine, DRAIN, scope.trace);
+    let pods = progress.departures.iter().map(|pod| departure(scope, parent, pod));
+    pods.chain(progress.detachment.as_ref().map(|ended| detachment(scope, parent, ended))).collect()
+}
+
+fn departure(scope: &Scope<'_>, parent: TraceContext, departure: &Departure) -> SpanRecord {
+    let pod = &departure.pod;
+    let span = span(scope.machine, DRAIN, parent, (departure.since, scope.now()));
+    let mut attributes = span.attributes;
+    attributes.push(("k8s.namespace.name", pod.namespace.to_string()));
+    attributes.push(("k8s.pod.name", pod.name.to_string()));
+    attributes.push(("k8s.pod.uid", pod.uid.to_string()));
+    attributes.extend(departure.removal.map(|removal| ("nodewright.pod.removal", removal.to_owned())));
+    attributes.extend(departure.held_back_by.as_ref().map(|why| ("nodewright.pod.held_back_by", why.to_string())));
+    SpanRecord {
+        name: format!("pod {}/{}", pod.namespace, pod.name).into(),
+        id: span_id(&seed(scope.machine, &pod.uid)),
+        error: departure.is_left.then(|| "the drain ended before the pod did".to_owned()),
+        attributes,
+        ..span
+    }
+}
+
+/// It may have begun before this process did: then the Machine's condition says when.
+fn detachment(scope: &Scope<'_>, parent: TraceContext, ended: &Detachment) -> SpanRecord {
+    let reported = since(scope.machine, conditions::VOLUMES_DETACHED);
+    let start = reported.map_or(ended.since, |reported| reported.min(ended.since));
+    let mut span = span(scope.machine, DETACHMENT, parent, (start, scope.now()));
+    span.attributes.push(("nodewright.volumes", ended.volumes.clone()));
+    span.error = ended.is_left.then(|| "the volumes were not detached in time".to_owned());
+    span
+}
+
 pub(super) fn created(machine: &Machine, now: Timestamp) -> SpanRecord {
     let start = machine.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     span(machine, CREATION, creation(machine), (start, now))
@@ -85,18 +116,4 @@ pub(super) fn deleted(machine: &Machine, now: Timestamp) -> SpanRecord {
     let start = machine.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
     let links = vec![within(machine, CREATION, creation(machine))];
     SpanRecord { links, ..span(machine, DELETION, deletion(machine), (start, now)) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::testing::machine;
-
-    #[test]
-    fn ids_are_older_than_names() {
-        // Machines that exist during an upgrade keep them.
-        let machine = machine("m").build();
-        let id = |span| within(&machine, span, creation(&machine)).span_id.to_string();
-        assert_eq!((id(CREATION), id(DELETION)), ("d10e63114209cf7c".to_owned(), "17fe0070166431a8".to_owned()));
-    }
 }

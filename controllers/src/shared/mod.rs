@@ -36,6 +36,7 @@ pub mod schema;
 pub(crate) mod status_writer;
 pub(crate) mod stores;
 pub(crate) mod template;
+pub(crate) mod traces;
 pub(crate) mod usable_class;
 
 use std::sync::Arc;

@@ -9,6 +9,7 @@
 //! - [`Spans::record`] never blocks and never waits: a full queue drops the span.
 //! - The same seed makes the same id, in every version of this program.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -144,8 +145,8 @@ pub fn link(span: &tracing::Span, to: TraceContext) {
 /// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanRecord {
-    /// The operation, in a few constant words.
-    pub name: &'static str,
+    /// The operation, in a few constant words, and the name of what it is about if there are several in a trace.
+    pub name: Cow<'static, str>,
     /// The trace and the parent span. If `id` is that span itself, the record *is* that span and the root of its trace.
     pub context: TraceContext,
     /// The span itself; see [`span_id`].
@@ -164,12 +165,19 @@ pub struct SpanRecord {
 
 impl SpanRecord {
     /// A child of the span in `context`. `seed` identifies the child among all spans.
-    pub fn child(name: &'static str, context: TraceContext, seed: &str, start: Timestamp, end: Timestamp) -> Self {
+    pub fn child(
+        name: impl Into<Cow<'static, str>>,
+        context: TraceContext,
+        seed: &str,
+        start: Timestamp,
+        end: Timestamp,
+    ) -> Self {
         Self { id: span_id(seed), ..Self::root(name, context, start, end) }
     }
 
     /// The span in `context`, as the root of its trace.
-    pub fn root(name: &'static str, context: TraceContext, start: Timestamp, end: Timestamp) -> Self {
+    pub fn root(name: impl Into<Cow<'static, str>>, context: TraceContext, start: Timestamp, end: Timestamp) -> Self {
+        let name = name.into();
         Self { name, context, id: context.span_id, links: vec![], start, end, attributes: vec![], error: None }
     }
 
@@ -185,7 +193,7 @@ impl SpanRecord {
             parent_span_id: if is_root { SpanId::INVALID } else { self.context.span_id },
             parent_span_is_remote: false,
             span_kind: SpanKind::Internal,
-            name: self.name.into(),
+            name: self.name,
             start_time,
             end_time: SystemTime::from(self.end).max(start_time),
             attributes: self.attributes.into_iter().map(|(key, value)| KeyValue::new(key, value)).collect(),
@@ -215,6 +223,11 @@ impl Spans {
     /// Exports no spans.
     pub fn disabled() -> Self {
         Self::default()
+    }
+
+    /// Whether spans go anywhere at all.
+    pub fn are_exported(&self) -> bool {
+        self.export.is_some()
     }
 
     /// Passes spans to `processor`, with the instrumentation scope `name`. `ratio` is the sampling ratio of traces that begin

@@ -53,6 +53,8 @@ pub struct Context<'a, E: Effect, N: 'static = Never> {
     pub waits: &'a [Waiting],
     /// When this process last wrote the status of the object.
     pub status_written: Option<Timestamp>,
+    /// Whether spans are exported: a plan need not remember what they alone would say otherwise.
+    pub traces: bool,
 }
 
 impl<'a, E: Effect, N: Ord + 'static> Context<'a, E, N> {
@@ -73,6 +75,7 @@ impl<'a, E: Effect, N: Ord + 'static> Context<'a, E, N> {
             notes: Self::NO_NOTES,
             waits: &[],
             status_written: None,
+            traces: false,
         }
     }
 

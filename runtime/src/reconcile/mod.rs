@@ -377,6 +377,7 @@ impl<C: Controller> Reconciler<C> {
             notes: &memory.notes,
             waits: &memory.waits,
             status_written: memory.status_written,
+            traces: self.shared.spans.are_exported(),
         }
     }
 

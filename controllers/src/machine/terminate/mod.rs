@@ -98,7 +98,7 @@ fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
         let status = provider.known(Verb::Status).and_then(|known| known.last.as_ref());
         let gone = status.map_or(now, |(ended, _)| *ended);
         if label(machine, labels::NODE).is_some() {
-            spans.push(trace::stage(machine, "drain", begun, asked));
+            spans.push(trace::drain(scope, begun, asked));
             spans.push(trace::stage(machine, "node deletion", gone, now));
         }
         spans.push(trace::stage(machine, "VM deletion", asked, gone));

@@ -16,7 +16,7 @@ fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
     assert_eq!(joined.steps(), ["status Running", "edit Node n"]);
     let plan = joined.plan();
     assert_eq!(plan.stages.len(), 1, "side by side");
-    assert_eq!(plan.spans.iter().map(|span| span.name).collect::<Vec<_>>(), ["boot and join", "machine creation"]);
+    assert_eq!(plan.spans.iter().map(|span| &span.name).collect::<Vec<_>>(), ["boot and join", "machine creation"]);
 }
 
 #[test]

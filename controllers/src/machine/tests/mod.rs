@@ -69,6 +69,7 @@ struct Fixture {
     attempt: u32,
     failure: Option<Failure>,
     status_written: Option<Timestamp>,
+    traces: bool,
 }
 
 fn at(text: &str) -> Timestamp {
@@ -114,6 +115,7 @@ fn fixture(machine: MachineBuilder) -> Fixture {
         attempt: 0,
         failure: None,
         status_written: None,
+        traces: false,
     }
 }
 
@@ -182,6 +184,7 @@ impl Fixture {
             notes: &self.notes,
             waits: &self.waits,
             status_written: self.status_written,
+            traces: self.traces,
         }
     }
 

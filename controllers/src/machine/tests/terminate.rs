@@ -626,12 +626,35 @@ fn a_deletion_is_one_trace_that_links_to_the_creation() {
     let gone =
         fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     let spans = gone.plan().spans;
-    let names: Vec<_> = spans.iter().map(|span| span.name).collect();
+    let names: Vec<_> = spans.iter().map(|span| &span.name).collect();
     assert_eq!(names, ["drain", "node deletion", "VM deletion", "machine deletion"]);
     assert!(spans.iter().all(|span| span.context.trace_id == spans[0].context.trace_id));
     assert_eq!(spans[3].links.len(), 1);
     assert_ne!(spans[3].links[0].trace_id, spans[3].context.trace_id);
     assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the deletion");
+}
+
+#[test]
+fn what_ends_of_a_drain_is_a_child_of_its_span() {
+    let mut drained = fixture(dying()).node(cordoned()).pods(&[]);
+    let leaver = drain::Leaver {
+        uid: "uid-p".into(),
+        namespace: "default".into(),
+        name: "p".into(),
+        ending_since: Some(at("2026-06-01T11:58:50Z")),
+    };
+    drained.notes = [(Note::Drain(drain::Note::Leaving(leaver.into())), at("2026-06-01T11:59:00Z"))].into();
+    assert!(drained.plan().spans.is_empty(), "spans are not exported");
+    let spans = Fixture { traces: true, ..drained }.plan().spans;
+    assert_eq!((spans.len(), spans[0].name.as_ref()), (1, "pod default/p"));
+    assert_eq!((spans[0].start, spans[0].end), (at("2026-06-01T11:58:50Z"), at(NOW)));
+    assert!(spans[0].attributes.contains(&("k8s.pod.uid", "uid-p".to_owned())));
+    let mut gone =
+        fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    gone.notes = [(Note::Drain(drain::Note::Leavers { reported: 100, others: 7 }), at(NOW))].into();
+    let drain = &gone.plan().spans[0];
+    assert_eq!((spans[0].context.trace_id, spans[0].context.span_id), (drain.context.trace_id, drain.id));
+    assert!(drain.attributes.contains(&("nodewright.drain.other_pods", "7".to_owned())));
 }
 
 #[test]

@@ -15,6 +15,14 @@ const REFUSED_TOO_LONG: &str = "evictions were refused for too long";
 impl Drain<'_> {
     /// Empties the Node of Pods.
     pub(crate) fn evictions(&self) -> Progress {
+        let mut progress = self.removals();
+        if self.traces {
+            self.departures(&mut progress);
+        }
+        progress
+    }
+
+    fn removals(&self) -> Progress {
         let mut progress = Progress::default();
         progress.watches.push(self.view.watch_pods(self.node));
         if self.has_volumes(self.view.pods.iter().flatten()) {

@@ -21,6 +21,7 @@
 //! * A forced drain deletes Pods without grace and waits at most [`FORCED_LIMIT`] for that, whatever the API server says.
 
 mod budgets;
+mod departures;
 mod evictions;
 mod pods;
 pub(crate) mod preview;
@@ -47,6 +48,7 @@ use nodewright_runtime::{
 #[cfg(test)]
 pub(crate) use self::view::{Attached, Volumes};
 pub(crate) use self::{
+    departures::{Departure, Leaver},
     pods::PodView,
     view::{BudgetView, View},
 };
@@ -72,6 +74,14 @@ pub enum Note {
     Detaching(Volume),
     /// The volume, which was detached, is yet to be attached elsewhere.
     Attaching(Volume),
+    /// The end of the wait for volumes is reported.
+    DetachmentReported,
+    /// The Pod is leaving, and has to be reported when it has left.
+    Leaving(Arc<Leaver>),
+    /// What holds back the Pod of this UID, or did last.
+    HeldBack { uid: Arc<str>, why: Arc<str> },
+    /// How many Pods are or were reported, and how many others there were at once, at most.
+    Leavers { reported: usize, others: usize },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +114,8 @@ pub(crate) struct Drain<'a> {
     pub(crate) refusals: &'a [Refusal],
     /// The notes of the last [`Progress`].
     pub(crate) notes: BTreeMap<Note, Timestamp>,
+    /// Whether what ends is reported, for spans.
+    pub(crate) traces: bool,
     pub(crate) now: Timestamp,
 }
 
@@ -138,6 +150,20 @@ pub(crate) struct Progress {
     /// When to look again at the latest.
     pub(crate) wake: Option<Timestamp>,
     pub(crate) end: Option<End>,
+    /// The Pods that have left since the last plan, if that is reported.
+    pub(crate) departures: Vec<Departure>,
+    /// The wait for volumes that has ended, likewise.
+    pub(crate) detachment: Option<Detachment>,
+}
+
+/// A wait until volumes were detached, which has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Detachment {
+    pub(crate) since: Timestamp,
+    /// The first volumes, and the number of the others.
+    pub(crate) volumes: String,
+    /// Whether it ended before they were.
+    pub(crate) is_left: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -152,7 +152,7 @@ impl<'a> Drain<'a> {
             detach_timeout: SignedDuration::ZERO,
             reattach_timeout: SignedDuration::ZERO,
         };
-        Drain { node, view, owners: Owners::Unknown, rules, refusals: &[], notes: BTreeMap::new(), now }
+        Drain { node, view, owners: Owners::Unknown, rules, refusals: &[], notes: BTreeMap::new(), traces: false, now }
     }
 
     /// A Pod that leaves; `taken` has how many have taken a place in each budget before.

@@ -30,6 +30,7 @@ struct Fixture {
     refusals: Vec<Refusal>,
     notes: BTreeMap<Note, Timestamp>,
     owners: Whose,
+    traces: bool,
     now: Timestamp,
 }
 
@@ -65,6 +66,7 @@ fn fixture(pods: &[Value]) -> Fixture {
         refusals: vec![],
         notes: BTreeMap::new(),
         owners: Whose::Unknown,
+        traces: false,
         now: now(),
     }
 }
@@ -155,7 +157,7 @@ impl Fixture {
             Whose::Asked => Owners::Asked(after(30)),
             Whose::Foreign(volumes) => Owners::Foreign(volumes),
         };
-        look(Drain { node: &node, view: &view, owners, rules, refusals, notes, now: self.now })
+        look(Drain { node: &node, view: &view, owners, rules, refusals, notes, traces: self.traces, now: self.now })
     }
 
     fn evictions(&self) -> Progress {
@@ -510,3 +512,5 @@ fn an_ephemeral_volume_has_the_claim_that_kubernetes_makes() {
     assert_eq!(view.claims().collect::<Vec<_>>(), ["p-v"]);
     assert!(matches!(View::empty(TARGET).volumes, Volumes::Pending));
 }
+
+mod departures;

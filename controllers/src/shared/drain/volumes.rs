@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nodewright_runtime::object::{Target, namespace};
 
 use super::{
-    Blocker, Drain, End, FORCED_LIMIT, How, Note, Owners, PodView, Progress, Removal, Volume,
+    Blocker, Detachment, Drain, End, FORCED_LIMIT, How, Note, Owners, PodView, Progress, Removal, Volume, first,
     view::{Attached, AttachmentView, Volumes},
 };
 
@@ -18,6 +18,32 @@ impl Drain<'_> {
     /// Caveat: Kubernetes takes a volume off the Node's status when it begins to detach it. If this process started after that,
     /// it does not look for the `VolumeAttachment`, and the end of the detachment is not waited for.
     pub(crate) fn detachment(&self) -> Progress {
+        let mut progress = self.detached_or_not();
+        if self.traces && progress.end.is_some() {
+            self.report_detachment(&mut progress);
+        }
+        progress
+    }
+
+    /// Reports the wait for volumes once it is over, once.
+    fn report_detachment(&self, progress: &mut Progress) {
+        let waited = |(note, since): (&Note, &Timestamp)| match note {
+            Note::Detaching(volume) => Some((volume.to_string(), *since)),
+            _ => None,
+        };
+        let waited: Vec<_> = self.notes.iter().filter_map(waited).collect();
+        let is_reported = self.since(&Note::DetachmentReported).is_some();
+        if let Some(since) = waited.iter().map(|(_, since)| *since).min().filter(|_| !is_reported) {
+            let is_left = progress.notes.iter().any(|note| matches!(note, Note::Detaching(_)));
+            let volumes = first(waited.into_iter().map(|(volume, _)| volume), ", ");
+            progress.detachment = Some(Detachment { since, volumes, is_left });
+        }
+        if is_reported || progress.detachment.is_some() {
+            progress.notes.push(Note::DetachmentReported);
+        }
+    }
+
+    fn detached_or_not(&self) -> Progress {
         if let Some(limit) = self.gives_up_at() {
             return self.abandonment(limit.checked_add(FORCED_LIMIT).unwrap_or(limit));
         }

@@ -1,0 +1,134 @@
+//! Which Pods have left the Node, since when they did, and what held them back: for the spans of a drain.
+//!
+//! The drain notes each Pod that it asks for, or that was ending before, until the Pod is gone. Without traces it notes none.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::{SignedDuration, Timestamp};
+use nodewright_runtime::{
+    clip::clip_to,
+    object::{name, namespace, uid},
+    plan::Refusal,
+};
+
+use super::{Blocker, Drain, LONGEST_BLOCKER, Note, PodView, Progress, evictions::title};
+
+/// Limit of Pods that one process reports of one drain.
+pub(super) const REPORTED: usize = 100;
+
+/// A Pod that leaves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leaver {
+    pub uid: Arc<str>,
+    pub namespace: Arc<str>,
+    pub name: Arc<str>,
+    /// When its deletion was requested, if that was before this process asked for it.
+    pub ending_since: Option<Timestamp>,
+}
+
+/// A Pod that has left, or that is still there when the drain ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Departure {
+    pub(crate) pod: Arc<Leaver>,
+    /// Since when it was asked for, or was ending.
+    pub(crate) since: Timestamp,
+    /// What made it leave, as far as this process knows.
+    pub(crate) removal: Option<&'static str>,
+    /// What held it back last.
+    pub(crate) held_back_by: Option<Arc<str>>,
+    pub(crate) is_left: bool,
+}
+
+impl Drain<'_> {
+    /// Reports the Pods that have left since the last plan, and notes the ones that are leaving.
+    pub(super) fn departures(&self, progress: &mut Progress) {
+        let Some(pods) = &self.view.pods else {
+            let is_of_pods =
+                |note: &&Note| matches!(note, Note::Leaving(_) | Note::HeldBack { .. } | Note::Leavers { .. });
+            progress.notes.extend(self.notes.keys().filter(is_of_pods).cloned());
+            return;
+        };
+        let present: BTreeSet<&str> = pods.iter().map(|pod| uid(pod.as_ref())).collect();
+        let reasons = self.held_back(pods, progress);
+        let mut known = BTreeSet::new();
+        for (note, since) in &self.notes {
+            let Note::Leaving(pod) = note else { continue };
+            let (is_left, reason) = (present.contains(&*pod.uid), reasons.get(&*pod.uid));
+            known.insert(&*pod.uid);
+            if is_left && progress.end.is_none() {
+                progress.notes.push(note.clone());
+                let held = reason.map(|why| Note::HeldBack { uid: pod.uid.clone(), why: why.clone() });
+                progress.notes.extend(held);
+                continue;
+            }
+            progress.departures.push(Departure {
+                pod: pod.clone(),
+                since: pod.ending_since.unwrap_or(*since).min(*since),
+                removal: self.removal_of(pod),
+                held_back_by: reason.cloned(),
+                is_left,
+            });
+        }
+        self.note_leavers(pods, &known, progress);
+    }
+
+    /// Notes the Pods that have begun to leave, of which only so many are reported.
+    fn note_leavers(&self, pods: &[Arc<PodView>], known: &BTreeSet<&str>, progress: &mut Progress) {
+        let former = |note: &Note| match note {
+            Note::Leavers { reported, others } => Some((*reported, *others)),
+            _ => None,
+        };
+        let (reported, others) = self.notes.keys().find_map(former).unwrap_or_default();
+        let asked: BTreeSet<&str> = progress.removals.iter().map(|removal| removal.target.uid()).collect();
+        let begins = |pod: &&Arc<PodView>| {
+            let leaves = pod.leaves() && progress.end.is_none();
+            let id = uid(pod.as_ref());
+            leaves && !known.contains(id) && (pod.ends_at().is_some() || asked.contains(id))
+        };
+        let new: Vec<Note> = pods.iter().filter(begins).map(|pod| Note::Leaving(leaver(pod).into())).collect();
+        let room = REPORTED.saturating_sub(reported).min(new.len());
+        let (reported, others) = (reported + room, others.max(new.len() - room));
+        progress.notes.extend(new.into_iter().take(room));
+        if reported > 0 {
+            progress.notes.push(Note::Leavers { reported, others });
+        }
+    }
+
+    /// What holds each Pod back now, or did last.
+    fn held_back(&self, pods: &[Arc<PodView>], progress: &Progress) -> BTreeMap<Arc<str>, Arc<str>> {
+        let former = self.notes.keys().filter_map(|note| match note {
+            Note::HeldBack { uid, why } => Some((uid.clone(), why.clone())),
+            _ => None,
+        });
+        let titles: BTreeMap<String, &str> = pods.iter().map(|pod| (title(pod), uid(pod.as_ref()))).collect();
+        let now = progress.blockers.iter().filter_map(|blocker| {
+            let (Blocker::Refused { pod, .. } | Blocker::Overdue { pod, .. }) = blocker else { return None };
+            let text = blocker.to_string();
+            Some(((*titles.get(pod)?).into(), clip_to(LONGEST_BLOCKER, text).into()))
+        });
+        former.chain(now).collect()
+    }
+
+    /// A refused eviction ended no Pod, and this process asked for none that was ending when it was first seen: then it was another
+    /// client, or the process before this one.
+    fn removal_of(&self, pod: &Leaver) -> Option<&'static str> {
+        if self.since(&Note::Deleting(pod.uid.clone())).is_some() {
+            return Some("deletion");
+        }
+        let is_ours = pod.ending_since.is_none() && Refusal::of(self.refusals, &pod.uid).is_none();
+        is_ours.then_some("eviction")
+    }
+}
+
+fn leaver(pod: &PodView) -> Leaver {
+    let grace = SignedDuration::from_secs(pod.metadata.deletion_grace_period_seconds.unwrap_or(0));
+    Leaver {
+        uid: uid(pod).into(),
+        namespace: namespace(pod).into(),
+        name: name(pod).into(),
+        ending_since: pod.ends_at().and_then(|ends_at| ends_at.checked_sub(grace).ok()),
+    }
+}
