@@ -30,6 +30,7 @@ mod status;
 mod template;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::sync::Arc;
 

@@ -26,6 +26,7 @@ use super::{
     snapshot::{Members, Snapshot},
     status::{invalid_ledger_text, unreadable_text, write},
     template::{adoptions, creations, updates},
+    trace,
 };
 use crate::shared::{
     CONTROL,
@@ -130,7 +131,7 @@ fn with_names(context: &Context<'_>, snapshot: &Snapshot, ledger: &Ledger) -> Pl
             plan.wait("Orphaning", "the garbage collector takes the set's name off its machines, which stay");
         }
         Decision::RemoveAll(removal) => {
-            let mut deletions = remove(context, set, &removal, "the set is being deleted");
+            let mut deletions = remove(context, members, &removal, "the set is being deleted");
             // Delete a Machine only if it has not changed: one that was released meanwhile must stay.
             deletions.pin_deletions();
             plan.append(deletions);
@@ -195,7 +196,7 @@ fn act(context: &Context<'_>, members: &Members<'_>, action: Action<'_>) -> Plan
     let set = members.snapshot.set.as_ref();
     match action {
         Action::Remove(removal) => {
-            remove(context, set, &removal, "there are more machines than wanted, or it has failed")
+            remove(context, members, &removal, "there are more machines than wanted, or it has failed")
         }
         Action::Release(machines) => releases(set, &machines),
         Action::Freeze(freezing) => freeze(set, freezing),
@@ -284,8 +285,9 @@ fn releases(set: &MachineSet, machines: &[&Arc<Machine>]) -> Plan {
 }
 
 /// Retires with the set's version first, and deletes after that write.
-fn remove(context: &Context<'_>, set: &MachineSet, removal: &Removal<'_>, why: &'static str) -> Plan {
-    let mut plan = Plan::idle();
+fn remove(context: &Context<'_>, members: &Members<'_>, removal: &Removal<'_>, why: &'static str) -> Plan {
+    let set = members.snapshot.set.as_ref();
+    let mut plan = Plan { spans: trace::deletions(context, members, removal), ..Plan::idle() };
     let notes = SetNotes::of(set, &removal.ledger).beginning(removal.round);
     let retire = Step::apply_if_unchanged(CONTROL, set, notes);
     let deletions = removal
@@ -306,7 +308,8 @@ fn keep(context: &Context<'_>, members: &Members<'_>, ordinals: Vec<Ordinal>) ->
     let (snapshot, set) = (members.snapshot, members.snapshot.set.as_ref());
     let mut plan = Plan::idle();
     let mut steps = updates(members);
-    let machines = creations(members, ordinals, context.now);
+    let mut machines = creations(members, ordinals, context.now);
+    plan.spans = trace::creations(context, members, &mut machines);
     let create = |machine: &Machine| Planned::new("a machine is missing", Step::create(CONTROL, machine));
     steps.extend(machines.iter().filter_map(create));
     let created = summary("Created", machines.iter().map(name));

@@ -93,7 +93,7 @@ fn known_from(context: &Context<'_>) -> Timestamp {
     context.leader_since.saturating_add(KNOWN_AFTER).unwrap_or(context.now)
 }
 
-fn is_failed(machine: &Machine) -> bool {
+pub(super) fn is_failed(machine: &Machine) -> bool {
     *machine.phase() == MachinePhase::Failed
 }
 

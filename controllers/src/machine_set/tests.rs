@@ -9,6 +9,7 @@ mod preserved;
 mod refused;
 mod released;
 mod retired;
+mod traced;
 mod unreadable;
 
 use std::sync::Arc;

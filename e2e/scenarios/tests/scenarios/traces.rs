@@ -1,8 +1,13 @@
 //! The traces of a machine's life.
 
-use kube::ResourceExt;
-use nodewright_e2e_scenarios::{Collector, Environment, Failure, TestResult, ensure, skip_on_external_cluster};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, ResourceExt};
+use nodewright_api::labels;
+use nodewright_e2e_scenarios::{
+    Collector, Environment, Failure, TestResult, collector::text, ensure, skip_on_external_cluster,
+};
 use opentelemetry_proto::tonic::trace::v1::Span;
+use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn creation_and_deletion_of_a_machine_are_traces() -> TestResult {
@@ -19,17 +24,9 @@ async fn creation_and_deletion_of_a_machine_are_traces() -> TestResult {
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for_running(1).await?;
     let machine = env.only_machine()?.name_any();
+    let creation = created(&env, &collector, &machine).await?;
 
-    let creation = one(&env, &collector, "machine creation", &machine).await?;
-    for name in ["create call", "boot and join"] {
-        let stage = one(&env, &collector, name, &machine).await?;
-        assert_eq!(stage.trace_id, creation.trace_id, "{name}");
-        assert_eq!(stage.parent_span_id, creation.span_id, "{name}");
-        within(&stage, &creation)?;
-    }
-    let admission = |span: &Span| span.name == "admission" && span.trace_id == creation.trace_id;
-    env.wait_for("the admission in the trace", async || Ok(collector.spans().iter().any(admission))).await?;
-
+    let pod = running_pod(&env).await?;
     env.scale("a", 0).await?;
     env.wait_for_nothing().await?;
     let deletion = one(&env, &collector, "machine deletion", &machine).await?;
@@ -39,9 +36,50 @@ async fn creation_and_deletion_of_a_machine_are_traces() -> TestResult {
         assert_eq!(stage.trace_id, deletion.trace_id, "{name}");
         within(&stage, &deletion)?;
     }
-    let links: Vec<_> = deletion.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect();
-    assert_eq!(links, [(&creation.trace_id, &creation.span_id)], "the deletion leads to the creation");
+    assert_eq!(linked(&deletion), [(&creation.trace_id, &creation.span_id)], "the deletion leads to the creation");
+    let drain = one(&env, &collector, "drain", &machine).await?;
+    let left = one(&env, &collector, &format!("pod {}/{}", env.namespace(), pod.name_any()), &machine).await?;
+    assert_eq!((&left.trace_id, &left.parent_span_id), (&drain.trace_id, &drain.span_id));
+    assert_eq!(text(&left, "k8s.pod.uid"), pod.metadata.uid.as_deref());
+    assert_eq!(text(&left, "nodewright.pod.removal"), Some("eviction"));
+    within(&left, &drain)?;
+    let decision = one(&env, &collector, "deletion decision", &machine).await?;
+    assert_eq!(text(&decision, "nodewright.decision.reason"), Some("Scale"));
+    assert_eq!(decision.trace_id, creation.trace_id, "the request that last changed the set");
+    assert_eq!(linked(&decision), [(&deletion.trace_id, &deletion.span_id)]);
     env.end().await
+}
+
+/// The creation of a machine, from the admission of the request to its stages.
+async fn created(env: &Environment, collector: &Collector, machine: &str) -> TestResult<Span> {
+    let creation = one(env, collector, "machine creation", machine).await?;
+    for name in ["create call", "boot and join"] {
+        let stage = one(env, collector, name, machine).await?;
+        assert_eq!(stage.trace_id, creation.trace_id, "{name}");
+        assert_eq!(stage.parent_span_id, creation.span_id, "{name}");
+        within(&stage, &creation)?;
+    }
+    let decision = one(env, collector, "creation decision", machine).await?;
+    assert_eq!((&decision.trace_id, &decision.span_id), (&creation.trace_id, &creation.parent_span_id));
+    let admission = |span: &Span| span.name == "admission" && span.trace_id == creation.trace_id;
+    env.wait_for("the admission in the trace", async || Ok(collector.spans().iter().any(admission))).await?;
+    Ok(creation)
+}
+
+/// A pod that runs on the only node. It is not scheduled: the node may be tainted for some time.
+async fn running_pod(env: &Environment) -> TestResult<Pod> {
+    let node = env.only_machine()?.labels().get(labels::NODE).cloned().unwrap_or_default();
+    env.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web"}, "spec": {
+        "nodeName": node, "terminationGracePeriodSeconds": 5, "containers": [{"name": "main", "image": "none"}]}}))
+        .await?;
+    let pods: Api<Pod> = Api::namespaced(env.target_client(), env.namespace());
+    let runs = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"));
+    env.wait_for("a pod to run", async || Ok(runs(&pods.get("web").await?))).await?;
+    Ok(pods.get("web").await?)
+}
+
+fn linked(span: &Span) -> Vec<(&Vec<u8>, &Vec<u8>)> {
+    span.links.iter().map(|link| (&link.trace_id, &link.span_id)).collect()
 }
 
 /// Waits for the one span with this name for a machine.
