@@ -1,6 +1,7 @@
 //! A part of a Machine's plan, built step by step.
 
 use jiff::Timestamp;
+use nodewright_observability::trace::SpanRecord;
 use nodewright_runtime::{
     events::Event,
     plan::{Planned, Step},
@@ -85,6 +86,11 @@ impl PartialPlan {
 
     pub(super) fn event(mut self, event: impl Into<Option<Event>>) -> Self {
         self.plan.event(event);
+        self
+    }
+
+    pub(super) fn span(mut self, span: impl Into<Option<SpanRecord>>) -> Self {
+        self.plan.spans.extend(span.into());
         self
     }
 

@@ -4,9 +4,12 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, conditions::machine as conditions};
+use nodewright_api::{Machine, MachinePhase, conditions::machine as conditions};
 use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
-use nodewright_runtime::object::{self, namespace, uid};
+use nodewright_runtime::{
+    clip::clip,
+    object::{self, namespace, uid},
+};
 
 use super::{memory::Note, scope::Scope, status::since};
 use crate::shared::{
@@ -16,6 +19,7 @@ use crate::shared::{
 
 const DRAIN: &str = "drain";
 const DETACHMENT: &str = "volume detachment";
+const UNHEALTHY: &str = "unhealthy";
 
 /// The ids of the traces of a Machine, in hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -109,6 +113,16 @@ fn detachment(scope: &Scope<'_>, parent: TraceContext, ended: &Detachment) -> Sp
 pub(super) fn created(machine: &Machine, now: Timestamp) -> SpanRecord {
     let start = machine.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     span(machine, CREATION, creation(machine), (start, now))
+}
+
+/// The time in which the Machine was Unknown, which ends now: with the reason if it has failed. `None` if it is in another phase.
+pub(super) fn unhealthy(scope: &Scope<'_>, failure: Option<&str>) -> Option<SpanRecord> {
+    let machine = scope.machine;
+    let since = machine.phase_since().filter(|_| *machine.phase() == MachinePhase::Unknown && scope.traces())?;
+    let parent = within(machine, CREATION, creation(machine));
+    let span = span(machine, UNHEALTHY, parent, (since, scope.now()));
+    let id = span_id(&seed(machine, &format!("{UNHEALTHY}/{since}")));
+    Some(SpanRecord { id, error: failure.map(clip), ..span })
 }
 
 /// From the deletion of the object until nothing is left. It links to the creation.

@@ -122,7 +122,8 @@ fn report(scope: &Scope<'_>, node: Option<&Node>, health: Health<'_>) -> Parts {
         Health::Joined => (joined(scope, node), now_running(scope, node, OperationType::Create, "joined")),
         Health::Recovered => {
             let event = scope.normal(reasons::machine::HEALTHY, format!("node {} is healthy again", shown(node)));
-            (idle.event(event), now_running(scope, node, OperationType::HealthCheck, "re-joined"))
+            let part = idle.event(event).span(trace::unhealthy(scope, None));
+            (part, now_running(scope, node, OperationType::HealthCheck, "re-joined"))
         }
         Health::Unaffected => (idle, unhealthy_status(scope, node).not_held().step()),
         Health::Joining { reason, why } => joining(scope, node, reason, &why),
@@ -294,7 +295,7 @@ fn fail(scope: &Scope<'_>, node: Option<&Node>, why: &str) -> Parts {
     let since = machine.phase_since().unwrap_or(scope.now());
     let text = format!("Machine {} health checks failing since {since:.0}. {why}", name(machine));
     let event = scope.warning(reasons::machine::FAILED, text.as_str());
-    let part = part.event(event).event(budget::brake_timeout_event(scope));
+    let part = part.event(event).event(budget::brake_timeout_event(scope)).span(trace::unhealthy(scope, Some(why)));
     (part, failed(draft, OperationType::HealthCheck, text).step())
 }
 

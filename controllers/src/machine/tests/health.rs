@@ -151,6 +151,23 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
 }
 
 #[test]
+fn a_phase_unknown_is_a_span_once_it_has_ended() {
+    let since = "2026-06-01T11:50:00Z";
+    let unknown = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(since));
+    let spans = |fixture: Fixture| Fixture { traces: true, ..fixture }.plan().spans;
+    assert!(fixture(unknown()).node(synced(READY)).plan().spans.is_empty(), "spans are not exported");
+    let recovered = spans(fixture(unknown()).node(synced(READY)));
+    assert_eq!((recovered.len(), recovered[0].name.as_ref(), &recovered[0].error), (1, "unhealthy", &None));
+    assert_eq!((recovered[0].start, recovered[0].end), (at(since), at(NOW)));
+    let failed = spans(fixture(unknown()));
+    assert_eq!((failed.len(), failed[0].id), (1, recovered[0].id), "the same phase");
+    assert!(failed[0].error.is_some());
+    let again = spans(fixture(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!(LONG_AGO))));
+    assert_ne!(again[0].id, failed[0].id, "another phase");
+    assert!(spans(silent(&[], None)).is_empty(), "it lasts");
+}
+
+#[test]
 fn conditions_may_have_health_timeouts_of_their_own() {
     let unknown = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:58:00Z"));
     let node = |ready: &str, disk: &str, since: &str| {
