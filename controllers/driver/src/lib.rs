@@ -206,6 +206,9 @@ pub struct MachineRequest {
     pub user_data: SecretText,
     /// `spec.nodeTemplate`, shared with the Machine; only for `create`. A driver in another process gets its annotations alone.
     pub node_template: Arc<NodeTemplate>,
+    /// The call in the Machine's trace, as W3C's `traceparent`, if the manager exports traces: what a driver does for the call may hang
+    /// below it.
+    pub traceparent: Option<Arc<str>>,
 }
 
 impl MachineRequest {

@@ -11,9 +11,10 @@ use futures::{
     FutureExt,
     future::{BoxFuture, WeakShared},
 };
+use jiff::Timestamp;
 use nodewright_api::{Code, MachineSet, operations};
 use nodewright_driver::{Driver, DriverError, Instance, MachineRequest, SecretText};
-use nodewright_observability::trace::{SpanRecord, Spans};
+use nodewright_observability::trace::{SpanRecord, Spans, span_id};
 use nodewright_runtime::{
     leadership::Clock,
     object::{ObjectRef, ResourceType},
@@ -49,21 +50,32 @@ type Reads = HashMap<ObjectRef, WeakShared<BoxFuture<'static, Reading>>>;
 impl Caller {
     pub(crate) async fn perform(self: Arc<Self>, call: Call) -> Outcome {
         let begun = self.clock.wall();
-        let outcome = self.call(&call).await;
+        let outcome = self.call(&call, self.traced(&call, begun)).await;
         self.metrics.called(&call, (begun, self.clock.wall()), &outcome);
         self.record_span(&call, begun, &outcome);
         outcome
     }
 
-    async fn call(&self, call: &Call) -> Outcome {
+    /// What the driver gets. What it does hangs below the span of the call, or below the Machine's if the call has none.
+    fn traced(&self, call: &Call, begun: Timestamp) -> MachineRequest {
         let request = call.request.as_ref();
         let machine = request.machine.clone();
+        if !self.spans.are_exported() {
+            return machine;
+        }
+        let span = span_name(call.verb).map(|name| span_id(&seed(call, name, begun)));
+        let here = span.map_or(request.traceparent, |span| request.traceparent.at(span));
+        MachineRequest { traceparent: Some(here.to_string().into()), ..machine }
+    }
+
+    async fn call(&self, call: &Call, machine: MachineRequest) -> Outcome {
+        let request = call.request.as_ref();
         let (calls, clock) = (self.metrics.calls(), self.clock.as_ref());
         let found = match call.verb {
             Verb::Status | Verb::Describe => {
                 calls.measure("get_machine_status", clock, self.driver.status(machine)).await
             }
-            Verb::Create => match self.prepare(request).await {
+            Verb::Create => match self.prepare(request, machine).await {
                 Ok(machine) => calls.measure("create_machine", clock, self.driver.create(machine)).await,
                 Err(outcome) => return outcome,
             },
@@ -98,7 +110,7 @@ impl Caller {
         found.map_or_else(Outcome::Failed, with_id)
     }
 
-    async fn prepare(&self, request: &Request) -> Result<MachineRequest, Outcome> {
+    async fn prepare(&self, request: &Request, machine: MachineRequest) -> Result<MachineRequest, Outcome> {
         if let Some(origin) = &request.origin {
             let set = self.read(&request.machine.namespace, origin).await;
             let set = set.map_err(unavailable)?;
@@ -106,11 +118,10 @@ impl Caller {
                 return Err(Outcome::Retired);
             }
         }
-        self.user_data(request).await
+        self.user_data(request, machine).await
     }
 
-    async fn user_data(&self, request: &Request) -> Result<MachineRequest, Outcome> {
-        let machine = request.machine.clone();
+    async fn user_data(&self, request: &Request, machine: MachineRequest) -> Result<MachineRequest, Outcome> {
         let Some(text) = machine.class.secret.get(USER_DATA) else { return Ok(machine) };
         let mut text = String::from_utf8(text.to_vec()).map_err(|_| {
             let class = &machine.class.name;
@@ -152,17 +163,10 @@ impl Caller {
         read.await
     }
 
-    fn record_span(&self, call: &Call, begun: jiff::Timestamp, outcome: &Outcome) {
-        let name = match call.verb {
-            Verb::Create => "create call",
-            Verb::Initialize => "initialize call",
-            Verb::Delete => "delete call",
-            Verb::DeleteOthers => "delete_others call",
-            // These are made too often to be worth a span each.
-            Verb::Status | Verb::Describe | Verb::Namesakes | Verb::DropToken | Verb::VolumeIds => return,
-        };
+    fn record_span(&self, call: &Call, begun: Timestamp, outcome: &Outcome) {
+        let Some(name) = span_name(call.verb) else { return };
         let machine = &call.request.machine;
-        let seed = format!("{}/{name}/{begun}", machine.uid);
+        let seed = seed(call, name, begun);
         let mut span = SpanRecord::child(name, call.request.traceparent, &seed, begun, self.clock.wall().max(begun));
         span.attributes = vec![
             ("nodewright.machine.name", machine.name.clone()),
@@ -172,6 +176,22 @@ impl Caller {
         span.error = outcome.error().map(ToString::to_string);
         self.spans.record(span);
     }
+}
+
+fn span_name(verb: Verb) -> Option<&'static str> {
+    match verb {
+        Verb::Create => Some("create call"),
+        Verb::Initialize => Some("initialize call"),
+        Verb::Delete => Some("delete call"),
+        Verb::DeleteOthers => Some("delete_others call"),
+        // These are made too often to be worth a span each.
+        Verb::Status | Verb::Describe | Verb::Namesakes | Verb::DropToken | Verb::VolumeIds => None,
+    }
+}
+
+/// What the id of the span of a call is made of.
+fn seed(call: &Call, name: &str, begun: Timestamp) -> String {
+    format!("{}/{name}/{begun}", call.request.machine.uid)
 }
 
 async fn get(control: Connection, key: ObjectRef) -> Reading {

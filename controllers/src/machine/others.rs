@@ -120,6 +120,7 @@ mod tests {
             class: class(),
             user_data: SecretText::default(),
             node_template: Arc::default(),
+            traceparent: None,
         }
     }
 

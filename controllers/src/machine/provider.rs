@@ -85,6 +85,7 @@ impl<'a> Provider<'a> {
             class: class.clone(),
             user_data: SecretText::default(),
             node_template: machine.spec.node_template.clone(),
+            traceparent: None,
         };
         let request = Request {
             machine: request,

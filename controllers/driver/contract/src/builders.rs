@@ -29,5 +29,6 @@ pub fn machine(name: &str, class: Class) -> MachineRequest {
         class,
         user_data: SecretText::default(),
         node_template: Arc::default(),
+        traceparent: None,
     }
 }

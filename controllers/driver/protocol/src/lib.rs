@@ -43,5 +43,7 @@ pub mod v1 {
 pub const VERSION: &str = "v1";
 /// Name of the service for `grpc.health.v1.Health`.
 pub const SERVICE: &str = v1::driver_server::SERVICE_NAME;
+/// The gRPC metadata that name the call in the manager's trace, in W3C's form.
+pub const TRACEPARENT: &str = "traceparent";
 /// The largest message, in bytes.
 pub const MESSAGE_LIMIT: usize = 1 << 20;

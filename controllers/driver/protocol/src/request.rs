@@ -101,6 +101,7 @@ pub fn decode_machine(request: v1::MachineRequest) -> Result<MachineRequest> {
         class: decode_class(request.class)?,
         user_data: SecretText::default(),
         node_template: Arc::default(),
+        traceparent: None,
     })
 }
 

@@ -1,6 +1,6 @@
 //! The calls, and what becomes of one that is lost.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use nodewright_api::Code;
 use nodewright_driver::{DriverError, Instance, ListedVm, Result};
@@ -18,20 +18,23 @@ const LONGEST_LIST: usize = 200_000;
 /// The maximum length of gRPC's own text in an error, in bytes.
 const EXCERPT: usize = 300;
 
-pub(crate) async fn create(link: Link, request: v1::CreateMachineRequest) -> Result<Instance> {
-    machine(link, async |mut client, deadline| client.create_machine(within(request, deadline)).await).await
+/// The span of a call in the manager's trace.
+type Trace = Option<Arc<str>>;
+
+pub(crate) async fn create(link: Link, request: v1::CreateMachineRequest, trace: Trace) -> Result<Instance> {
+    machine(link, async |mut client, deadline| client.create_machine(traced(request, trace, deadline)).await).await
 }
 
-pub(crate) async fn initialize(link: Link, request: v1::MachineRequest) -> Result<Instance> {
-    machine(link, async |mut client, deadline| client.initialize_machine(within(request, deadline)).await).await
+pub(crate) async fn initialize(link: Link, request: v1::MachineRequest, trace: Trace) -> Result<Instance> {
+    machine(link, async |mut client, deadline| client.initialize_machine(traced(request, trace, deadline)).await).await
 }
 
-pub(crate) async fn status(link: Link, request: v1::MachineRequest) -> Result<Instance> {
-    machine(link, async |mut client, deadline| client.get_machine_status(within(request, deadline)).await).await
+pub(crate) async fn status(link: Link, request: v1::MachineRequest, trace: Trace) -> Result<Instance> {
+    machine(link, async |mut client, deadline| client.get_machine_status(traced(request, trace, deadline)).await).await
 }
 
-pub(crate) async fn delete(link: Link, request: v1::MachineRequest) -> Result<Option<String>> {
-    let send = async |mut client: Client, deadline| client.delete_machine(within(request, deadline)).await;
+pub(crate) async fn delete(link: Link, request: v1::MachineRequest, trace: Trace) -> Result<Option<String>> {
+    let send = async |mut client: Client, deadline| client.delete_machine(traced(request, trace, deadline)).await;
     unary(link, send, |answer, _| protocol::decode_deleted(answer)).await
 }
 
@@ -104,6 +107,14 @@ async fn call<T>(link: &Link, make: impl AsyncFnOnce(&Session, Instant) -> Resul
 fn within<T>(message: T, deadline: Instant) -> Request<T> {
     let mut request = Request::new(message);
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    request
+}
+
+fn traced<T>(message: T, trace: Trace, deadline: Instant) -> Request<T> {
+    let mut request = within(message, deadline);
+    if let Some(trace) = trace.and_then(|trace| trace.parse().ok()) {
+        request.metadata_mut().insert(protocol::TRACEPARENT, trace);
+    }
     request
 }
 

@@ -163,8 +163,9 @@ impl Driver for RemoteDriver {
     }
 
     fn create(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        let call = calls::create(self.link.clone(), protocol::create_request(&request));
-        Secrets::of(&request).kept(call).boxed()
+        let secrets = Secrets::of(&request);
+        let call = calls::create(self.link.clone(), protocol::create_request(&request), request.traceparent);
+        secrets.kept(call).boxed()
     }
 
     fn initialize(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
@@ -172,18 +173,21 @@ impl Driver for RemoteDriver {
             let error = DriverError::new(Code::Unimplemented, "the provider's VMs need no initialization");
             return std::future::ready(Err(error)).boxed();
         }
-        let call = calls::initialize(self.link.clone(), protocol::machine_request(&request));
-        Secrets::of(&request).kept(call).boxed()
+        let secrets = Secrets::of(&request);
+        let call = calls::initialize(self.link.clone(), protocol::machine_request(&request), request.traceparent);
+        secrets.kept(call).boxed()
     }
 
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
-        let call = calls::delete(self.link.clone(), protocol::machine_request(&request));
-        Secrets::of(&request).kept(call).boxed()
+        let secrets = Secrets::of(&request);
+        let call = calls::delete(self.link.clone(), protocol::machine_request(&request), request.traceparent);
+        secrets.kept(call).boxed()
     }
 
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {
-        let call = calls::status(self.link.clone(), protocol::machine_request(&request));
-        Secrets::of(&request).kept(call).boxed()
+        let secrets = Secrets::of(&request);
+        let call = calls::status(self.link.clone(), protocol::machine_request(&request), request.traceparent);
+        secrets.kept(call).boxed()
     }
 
     fn list(&self, class: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {

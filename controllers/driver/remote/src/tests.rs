@@ -31,19 +31,21 @@ fn code<T>(result: Result<T>) -> Option<Code> {
     result.err().map(|error| error.code)
 }
 
-/// A driver whose VMs have the names of their Machines. It hangs or panics if the name says so.
+/// A driver whose VMs have the names of their Machines, and the traces of the calls as its notes. It hangs or panics if the name says so.
 struct Named;
 
 impl Named {
     fn answer(request: &MachineRequest) -> BoxFuture<'static, Result<Instance>> {
         let name = request.name.clone();
+        let last_known_state = request.traceparent.as_ref().map(ToString::to_string);
         async move {
             match name.as_str() {
                 "hangs" => std::future::pending().await,
                 "panics" => panic!("a defect of the driver"),
                 _ => {}
             }
-            Ok(Instance { provider_id: format!("named:///{name}"), node_name: name, ..Instance::default() })
+            let provider_id = format!("named:///{name}");
+            Ok(Instance { provider_id, node_name: name, last_known_state, ..Instance::default() })
         }
         .boxed()
     }
@@ -260,6 +262,19 @@ async fn calls_that_hang_or_panic_hold_up_no_other_one() {
         assert!(error.is_passing(), "{error}");
     }
     assert!(driver.status(machine("m")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_driver_learns_the_span_of_each_call() {
+    let fixture = Fixture::new();
+    let _served = fixture.serve(Named);
+    let driver = fixture.driver().await;
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let traced = || MachineRequest { traceparent: Some(trace.into()), ..machine("m") };
+    for answer in [driver.create(traced()).await, driver.status(traced()).await] {
+        assert_eq!(answer.unwrap().last_known_state.as_deref(), Some(trace));
+    }
+    assert_eq!(driver.create(machine("m")).await.unwrap().last_known_state, None);
 }
 
 #[tokio::test]

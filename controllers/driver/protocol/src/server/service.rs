@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::{StreamExt, stream, stream::BoxStream};
 use nodewright_api::RawJson;
-use nodewright_driver::{Driver, Instance, Result as DriverResult};
+use nodewright_driver::{Driver, Instance, MachineRequest, Result as DriverResult};
 use tonic::{Response, Status};
 
 use super::Provider;
@@ -54,17 +54,17 @@ impl driver_server::Driver for Service {
     }
 
     async fn create_machine(&self, request: tonic::Request<CreateMachineRequest>) -> Answer<MachineResponse> {
-        let request = protocol::decode_create(request.into_inner());
+        let request = traced(request, protocol::decode_create);
         Ok(instance(request, |request| self.driver.create(request)).await)
     }
 
     async fn initialize_machine(&self, request: tonic::Request<Request>) -> Answer<MachineResponse> {
-        let request = protocol::decode_machine(request.into_inner());
+        let request = traced(request, protocol::decode_machine);
         Ok(instance(request, |request| self.driver.initialize(request)).await)
     }
 
     async fn delete_machine(&self, request: tonic::Request<Request>) -> Answer<DeleteMachineResponse> {
-        let deleted = match protocol::decode_machine(request.into_inner()) {
+        let deleted = match traced(request, protocol::decode_machine) {
             Ok(request) => self.driver.delete(request).await,
             Err(error) => Err(error),
         };
@@ -72,7 +72,7 @@ impl driver_server::Driver for Service {
     }
 
     async fn get_machine_status(&self, request: tonic::Request<Request>) -> Answer<MachineResponse> {
-        let request = protocol::decode_machine(request.into_inner());
+        let request = traced(request, protocol::decode_machine);
         Ok(instance(request, |request| self.driver.status(request)).await)
     }
 
@@ -106,6 +106,16 @@ impl driver_server::Driver for Service {
         };
         Ok(Response::new(stream::iter(protocol::encode_list(listed)).map(Ok).boxed()))
     }
+}
+
+/// A request about a Machine, with the manager's span.
+fn traced<T>(
+    request: tonic::Request<T>,
+    decode: impl FnOnce(T) -> DriverResult<MachineRequest>,
+) -> DriverResult<MachineRequest> {
+    let traceparent =
+        request.metadata().get(protocol::TRACEPARENT).and_then(|value| value.to_str().ok()).map(Arc::from);
+    Ok(MachineRequest { traceparent, ..decode(request.into_inner())? })
 }
 
 async fn instance<R, F>(request: DriverResult<R>, call: impl FnOnce(R) -> F) -> Response<MachineResponse>
