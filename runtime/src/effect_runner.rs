@@ -14,7 +14,7 @@ use crate::{
     fair_groups::{Answer, GroupSemaphore},
     leadership::Leadership,
 };
-use nodewright_observability::metrics::Metrics;
+use nodewright_observability::{metrics::Metrics, trace::TraceContext};
 
 /// The group of all calls of a controller.
 const ALL: &str = "";
@@ -22,6 +22,15 @@ const ALL: &str = "";
 const WORTH_LOGGING: Duration = Duration::from_secs(1);
 
 pub(crate) type Perform<E> = Arc<dyn Fn(E) -> BoxFuture<'static, <E as Effect>::Outcome> + Send + Sync>;
+
+/// Where a call belongs.
+#[derive(Clone, Debug)]
+pub(crate) struct CallSpan {
+    /// The context of its log lines.
+    pub(crate) log: Span,
+    /// The trace of its object, if that is exported.
+    pub(crate) trace: Option<TraceContext>,
+}
 
 /// Runs the effects of one controller.
 ///
@@ -60,16 +69,16 @@ impl<E: Effect> EffectRunner<E> {
         self: &Arc<Self>,
         effect: E,
         flow: Flow,
-        span: Span,
+        span: CallSpan,
         begun: impl FnOnce() + Send + 'static,
         done: impl FnOnce(E::Outcome) + Send + 'static,
     ) {
-        let runner = self.clone();
+        let (runner, CallSpan { log, trace }) = (self.clone(), span);
         let task = async move {
             let key = effect.serialization_key();
             let lock = runner.locks.lock().entry(key.clone()).or_default().clone();
             let turn = lock.lock().await;
-            let outcome = runner.run(effect, &flow, begun).await;
+            let outcome = runner.run(effect, &flow, trace, begun).await;
             drop(turn);
             drop(lock);
             runner.forget_unused(&key);
@@ -77,10 +86,16 @@ impl<E: Effect> EffectRunner<E> {
                 done(outcome);
             }
         };
-        self.tasks.spawn(task.instrument(span));
+        self.tasks.spawn(task.instrument(log));
     }
 
-    async fn run(&self, effect: E, flow: &Flow, begun: impl FnOnce()) -> Option<E::Outcome> {
+    async fn run(
+        &self,
+        effect: E,
+        flow: &Flow,
+        trace: Option<TraceContext>,
+        begun: impl FnOnce(),
+    ) -> Option<E::Outcome> {
         let mut groups = effect.groups();
         groups.push(Group::new(ALL, self.limit));
         let permit = self.groups.enter(flow, groups).await?;
@@ -90,7 +105,7 @@ impl<E: Effect> EffectRunner<E> {
         // The deadline does not include the remaining leadership: that is always a few seconds, and renewals extend it.
         let limit = effect.deadline();
         begun();
-        let measured = self.metrics.effect_started(effect.name());
+        let measured = self.metrics.effect_started(effect.name(), trace);
         // Run in a separate task, so that a panic in a driver ends the call and not the runner.
         let (perform, asked, leadership) = (self.perform.clone(), effect.clone(), self.leadership.clone());
         let call = async move { perform(asked).await };
@@ -149,6 +164,10 @@ mod tests {
     use super::*;
     use crate::testing::HandClock;
 
+    fn outside() -> CallSpan {
+        CallSpan { log: Span::none(), trace: None }
+    }
+
     /// A call: its name, its serialization key, and its duration in seconds. With a key such as `zone/1` it is in group `zone`,
     /// which has one place. The call `throttled` is throttled.
     #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -197,7 +216,7 @@ mod tests {
         let performer = performer(Arc::clone(&begun));
         let runner = EffectRunner::new(performer, limit, leadership, tasks.clone(), Arc::default());
         for call in calls {
-            runner.start(call.clone(), Flow::default(), Span::none(), || {}, |_| {});
+            runner.start(call.clone(), Flow::default(), outside(), || {}, |_| {});
             tokio::task::yield_now().await;
         }
         tasks.close();
@@ -225,7 +244,7 @@ mod tests {
             let (at_begin, at_end, name) = (record.clone(), record.clone(), call.0);
             let begun = move || at_begin.lock().push((name, "begun", start.elapsed().as_secs()));
             let done = move |_| at_end.lock().push((name, "done", start.elapsed().as_secs()));
-            runner.start(call, Flow::default(), Span::none(), begun, done);
+            runner.start(call, Flow::default(), outside(), begun, done);
             tokio::task::yield_now().await;
         }
         tasks.close();

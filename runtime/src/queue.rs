@@ -126,6 +126,7 @@ impl Queue {
     /// `seed` decides the jitter.
     pub(crate) fn new(name: &'static str, seed: u64, metrics: Arc<Metrics>) -> Self {
         let state = State { jitter: fastrand::Rng::with_seed(seed), ..State::default() };
+        metrics.queue_starts(name);
         Self { name, state: Mutex::new(state), ready: Notify::new(), metrics }
     }
 

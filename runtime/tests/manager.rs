@@ -160,7 +160,7 @@ async fn a_server_that_was_restored_from_a_backup_is_followed_from_there() {
         assert_eq!(running.copies(), 2);
         set_copies(&running.server, "s", 3);
         running.until_noted(3).await;
-        let alarm = r#"watch_rewinds_total{cluster="home",resource="configmaps"} 1"#;
+        let alarm = r#"watch_rewinds_total{api_server="home",resource="configmaps"} 1"#;
         assert!(running.metrics.encode().unwrap().contains(alarm));
         running.end().await;
     }
@@ -313,7 +313,7 @@ async fn a_panic_outside_of_a_plan_is_caught_as_well() {
     let running = Running::start(server, vec![]);
     running.until("the healthy one", |it| annotated(&it.server, "well", "copies").as_deref() == Some("1")).await;
     let text = running.metrics.encode().unwrap();
-    assert!(text.contains(r#"watch_panics_total{cluster="home",resource="configmaps"}"#), "{text}");
+    assert!(text.contains(r#"watch_panics_total{api_server="home",resource="configmaps"}"#), "{text}");
     assert!(text.contains(r#"controller_runtime_reconcile_panics_total{controller="copies"}"#), "{text}");
     let made = |it: &Running, name: &str| it.server.object(&format!("{MAPS}/{name}-0")).is_some();
     running.until("one listener's panic to affect no other", |it| made(it, "listened")).await;
@@ -333,7 +333,7 @@ async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader
     let running = Running::start(server.clone(), vec![election(&server)]);
     running.passes(5).await;
     let named =
-        r#"watch_undecodable_object_info{cluster="home",resource="configmaps",namespace="default",name="bad"} 1"#;
+        r#"watch_undecodable_object_info{api_server="home",resource="configmaps",namespace="default",name="bad"} 1"#;
     assert!(running.metrics.encode().unwrap().contains(named));
     let events = |server: &ApiServer| {
         server.objects("/apis/events.k8s.io/v1/namespaces/default/events").len()
@@ -351,7 +351,7 @@ async fn what_cannot_be_decoded_is_named_in_a_metric_and_in_events_of_the_leader
     running.passes(1).await;
     let text = running.metrics.encode().unwrap();
     assert!(!text.contains(named) && text.contains(r#"name="later"} 1"#), "{text}");
-    assert!(text.contains(r#"watch_undecodable_objects{cluster="home",resource="configmaps"} 1"#), "{text}");
+    assert!(text.contains(r#"watch_undecodable_objects{api_server="home",resource="configmaps"} 1"#), "{text}");
     let bodies: Vec<_> =
         server.requests().into_iter().filter_map(|request| request.body).map(|it| it.to_string()).collect();
     assert!(bodies.iter().all(|body| !body.contains("hush")), "{bodies:?}");

@@ -70,7 +70,7 @@ impl Caller {
 
     async fn call(&self, call: &Call, machine: MachineRequest) -> Outcome {
         let request = call.request.as_ref();
-        let (calls, clock) = (self.metrics.calls(), self.clock.as_ref());
+        let (calls, clock) = (self.metrics.calls().within(machine.traceparent.as_deref()), self.clock.as_ref());
         let found = match call.verb {
             Verb::Status | Verb::Describe => {
                 calls.measure("get_machine_status", clock, self.driver.status(machine)).await

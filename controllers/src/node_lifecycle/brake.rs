@@ -68,6 +68,9 @@ struct ResultLabel {
     result: &'static str,
 }
 
+const PERMITTED: &str = "permitted";
+const HELD: &str = "held";
+
 /// Counts the Nodes that may go.
 pub(crate) struct Brake {
     clock: Arc<dyn Clock>,
@@ -78,7 +81,11 @@ pub(crate) struct Brake {
 
 impl Brake {
     pub(crate) fn register(metrics: &Metrics, clock: Arc<dyn Clock>) -> Self {
-        let answers = Family::default();
+        let answers = Family::<_, Counter>::default();
+        // An alert takes the increase of a series, which misses what was counted before it is seen first.
+        for result in [PERMITTED, HELD] {
+            let _ = answers.get_or_create(&ResultLabel { result });
+        }
         metrics.register(|registry| {
             let help = "Nodes whose VM is gone: permitted to be deleted, or held by a brake of their zone";
             registry.register("node_deletion_permits", help, answers.clone());
@@ -88,7 +95,7 @@ impl Brake {
 
     pub(crate) fn perform(&self, permit: &Permit) -> Answer {
         let answer = self.answer(permit, self.clock.wall());
-        let result = if answer == Answer::Granted { "permitted" } else { "held" };
+        let result = if answer == Answer::Granted { PERMITTED } else { HELD };
         self.answers.get_or_create(&ResultLabel { result }).inc();
         answer
     }

@@ -32,6 +32,10 @@ struct ResultLabel {
     result: &'static str,
 }
 
+const DELETED: &str = "deleted";
+const KEPT: &str = "kept";
+const FAILED: &str = "failed";
+
 type Lists = Mutex<BTreeMap<ObjectRef, Arc<Listed>>>;
 
 /// The metrics of orphaned VMs.
@@ -43,7 +47,11 @@ pub(crate) struct OrphanMetrics {
 
 impl OrphanMetrics {
     pub(crate) fn register(metrics: &Metrics, stores: Stores, driver: &dyn Driver) -> Self {
-        let (swept, lists) = (Family::default(), Arc::new(Lists::default()));
+        let (swept, lists) = (Family::<_, Counter>::default(), Arc::new(Lists::default()));
+        // Alerts take the increase of a series, which misses what was counted before it is seen first.
+        for result in [DELETED, KEPT, FAILED] {
+            let _ = swept.get_or_create(&ResultLabel { result });
+        }
         metrics.register(|registry| {
             let help = "Orphaned VMs that were due: deleted, kept because a machine has appeared, or failed";
             registry.register("machine_orphan_vm_deletions", help, swept.clone());
@@ -61,9 +69,9 @@ impl OrphanMetrics {
 
     pub(super) fn swept(&self, result: &SweepResult) {
         let result = match result {
-            SweepResult::Deleted => "deleted",
-            SweepResult::Kept => "kept",
-            SweepResult::Failed(_) => "failed",
+            SweepResult::Deleted => DELETED,
+            SweepResult::Kept => KEPT,
+            SweepResult::Failed(_) => FAILED,
         };
         self.swept.get_or_create(&ResultLabel { result }).inc();
     }

@@ -68,7 +68,9 @@ impl Caller {
         }
         let (provider_id, machine) = (orphan.provider_id.clone(), orphan.machine.clone());
         let deleted = self.driver.delete_orphan(OrphanRequest { provider_id, machine, class: request.class.clone() });
-        deleted.await.map_or_else(|error| SweepResult::Failed(error.to_string()), |()| SweepResult::Deleted)
+        // As machine-controller-manager, whose drivers measure each deletion.
+        let deleted = self.calls.measure("delete_machine", self.clock.as_ref(), deleted).await;
+        deleted.map_or_else(|error| SweepResult::Failed(error.to_string()), |()| SweepResult::Deleted)
     }
 
     /// Whether a Machine has the VM, or may. The provider has shown the VM before this read began, and a Machine exists before

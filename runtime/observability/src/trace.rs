@@ -126,7 +126,12 @@ fn hash(parts: &[&str]) -> u64 {
 
 /// The context of the current `tracing` span, for the `traceparent` of requests; `None` if nothing is traced.
 pub fn current() -> Option<TraceContext> {
-    let context = tracing::Span::current().context();
+    of(&tracing::Span::current())
+}
+
+/// The context of a `tracing` span; `None` if it is not traced.
+pub fn of(span: &tracing::Span) -> Option<TraceContext> {
+    let context = span.context();
     let span = context.span();
     let own = span.span_context();
     let found = TraceContext { trace_id: own.trace_id(), span_id: own.span_id(), sampled: own.is_sampled() };

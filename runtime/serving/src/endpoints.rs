@@ -15,9 +15,10 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use http::{StatusCode, header};
-use nodewright_observability::metrics::{CONTENT_TYPE, Metrics};
+use http::{HeaderMap, StatusCode, header};
+use nodewright_observability::metrics::{Format, Metrics};
 use nodewright_observability::telemetry::Levels;
+use nodewright_runtime::offload::off_worker;
 use tokio::sync::Semaphore;
 
 use crate::authorization::Authorization;
@@ -49,7 +50,7 @@ impl Endpoints {
     pub fn router(self) -> Router {
         let probes = self.probes();
         let levels = self.levels.map(level_routes).unwrap_or_default();
-        let metrics = Router::new().route("/metrics", get(move || async move { serve_metrics(&self.metrics) }));
+        let metrics = Router::new().route("/metrics", get(move |headers: HeaderMap| async move { serve_metrics(&self.metrics, &headers) }));
         let others = match self.authorization {
             Some(authorization) => authorization.protect(metrics.merge(levels)),
             None => metrics.merge(levels.layer(middleware::from_fn(from_this_host))),
@@ -79,9 +80,12 @@ async fn answer_if_few(State(permits): State<Arc<Semaphore>>, request: Request, 
     next.run(request).await
 }
 
-fn serve_metrics(metrics: &Metrics) -> Response {
-    match metrics.encode() {
-        Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
+/// Computes off the worker: with thousands of machines other tasks would wait for it noticeably.
+fn serve_metrics(metrics: &Metrics, headers: &HeaderMap) -> Response {
+    let accepted: Vec<_> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let format = Format::preferred(&accepted.join(","));
+    match off_worker(|| metrics.encode_as(format)) {
+        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, format!("failed to encode metrics: {error}")),
     }
 }

@@ -36,13 +36,19 @@ async fn serve(router: Router) -> Running {
 }
 
 async fn fetch(address: SocketAddr, path: &str) -> (u16, String) {
+    let (head, body) = exchange(address, path, "").await;
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body)
+}
+
+/// Sends a request with more headers, each with its end of line, and returns the head and the body of the answer.
+async fn exchange(address: SocketAddr, path: &str, headers: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    (head.to_owned(), body.to_owned())
 }
 
 #[tokio::test]
@@ -71,10 +77,25 @@ async fn checks_are_answered_as_kubernetes_does() {
 }
 
 #[tokio::test]
-async fn metrics_are_served_as_openmetrics() {
+async fn metrics_are_served_as_openmetrics_to_those_who_ask_for_it() {
     let endpoints = Endpoints::default();
     endpoints.metrics.reconcile_panicked("machine");
     let Running { address, .. } = serve(endpoints.router()).await;
+    for (headers, content_type, is_openmetrics) in [
+        ("", "text/plain; version=0.0.4; charset=utf-8", false),
+        ("Accept: */*\r\n", "text/plain; version=0.0.4; charset=utf-8", false),
+        (
+            "Accept: text/plain;q=0.2\r\nAccept: application/openmetrics-text;version=1.0.0;q=0.5\r\n",
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            true,
+        ),
+    ] {
+        let (head, body) = exchange(address, "/metrics", headers).await;
+        assert!(head.contains(&format!("content-type: {content_type}\r\n")), "{headers}: {head}");
+        assert_eq!(body.ends_with("# EOF\n"), is_openmetrics, "{headers}");
+        let family = if is_openmetrics { "reconcile_panics" } else { "reconcile_panics_total" };
+        assert!(body.contains(&format!("# TYPE controller_runtime_{family} counter\n")), "{headers}: {body}");
+    }
     let (code, text) = fetch(address, "/metrics").await;
     assert_eq!(code, 200);
     assert!(text.contains("controller_runtime_reconcile_panics_total{controller=\"machine\"} 1"), "{text}");

@@ -24,7 +24,7 @@ use crate::{
     controller::Controller,
     counts,
     effect::{Effect, Outcomes},
-    effect_runner::EffectRunner,
+    effect_runner::{CallSpan, EffectRunner},
     events::{Event, Recorder},
     execute::{Barrier, Executor, RequestContext},
     fair::{FairSemaphore, Flow, Permit},
@@ -121,6 +121,7 @@ impl<C: Controller> Reconciler<C> {
         shared: Shared,
     ) -> Arc<Self> {
         let (memories, limits) = (Memories(Mutex::default()), Mutex::default());
+        shared.metrics.controller_starts(C::NAME);
         Arc::new(Self { controller, queue, effects, shared, memories, limits })
     }
 
@@ -137,7 +138,7 @@ impl<C: Controller> Reconciler<C> {
     fn begin(self: &Arc<Self>, key: ObjectRef, permit: Option<Permit>) {
         let (this, begun) = (self.clone(), Instant::now());
         match self.prepare(&key) {
-            Work::None(result) => self.end(&key, result, begun),
+            Work::None(result) => self.end(&key, result, begun, None),
             Work::FindOut => drop(self.shared.tasks.spawn(async move {
                 let result = this.find_out(&key).await;
                 this.queue.done(&key, result);
@@ -161,7 +162,7 @@ impl<C: Controller> Reconciler<C> {
         }
     }
 
-    fn end(&self, key: &ObjectRef, result: ReconcileResult, begun: Instant) {
+    fn end(&self, key: &ObjectRef, result: ReconcileResult, begun: Instant, trace: Option<TraceContext>) {
         let outcome = match result {
             ReconcileResult::Failed { .. } => Some(ReconcileOutcome::Error),
             ReconcileResult::Done { wake: Some(_), .. } => Some(ReconcileOutcome::RequeueAfter),
@@ -169,7 +170,7 @@ impl<C: Controller> Reconciler<C> {
             ReconcileResult::Parked(_) | ReconcileResult::Again => None,
         };
         if let Some(outcome) = outcome {
-            self.shared.metrics.reconciled(C::NAME, outcome, begun.elapsed());
+            self.shared.metrics.reconciled(C::NAME, outcome, begun.elapsed(), trace);
         }
         self.queue.done(key, result);
     }
@@ -393,6 +394,7 @@ impl<C: Controller> Reconciler<C> {
     async fn act(self: Arc<Self>, key: ObjectRef, act: Box<Act<C::Effect, C::Note>>, permit: Permit, begun: Instant) {
         let sends = act.plan.steps().any(|planned| !matches!(planned.step, Step::Call(_)));
         let span = if sends { act.subject.reconcile() } else { act.subject.calling() };
+        let trace = trace::of(&span);
         let executed = AssertUnwindSafe(self.execute(&key, act)).catch_unwind().instrument(span).await;
         let result = executed.unwrap_or_else(|_| {
             tracing::error!(controller = C::NAME, object = %key, "the execution of a plan panicked");
@@ -400,7 +402,7 @@ impl<C: Controller> Reconciler<C> {
             ReconcileResult::FAILED
         });
         drop(permit);
-        self.end(&key, result, begun);
+        self.end(&key, result, begun, trace);
     }
 
     async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect, C::Note>>) -> ReconcileResult {
@@ -463,7 +465,9 @@ impl<C: Controller> Reconciler<C> {
             }
         };
         let (this, key, called) = (self.clone(), key.clone(), effect.clone());
-        self.effects.start(effect.clone(), flow.clone(), subject.call(effect.name()), begun, move |outcome| {
+        let trace = subject.context.filter(|_| self.shared.spans.are_exported());
+        let span = CallSpan { log: subject.call(effect.name()), trace };
+        self.effects.start(effect.clone(), flow.clone(), span, begun, move |outcome| {
             // Do not log the outcome itself: it may hold data that the driver keeps confidential.
             let succeeded = C::Effect::succeeded(&outcome);
             tracing::debug!(succeeded, "a call ended");

@@ -164,6 +164,7 @@ struct WatchState {
 
 impl Watch {
     pub(crate) async fn run(self, stop: CancellationToken) {
+        self.watching.metrics.watch_starts(self.store().cluster(), &self.resource);
         stop.run_until_cancelled(self.run_forever()).await;
         self.sink.end(&self.reports());
     }

@@ -180,7 +180,7 @@ async fn a_decoder_that_panics_is_an_object_that_cannot_be_decoded() {
     seed(&server, "other", &json!({"key": "fine"}));
     assert_eq!(watching.tells().await, [one("seen unreadable", Priority::Live), one("other", Priority::Live)]);
     let text = watching.metrics.encode().unwrap();
-    assert!(text.contains(r#"watch_undecodable_objects{cluster="home",resource="configmaps"} 2"#), "{text}");
+    assert!(text.contains(r#"watch_undecodable_objects{api_server="home",resource="configmaps"} 2"#), "{text}");
 }
 
 #[tokio::test(start_paused = true)]

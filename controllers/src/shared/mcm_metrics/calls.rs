@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use nodewright_api::Code;
 use nodewright_driver::DriverError;
-use nodewright_observability::metrics::Metrics;
+use nodewright_observability::{
+    metrics::{DurationHistogram, Metrics, observe},
+    trace::TraceContext,
+};
 use nodewright_runtime::leadership::Clock;
-use prometheus_client::metrics::{counter::Counter, family::Family, histogram::Histogram};
+use prometheus_client::metrics::{counter::Counter, family::Family};
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
@@ -14,8 +17,10 @@ type Labels<const N: usize> = [(&'static str, String); N];
 #[derive(Clone, Debug)]
 pub(crate) struct DriverCalls {
     provider: String,
-    durations: Family<Labels<2>, Histogram, fn() -> Histogram>,
+    durations: Family<Labels<2>, DurationHistogram, fn() -> DurationHistogram>,
     failures: Family<Labels<3>, Counter>,
+    /// The trace that the calls are a part of.
+    trace: Option<TraceContext>,
 }
 
 impl Default for DriverCalls {
@@ -26,8 +31,8 @@ impl Default for DriverCalls {
 
 impl DriverCalls {
     fn of(provider: &str) -> Self {
-        let durations = Family::new_with_constructor(buckets as fn() -> Histogram);
-        Self { provider: provider.to_lowercase(), durations, failures: Family::default() }
+        let durations = Family::new_with_constructor(buckets as fn() -> DurationHistogram);
+        Self { provider: provider.to_lowercase(), durations, failures: Family::default(), trace: None }
     }
 
     /// `provider`: the driver's name. machine-controller-manager's providers write theirs in lower case.
@@ -40,6 +45,12 @@ impl DriverCalls {
             registry.register("mcm_cloud_api_driver_requests_failed", help, this.failures.clone());
         });
         this
+    }
+
+    /// The same metrics, for calls that are a part of this trace (W3C's `traceparent`).
+    #[must_use]
+    pub(crate) fn within(&self, traceparent: Option<&str>) -> Self {
+        Self { trace: traceparent.and_then(|text| text.parse().ok()), ..self.clone() }
     }
 
     /// Makes a call of the driver, and records it. One that the driver does not implement is none.
@@ -60,7 +71,7 @@ impl DriverCalls {
     fn ended(&self, operation: &'static str, took: Duration, error: Option<&DriverError>) {
         let [provider, operation] = [("provider", self.provider.clone()), ("operation", operation.to_owned())];
         let Some(error) = error else {
-            self.durations.get_or_create(&[provider, operation]).observe(took.as_secs_f64());
+            observe(&self.durations.get_or_create(&[provider, operation]), took.as_secs_f64(), self.trace);
             return;
         };
         // gRPC's number of the code.
@@ -70,6 +81,6 @@ impl DriverCalls {
 }
 
 /// Those of Prometheus' client for Go.
-fn buckets() -> Histogram {
-    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
+fn buckets() -> DurationHistogram {
+    DurationHistogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0].into_iter())
 }

@@ -203,7 +203,7 @@ async fn undecodable_machines_and_sets_do_not_hold_up_the_others() -> TestResult
 
 fn named(env: &Environment, plural: &str) -> String {
     let namespace = env.namespace();
-    let labels = format!(r#"cluster="control",resource="{plural}.machine.sapcloud.io",namespace="{namespace}""#);
+    let labels = format!(r#"api_server="control",resource="{plural}.machine.sapcloud.io",namespace="{namespace}""#);
     format!(r#"watch_undecodable_object_info{{{labels},name="{namespace}-none"}}"#)
 }
 
@@ -217,7 +217,7 @@ async fn are_named(env: &Environment) -> TestResult {
         let told = ListParams::default().fields(&format!("involvedObject.kind={kind},reason=Undecodable"));
         env.wait_for("an event of it", async || Ok(!events.list(&told).await?.items.is_empty())).await?;
         let series =
-            format!(r#"watch_undecodable_objects{{cluster="control",resource="{plural}.machine.sapcloud.io"}}"#);
+            format!(r#"watch_undecodable_objects{{api_server="control",resource="{plural}.machine.sapcloud.io"}}"#);
         let what = format!("one object of {plural} to be counted as undecodable");
         env.wait_for(&what, async || Ok(env.metric(&series).await? == Some(1.0))).await?;
     }

@@ -11,17 +11,17 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use super::{Counters, Histograms, Labels, Metrics, Seconds, add, add_histograms, saturating, scrape};
+use super::{Counters, DurationHistogram, Durations, Labels, Metrics, Seconds, add, add_histograms, observe, saturating, scrape};
+use crate::trace::TraceContext;
 
 #[derive(Debug)]
 pub(super) struct Effects {
     running: Mutex<BTreeMap<&'static str, BTreeMap<u64, Instant>>>,
     results: Counters<Labels<2>>,
-    durations: Histograms<Labels<1>>,
+    durations: Durations<Labels<1>>,
 }
 
 impl Effects {
@@ -35,18 +35,30 @@ impl Effects {
         registry.register_collector(Box::new(effects.clone()));
         effects
     }
+
+    /// Shows the results that calls have as 0, from the start of the first one: which there will be is not known before.
+    fn show(&self, effect: &'static str) {
+        for result in ["success", "error", "dropped"] {
+            let _ = self.results.get_or_create(&[("effect", effect), ("result", result)]);
+        }
+    }
 }
 
 impl Metrics {
-    /// Records the start of a call outside Kubernetes. Dropping the returned value counts the call as `dropped`.
+    /// Records the start of a call outside Kubernetes, in a trace if there is one. Dropping the returned value counts the call as
+    /// `dropped`.
     #[must_use]
-    pub fn effect_started(&self, effect: &'static str) -> RunningEffect {
+    pub fn effect_started(&self, effect: &'static str, trace: Option<TraceContext>) -> RunningEffect {
         let mut running = self.effects.running.lock();
+        let is_first = !running.contains_key(effect);
         let by_id = running.entry(effect).or_default();
         // Ids increase, so the first one is always the longest call.
         let id = by_id.last_key_value().map_or(0, |(id, _)| id + 1);
         by_id.insert(id, Instant::now());
-        RunningEffect { effects: self.effects.clone(), effect, id, result: "dropped" }
+        if is_first {
+            self.effects.show(effect);
+        }
+        RunningEffect { effects: self.effects.clone(), effect, id, trace, result: "dropped" }
     }
 }
 
@@ -56,6 +68,7 @@ pub struct RunningEffect {
     effects: Arc<Effects>,
     effect: &'static str,
     id: u64,
+    trace: Option<TraceContext>,
     result: &'static str,
 }
 
@@ -71,7 +84,7 @@ impl Drop for RunningEffect {
         let begun = self.effects.running.lock().get_mut(self.effect).and_then(|by_id| by_id.remove(&self.id));
         let took = begun.map_or(Duration::ZERO, |begun| begun.elapsed());
         let effect = ("effect", self.effect);
-        self.effects.durations.get_or_create(&[effect]).observe(took.as_secs_f64());
+        observe(&self.effects.durations.get_or_create(&[effect]), took.as_secs_f64(), self.trace);
         self.effects.results.get_or_create(&[effect, ("result", self.result)]).inc();
     }
 }
@@ -91,6 +104,7 @@ impl Collector for Effects {
 }
 
 /// From the duration of a local answer to the deadline of a slow cloud.
-fn effect_buckets() -> Histogram {
-    Histogram::new([0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0])
+fn effect_buckets() -> DurationHistogram {
+    let bounds = [0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0];
+    DurationHistogram::new(bounds.into_iter())
 }

@@ -11,6 +11,8 @@
 //!   first hundred that cannot be decoded.
 
 mod effect;
+mod exemplar;
+mod exposition;
 mod process;
 mod queue;
 mod request;
@@ -18,10 +20,11 @@ mod request;
 use std::fmt;
 use std::fmt::Display;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -30,20 +33,26 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
 pub use self::effect::RunningEffect;
+pub use self::exemplar::{DurationHistogram, observe};
+pub use self::exposition::Format;
 pub use self::queue::Unfinished;
 
 use self::effect::Effects;
+use self::exposition::TextWriter;
 use self::queue::Queues;
 use self::request::Requests;
-
-/// The content type of the text that [`Metrics::encode`] returns.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use crate::trace::TraceContext;
 
 /// Labels with their values.
 type Labels<const N: usize, V = &'static str> = [(&'static str, V); N];
 type Counters<L> = Family<L, Counter>;
 type Seconds<L> = Family<L, Gauge<f64, AtomicU64>>;
-type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+type Histograms<L, H = Histogram> = Family<L, H, fn() -> H>;
+/// Histograms of durations that may be a part of a trace.
+type Durations<L> = Histograms<L, DurationHistogram>;
+/// Whose watch, cache or clock it is: `control` or `target`. No label is `cluster`: Prometheus' users give that to whole
+/// clusters as an external label, which does not replace one of a series.
+const API_SERVER: &str = "api_server";
 /// The cluster and the resource of a watch.
 type WatchLabels = Labels<2, String>;
 
@@ -61,6 +70,8 @@ pub enum ReconcileOutcome {
 }
 
 impl ReconcileOutcome {
+    const ALL: [Self; 4] = [Self::Success, Self::Error, Self::Requeue, Self::RequeueAfter];
+
     fn as_str(self) -> &'static str {
         match self {
             Self::Success => "success",
@@ -75,11 +86,13 @@ impl ReconcileOutcome {
 #[derive(Debug)]
 pub struct Metrics {
     registry: RwLock<Registry>,
+    /// The length of the newest text.
+    last_length: AtomicUsize,
     queues: Arc<Queues>,
     reconciles: Counters<Labels<2>>,
     reconcile_errors: Counters<Labels<1>>,
     reconcile_panics: Counters<Labels<1>>,
-    reconcile_time: Histograms<Labels<1>>,
+    reconcile_time: Durations<Labels<1>>,
     freshness_wait: Histograms<Labels<1>>,
     stale_skips: Counters<Labels<1>>,
     requests: Requests,
@@ -108,8 +121,12 @@ impl Metrics {
     /// The runtime's metrics, all at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(process::Process));
+        registry.register_collector(Box::new(process::Process::new()));
         let to = &mut registry;
+        let events: Counters<Labels<1>> = add(to, "events", "Events by what became of them: sent, refused or dropped");
+        for result in ["sent", "refused", "dropped"] {
+            let _ = events.get_or_create(&[("result", result)]);
+        }
         Self {
             reconciles: add(to, "controller_runtime_reconcile", "Reconciles by controller and result"),
             reconcile_errors: add(to, "controller_runtime_reconcile_errors", "Reconciles that failed"),
@@ -120,11 +137,11 @@ impl Metrics {
             ),
             reconcile_time: {
                 let name = "controller_runtime_reconcile_time_seconds";
-                add_histograms(to, name, "Time that a reconcile took", reconcile_buckets)
+                add_histograms(to, name, "Time that a reconcile took", || DurationHistogram::new(RECONCILE_BUCKETS.into_iter()))
             },
             freshness_wait: {
                 let help = "Time that a reconcile waited until the cache had this process's writes";
-                add_histograms(to, "freshness_wait_seconds", help, reconcile_buckets)
+                add_histograms(to, "freshness_wait_seconds", help, || Histogram::new(RECONCILE_BUCKETS))
             },
             stale_skips: add(to, "stale_sync_skips", "Reconciles put off until the cache has this process's writes"),
             watch_restarts: add(to, "watch_restarts", "Watches that were opened again after a break"),
@@ -137,7 +154,7 @@ impl Metrics {
             cached: add(to, "cache_objects", "Objects in the cache"),
             version: add(to, "store_resource_version", "Version that the cache has reached"),
             requests: Requests::new(to),
-            events: add(to, "events", "Events by what became of them: sent, refused or dropped"),
+            events,
             leading: add(to, "leader_election_master_status", "1 while this process holds the lease"),
             clock_skew: {
                 let help = "How far the clock of this computer is ahead of that of the API server, at least; negative if behind";
@@ -146,6 +163,7 @@ impl Metrics {
             effects: Effects::new(to),
             queues: Queues::new(to),
             registry: RwLock::new(registry),
+            last_length: AtomicUsize::new(0),
         }
     }
 
@@ -154,18 +172,55 @@ impl Metrics {
         add(&mut self.registry.write());
     }
 
-    /// All metrics as `OpenMetrics` text ([`CONTENT_TYPE`]).
+    /// All metrics as `OpenMetrics` text.
     pub fn encode(&self) -> Result<String, fmt::Error> {
-        let mut text = String::with_capacity(16 << 10);
-        prometheus_client::encoding::text::encode(&mut text, &self.registry.read())?;
+        self.encode_as(Format::OpenMetrics)
+    }
+
+    /// All metrics as text in this format.
+    pub fn encode_as(&self, format: Format) -> Result<String, fmt::Error> {
+        // A text that grows is copied, and is in memory twice meanwhile: most are about as long as the one before.
+        let before = self.last_length.load(Ordering::Relaxed);
+        let mut text = String::with_capacity(before + before / 16 + (16 << 10));
+        let registry = self.registry.read();
+        match format {
+            Format::OpenMetrics => encode(&mut text, &registry)?,
+            Format::Text => encode(&mut TextWriter::new(&mut text), &registry)?,
+        }
+        self.last_length.store(text.len(), Ordering::Relaxed);
         Ok(text)
     }
 
-    /// Records the end of a reconcile.
-    pub fn reconciled(&self, controller: &'static str, result: ReconcileOutcome, took: Duration) {
+    /// Shows the counters of a controller as 0, before anything has happened: `increase()` takes no notice of a series' first value.
+    pub fn controller_starts(&self, controller: &'static str) {
+        let labels = [("controller", controller)];
+        for result in ReconcileOutcome::ALL {
+            let _ = self.reconciles.get_or_create(&[labels[0], ("result", result.as_str())]);
+        }
+        for counters in [&self.reconcile_errors, &self.reconcile_panics, &self.stale_skips] {
+            let _ = counters.get_or_create(&labels);
+        }
+    }
+
+    /// Shows the counters of a watch as 0.
+    pub fn watch_starts(&self, cluster: impl Display, resource: impl Display) {
+        let labels = watch_labels(cluster, resource);
+        for counters in [&self.watch_restarts, &self.watch_rewinds, &self.watch_panics] {
+            let _ = counters.get_or_create(&labels);
+        }
+    }
+
+    /// Records the end of a reconcile, and the trace of its execution if there was one.
+    pub fn reconciled(
+        &self,
+        controller: &'static str,
+        result: ReconcileOutcome,
+        took: Duration,
+        trace: Option<TraceContext>,
+    ) {
         let labels = [("controller", controller)];
         self.reconciles.get_or_create(&[labels[0], ("result", result.as_str())]).inc();
-        self.reconcile_time.get_or_create(&labels).observe(took.as_secs_f64());
+        observe(&self.reconcile_time.get_or_create(&labels), took.as_secs_f64(), trace);
         if result == ReconcileOutcome::Error {
             self.reconcile_errors.get_or_create(&labels).inc();
         }
@@ -256,7 +311,7 @@ impl Metrics {
 
     /// Records how far the clock of this computer is ahead of that of a cluster's API server, in seconds.
     pub fn clock_skew(&self, cluster: impl Display, seconds: f64) {
-        self.clock_skew.get_or_create(&[("cluster", cluster.to_string())]).set(seconds);
+        self.clock_skew.get_or_create(&[(API_SERVER, cluster.to_string())]).set(seconds);
     }
 
     /// Sets whether this process holds the lease `name`.
@@ -266,7 +321,7 @@ impl Metrics {
 }
 
 fn watch_labels(cluster: impl Display, resource: impl Display) -> WatchLabels {
-    [("cluster", cluster.to_string()), ("resource", resource.to_string())]
+    [(API_SERVER, cluster.to_string()), ("resource", resource.to_string())]
 }
 
 /// Registers a new family; clones of a family share their series.
@@ -276,10 +331,10 @@ fn add<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &
     metric
 }
 
-fn add_histograms<L>(registry: &mut Registry, name: &str, help: &str, buckets: fn() -> Histogram) -> Histograms<L>
+fn add_histograms<L, H>(registry: &mut Registry, name: &str, help: &str, buckets: fn() -> H) -> Histograms<L, H>
 where
     L: Clone + Eq + std::hash::Hash,
-    Histograms<L>: Metric,
+    Histograms<L, H>: Metric,
 {
     let family = Family::new_with_constructor(buckets);
     registry.register(name, help, family.clone());
@@ -296,9 +351,8 @@ fn saturating(count: impl TryInto<i64>) -> i64 {
 }
 
 /// From the duration of an idle plan to a wait for a slow API server.
-fn reconcile_buckets() -> Histogram {
-    Histogram::new([0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
-}
+const RECONCILE_BUCKETS: [f64; 16] =
+    [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 #[cfg(test)]
 mod tests {
@@ -311,8 +365,8 @@ mod tests {
     #[test]
     fn reconciles_carry_controller_runtimes_names() {
         let metrics = Metrics::new();
-        metrics.reconciled("machine-set", ReconcileOutcome::Success, Duration::from_millis(3));
-        metrics.reconciled("machine-set", ReconcileOutcome::Error, Duration::from_millis(3));
+        metrics.reconciled("machine-set", ReconcileOutcome::Success, Duration::from_millis(3), None);
+        metrics.reconciled("machine-set", ReconcileOutcome::Error, Duration::from_millis(3), None);
         metrics.reconcile_panicked("machine-set");
         metrics.stale_skipped("machine-set");
         let text = metrics.encode().unwrap();
@@ -328,9 +382,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_hanging_call_shows_while_it_hangs() {
         let metrics = Metrics::new();
-        let first = metrics.effect_started("create");
+        let first = metrics.effect_started("create", None);
         tokio::time::advance(Duration::from_secs(5)).await;
-        let second = metrics.effect_started("create");
+        let second = metrics.effect_started("create", None);
         tokio::time::advance(Duration::from_secs(2)).await;
         let text = metrics.encode().unwrap();
         has(&text, r#"effects_in_flight{effect="create"} 2"#);
@@ -352,10 +406,41 @@ mod tests {
         metrics.undecodable_objects("control", "machines.machine.sapcloud.io", 2);
         metrics.store_version("control", "machines.machine.sapcloud.io", 4711);
         let text = metrics.encode().unwrap();
-        has(&text, r#"watch_restarts_total{cluster="target",resource="nodes"} 1"#);
-        has(&text, r#"watch_healthy{cluster="control",resource="machines.machine.sapcloud.io"} 1"#);
-        has(&text, r#"watch_undecodable_objects{cluster="control",resource="machines.machine.sapcloud.io"} 2"#);
-        has(&text, r#"store_resource_version{cluster="control",resource="machines.machine.sapcloud.io"} 4711"#);
+        has(&text, r#"watch_restarts_total{api_server="target",resource="nodes"} 1"#);
+        has(&text, r#"watch_healthy{api_server="control",resource="machines.machine.sapcloud.io"} 1"#);
+        has(&text, r#"watch_undecodable_objects{api_server="control",resource="machines.machine.sapcloud.io"} 2"#);
+        has(&text, r#"store_resource_version{api_server="control",resource="machines.machine.sapcloud.io"} 4711"#);
+    }
+
+    /// `increase()` of Prometheus misses what a series counts before it is seen first.
+    #[test]
+    fn counters_begin_with_zero() {
+        let metrics = Metrics::new().with_queue_alias("mcm_", &[("machine", "machine")]);
+        metrics.controller_starts("machine");
+        metrics.queue_starts("machine");
+        metrics.watch_starts("target", "nodes");
+        let running = metrics.effect_started("create", None);
+        let text = metrics.encode().unwrap();
+        for outcome in ["success", "error", "requeue", "requeue_after"] {
+            has(&text, &format!(r#"controller_runtime_reconcile_total{{controller="machine",result="{outcome}"}} 0"#));
+        }
+        for family in ["controller_runtime_reconcile_errors", "controller_runtime_reconcile_panics", "stale_sync_skips"] {
+            has(&text, &format!(r#"{family}_total{{controller="machine"}} 0"#));
+        }
+        for family in ["workqueue_adds", "workqueue_retries", "mcm_workqueue_adds", "mcm_workqueue_retries"] {
+            has(&text, &format!(r#"{family}_total{{name="machine"}} 0"#));
+        }
+        for family in ["watch_restarts", "watch_rewinds", "watch_panics"] {
+            has(&text, &format!(r#"{family}_total{{api_server="target",resource="nodes"}} 0"#));
+        }
+        for result in ["sent", "refused", "dropped"] {
+            has(&text, &format!(r#"events_total{{result="{result}"}} 0"#));
+        }
+        for result in ["success", "error", "dropped"] {
+            has(&text, &format!(r#"effects_total{{effect="create",result="{result}"}} 0"#));
+        }
+        running.finish("success");
+        has(&metrics.encode().unwrap(), r#"effects_total{effect="create",result="success"} 1"#);
     }
 
     #[test]

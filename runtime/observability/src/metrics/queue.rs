@@ -103,6 +103,14 @@ impl Metrics {
         self
     }
 
+    /// Shows the counters of the queue `name` as 0.
+    pub fn queue_starts(&self, name: &'static str) {
+        self.queues.each(name, |families, labels| {
+            let _ = families.adds.get_or_create(labels);
+            let _ = families.retries.get_or_create(labels);
+        });
+    }
+
     /// Records that a key has joined the queue `name`, which now holds `depth` keys.
     pub fn queue_added(&self, name: &'static str, depth: usize) {
         self.queues.each(name, |families, labels| {

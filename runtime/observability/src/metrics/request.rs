@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use http::Method;
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use super::{Counters, Histograms, Metrics, add, add_histograms};
+use super::{Counters, DurationHistogram, Durations, Metrics, add, add_histograms, observe};
+use crate::trace;
 
 /// The labels of client-go's `rest_client_requests_total` without the host, plus the verb and the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -27,7 +27,7 @@ struct DurationLabels {
 #[derive(Debug)]
 pub(super) struct Requests {
     count: Counters<RequestLabels>,
-    durations: Histograms<DurationLabels>,
+    durations: Durations<DurationLabels>,
 }
 
 impl Requests {
@@ -42,18 +42,20 @@ impl Requests {
 }
 
 /// From the duration of a local answer to the API server's own limit of a minute.
-fn request_buckets() -> Histogram {
-    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0])
+fn request_buckets() -> DurationHistogram {
+    let bounds = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+    DurationHistogram::new(bounds.into_iter())
 }
 
 impl Metrics {
-    /// Records a request to an API server that ended after `took` with this status code; 0 means no answer.
+    /// Records a request to an API server that ended after `took` with this status code; 0 means no answer. The trace is
+    /// that of the current span.
     ///
     /// `path` is the request's path and query. It yields the resource, but not the name of the object.
     pub fn requested(&self, method: &Method, path: &str, code: u16, took: Duration) {
         let (verb, resource) = classify(method, path);
         let labels = DurationLabels { verb, resource: resource.clone() };
-        self.requests.durations.get_or_create(&labels).observe(took.as_secs_f64());
+        observe(&self.requests.durations.get_or_create(&labels), took.as_secs_f64(), trace::current());
         let code = if code == 0 { "<error>".to_owned() } else { code.to_string() };
         let labels = RequestLabels { code, method: method.to_string(), verb, resource };
         self.requests.count.get_or_create(&labels).inc();
