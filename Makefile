@@ -131,6 +131,11 @@ bench-floor: control-plane ## Replay the requests of N=1000 machines without the
 		--package nodewright-e2e-bench --bin nodewright --bin nodewright-driver-simulated --bin nodewright-cloud --bin nodewright-bench
 	@$(release)/nodewright-bench floor --machines=$(N) -- $(MANAGER_FLAGS)
 
+.PHONY: bench-scrape
+bench-scrape: ## Render a scrape of 10,000 machines: time, bytes, allocations, release build (1 s)
+#  Fails when a goal is missed. The release build takes 10 minutes at first.
+	@cargo test --locked --release --package nodewright-e2e-simulation --test scrape -- --ignored --nocapture bench
+
 .PHONY: bench-instructions
 bench-instructions: ## Count the instructions of a manager at work by crate and controller, with valgrind
 #  The work of `make budget` for 100 machines, in a release build, which takes 10 minutes and more at first.

@@ -35,7 +35,7 @@ Examples:
 
 tree, why, plan and report read MachineDeployments, MachineSets, Machines, MachineClasses, Nodes, MachineConfigPools, KubeletConfigs, \
 ControllerConfigs, Events, Leases and webhook configurations, and write nothing. The ClusterRole nodewright-view has these rights; plan drain reads Pods and their volumes \
-as well, for which there is nodewright-plan-drain. \
+as well, for which there is nodewright-plan-drain, and report reads the manager's metrics, for which there is nodewright-report. \
 Secrets are never read.
 
 Exit codes: 0 if the command has done what it says; 1 for an error, and if a rollout has failed; 2 for wrong arguments.";
@@ -188,7 +188,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Write an archive for a bug report: objects, events, flags of the manager, versions. Without secrets.
+    /// Write an archive for a bug report: objects, events, flags and metrics of the manager, versions. Without secrets.
     ///
     /// Secrets are never read. Values in `providerSpec`, in specs of node configuration, and in annotations and labels of other
     /// domains are removed, also from messages that quote them. Look through the archive before you publish it.

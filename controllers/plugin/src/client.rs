@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::{
     fault::{Fault, Outcome},
-    resources::{NODES, Resource},
+    resources::{NODES, PODS, Resource},
 };
 
 /// How many objects are requested at once.
@@ -81,8 +81,30 @@ impl Cluster {
 
     /// The objects of a kind, as JSON with kind and version.
     pub(crate) async fn list(&self, of: Resource, namespace: Option<&str>, fields: &str) -> Outcome<Vec<Value>> {
-        let (mut all, mut next) = (Vec::new(), String::new());
         let select = if fields.is_empty() { String::new() } else { format!("&fieldSelector={}", encoded(fields)) };
+        self.pages(of, namespace, &select).await
+    }
+
+    /// The objects of a kind with these labels.
+    pub(crate) async fn list_labelled(&self, of: Resource, namespace: &str, labels: &str) -> Outcome<Vec<Value>> {
+        self.pages(of, Some(namespace), &format!("&labelSelector={}", encoded(labels))).await
+    }
+
+    /// `/metrics` of a Pod's port, by way of the API server. `at` is the scheme and the port.
+    pub(crate) async fn metrics(&self, namespace: &str, pod: &str, at: (&str, &str)) -> Outcome<String> {
+        let (scheme, port) = at;
+        let path = format!("{}/{scheme}:{}:{port}/proxy/metrics", PODS.path(Some(namespace)), encoded(pod));
+        let of = Resource { plural: "pods/proxy", ..PODS };
+        let call = Call { verb: "get", of, namespace: Some(namespace), name: Some(pod) };
+        // Metrics are no JSON: they come as text.
+        match self.request(call, path, None).await? {
+            Value::String(text) => Ok(text),
+            _ => Err(Fault::Message(format!("port {port} has answered with something else"))),
+        }
+    }
+
+    async fn pages(&self, of: Resource, namespace: Option<&str>, select: &str) -> Outcome<Vec<Value>> {
+        let (mut all, mut next) = (Vec::new(), String::new());
         loop {
             let path = format!("{}?limit={PAGE}{select}&continue={}", of.path(namespace), encoded(&next));
             let mut page = self.request(Call { verb: "list", of, namespace, name: None }, path, None).await?;

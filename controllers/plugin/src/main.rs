@@ -15,6 +15,7 @@ mod client;
 mod completion;
 mod fault;
 mod machines;
+mod metrics;
 mod names;
 mod output;
 mod plan;

@@ -1,4 +1,4 @@
-//! An archive for a bug report: objects, events, flags of the manager, versions, and what `why` and `tree` say. Secrets are never
+//! An archive for a bug report: objects, events, flags and metrics of the manager, versions, and what `why` and `tree` say. Secrets are never
 //! requested, and of other objects only what the manager reads is kept.
 
 use std::{collections::BTreeSet, fs::File, io::Write, path::Path};
@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     fault::{Fault, Outcome},
+    metrics::{self, is_manager},
     names::{Target, TargetKind},
     output::{Colours, Format, document},
     read::{LEASE_NAMES, Scope},
@@ -60,6 +61,9 @@ pub(crate) async fn collect(scope: &Scope) -> Outcome<Vec<Entry>> {
     if let Ok(all) = scope.target.list(BUDGETS, None, "").await {
         objects.push((BUDGETS, all));
     }
+    let (texts, without) = metrics::collect(&scope.control, objects.iter().flat_map(|(_, all)| all)).await;
+    files.extend(texts.into_iter().map(|(pod, text)| Entry { path: format!("metrics/{pod}.txt"), text }));
+    gaps.extend(without);
     files.push(Entry { path: "versions.json".to_owned(), text: versions(scope).await? });
     files.extend(explained(&snapshot)?);
     gaps.sort();
@@ -97,17 +101,6 @@ fn is_wanted(object: &Value) -> bool {
         }
         _ => true,
     }
-}
-
-/// Whether a Deployment runs our manager or machine-controller-manager.
-fn is_manager(object: &Value) -> bool {
-    let containers = object.pointer("/spec/template/spec/containers").and_then(Value::as_array);
-    let names = ["nodewright", "machine-controller-manager"];
-    let runs = |container: &Value| {
-        let said = [&container["image"], &container["command"], &container["args"]].map(ToString::to_string);
-        said.iter().any(|text| names.iter().any(|name| text.contains(name)))
-    };
-    containers.is_some_and(|all| all.iter().any(runs))
 }
 
 async fn versions(scope: &Scope) -> Outcome<String> {

@@ -1,8 +1,12 @@
 //! Commands against an API server in process.
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use kube::core::Status;
+use http::{Request, Response};
+use kube::{Client, client::Body, core::Status};
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::{Value, json};
 
@@ -288,6 +292,91 @@ async fn a_planted_secret_is_in_no_file_of_a_report() {
     let names = tar::Archive::new(std::fs::File::open(&path).unwrap());
     assert_eq!({ names }.entries().unwrap().count(), files.len());
     assert!(report::write(&path, &files).is_err(), "a file is not overwritten");
+}
+
+/// A manager with a Pod, and what its port answers to a request by way of the API server.
+async fn reported(args: &Value, answer: (u16, &'static str)) -> (Vec<String>, Vec<report::Entry>) {
+    let server = fleet();
+    let labels = json!({"app": "manager"});
+    let spec = json!({"selector": {"matchLabels": labels},
+        "template": {"spec": {"containers": [{"name": "manager", "image": "nodewright", "args": args}]}}});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec,
+        "metadata": {"name": "nodewright", "namespace": "shoot"}});
+    server.seed("/apis/apps/v1/namespaces/shoot/deployments", deployment);
+    for (name, labels) in [("manager-1", labels), ("other", json!({"app": "other"}))] {
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "shoot", "labels": labels}});
+        server.seed("/api/v1/namespaces/shoot/pods", pod);
+    }
+    let (asked, inner) = (Arc::new(Mutex::new(vec![])), server.client());
+    let noted = asked.clone();
+    let proxy = tower::service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let is_proxied = path.contains("/proxy/");
+        if is_proxied {
+            noted.lock().unwrap().push(path);
+        }
+        let inner = inner.clone();
+        async move {
+            if !is_proxied {
+                return inner.send(request).await;
+            }
+            Ok(Response::builder().status(answer.0).body(Body::from(answer.1.as_bytes().to_vec())).unwrap())
+        }
+    });
+    let cluster = Cluster::of(Client::new(proxy, "default"), Duration::from_secs(30));
+    let scope = Scope { control: cluster.clone(), target: cluster, namespace: Some("shoot".to_owned()) };
+    let files = report::collect(&scope).await.unwrap();
+    let asked = asked.lock().unwrap().clone();
+    (asked, files)
+}
+
+fn text_of<'a>(files: &'a [report::Entry], path: &str) -> Option<&'a str> {
+    files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
+}
+
+#[tokio::test]
+async fn a_report_has_the_metrics_of_the_managers_pods() {
+    let (asked, files) = reported(&json!(["manager"]), (200, "a 1\nb{x=\"y\"} 2\n")).await;
+    assert_eq!(asked, ["/api/v1/namespaces/shoot/pods/http:manager-1:10258/proxy/metrics"]);
+    assert_eq!(text_of(&files, "metrics/manager-1.txt"), Some("a 1\nb{x=\"y\"} 2"));
+    assert_eq!(text_of(&files, "gaps.txt"), Some(""));
+    let (asked, _) = reported(&json!(["mc"]), (200, "a 1")).await;
+    assert_eq!(asked, ["/api/v1/namespaces/shoot/pods/http:manager-1:10259/proxy/metrics"]);
+    let (asked, _) = reported(&json!(["--port=8443", "--secure-metrics"]), (200, "a 1")).await;
+    assert_eq!(asked, ["/api/v1/namespaces/shoot/pods/https:manager-1:8443/proxy/metrics"]);
+}
+
+#[tokio::test]
+async fn a_report_without_metrics_has_a_line_that_says_why() {
+    let forbidden = r#"{"kind": "Status", "message": "pods \"https:manager-1:10258\" is forbidden: User \"eve\" cannot get resource \"pods/proxy\" in API group \"\" in the namespace \"shoot\""}"#;
+    let refused = r#"{"kind": "Status", "message": "error trying to reach service: dial tcp 10.0.0.7:10258: connect: connection refused"}"#;
+    let (open, secure) = (json!(["manager"]), json!(["--secure-metrics=true"]));
+    for (args, answer, why) in [
+        (&open, (403, forbidden), "you may not get pods/proxy in namespace shoot"),
+        (
+            &open,
+            (503, refused),
+            "failed to get pods/proxy manager-1 in namespace shoot: error trying to reach service: dial tcp \
+             10.0.0.7:10258: connect: connection refused",
+        ),
+        (
+            &secure,
+            (401, "no bearer token"),
+            "with --secure-metrics it wants a token, which the API server does not pass on; use kubectl port-forward",
+        ),
+        (&secure, (200, "{}"), "port 10258 has answered with something else"),
+    ] {
+        let (_, files) = reported(args, answer).await;
+        assert_eq!(text_of(&files, "gaps.txt"), Some(format!("no metrics of Pod manager-1: {why}").as_str()));
+        assert!(text_of(&files, "why.txt").is_some() && text_of(&files, "metrics/manager-1.txt").is_none(), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn a_report_goes_on_without_the_pods_of_the_manager() {
+    let files = report::collect(&scope(&fleet())).await.unwrap();
+    let none = "no metrics: no Deployment of a manager is known (see --namespace)";
+    assert_eq!(text_of(&files, "gaps.txt"), Some(none));
 }
 
 #[tokio::test]

@@ -300,6 +300,25 @@ fn a_node_that_is_being_deleted_is_released() {
 }
 
 #[test]
+fn answers_are_counted_from_zero() {
+    let metrics = Metrics::new();
+    let brake = Brake::register(&metrics, boot_clock());
+    let counted = || {
+        let text = metrics.encode().unwrap();
+        ["permitted", "held"].map(|result| {
+            let series = format!(r#"node_deletion_permits_total{{result="{result}"}} "#);
+            text.lines().find_map(|line| line.strip_prefix(&series)).map(str::to_owned)
+        })
+    };
+    assert_eq!(counted(), [Some("0".to_owned()), Some("0".to_owned())]);
+    let permit = |most| Permit { node_uid: "a".to_owned(), zone: "z".to_owned(), most };
+    brake.perform(&permit(0));
+    brake.perform(&permit(0));
+    brake.perform(&permit(1));
+    assert_eq!(counted(), [Some("1".to_owned()), Some("2".to_owned())]);
+}
+
+#[test]
 fn a_tenth_of_a_zone_goes_in_five_minutes() {
     let brake = Brake::register(&Metrics::new(), boot_clock());
     let now: Timestamp = NOW.parse().unwrap();

@@ -104,3 +104,114 @@ impl Caller {
         Ok(machines.into_iter().map(|item| without_managed_fields::from_slice(item.get().as_bytes()).ok()).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, time::Duration};
+
+    use futures::{
+        FutureExt,
+        future::{BoxFuture, ready},
+    };
+    use http::HeaderValue;
+    use nodewright_api::{Code, RawJson};
+    use nodewright_driver::{Class, DriverError, Instance, ListedVm, MachineRequest, Result as DriverResult};
+    use nodewright_observability::metrics::Metrics;
+    use nodewright_runtime::{
+        cache::Stores,
+        leadership::{Leadership, tokio_clock},
+        object::ObjectRef,
+    };
+    use nodewright_testing::api_server::ApiServer;
+
+    use super::*;
+    use crate::{
+        shared::CONTROL,
+        testing::{NOW, class},
+    };
+
+    /// A provider that answers deletions of orphans with this.
+    struct Deleting(DriverResult<()>);
+
+    impl Driver for Deleting {
+        fn name(&self) -> &'static str {
+            "simulated"
+        }
+        fn validate(&self, _: &RawJson) -> BoxFuture<'static, Option<Vec<(String, String)>>> {
+            unreachable!()
+        }
+        fn identity(&self) -> Vec<&str> {
+            vec![]
+        }
+        fn deadline(&self) -> Duration {
+            Duration::from_secs(30)
+        }
+        fn consistency(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn create(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+            unreachable!()
+        }
+        fn delete(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Option<String>>> {
+            unreachable!()
+        }
+        fn status(&self, _: MachineRequest) -> BoxFuture<'static, DriverResult<Instance>> {
+            unreachable!()
+        }
+        fn list(&self, _: Class) -> BoxFuture<'static, DriverResult<BTreeMap<String, ListedVm>>> {
+            unreachable!()
+        }
+        fn delete_orphan(&self, _: OrphanRequest) -> BoxFuture<'static, DriverResult<()>> {
+            ready(self.0.clone()).boxed()
+        }
+    }
+
+    /// The series of deletions after a sweep of an orphan, to which the driver gives this answer.
+    async fn swept(answer: DriverResult<()>) -> Vec<String> {
+        let metrics = Metrics::new();
+        let driver = Arc::new(Deleting(answer));
+        let agent = HeaderValue::from_static("test");
+        let client = ApiServer::new().client();
+        let caller = Arc::new(Caller {
+            control: Connection::new(client, agent, Leadership::unlimited(), 1, Arc::new(Metrics::new())),
+            clock: tokio_clock(NOW.parse().unwrap()),
+            calls: DriverCalls::register(&metrics, driver.name()),
+            metrics: OrphanMetrics::register(&metrics, Stores::default(), driver.as_ref()),
+            driver,
+        });
+        let orphan = Orphan { provider_id: "p:///1".to_owned(), machine: "m".to_owned(), keeps: None, explained: true };
+        let request = Request {
+            key: ObjectRef::new(CONTROL, "default", "class"),
+            class: class(),
+            deadline: Duration::from_secs(30),
+        };
+        caller.perform(Call::Sweep(Arc::new(request), Arc::new([orphan]))).await;
+        let text = metrics.encode().unwrap();
+        let ours =
+            text.lines().filter(|line| line.contains("orphan_vm_deletions_total{") || line.starts_with("mcm_cloud"));
+        ours.filter(|line| !line.contains("_bucket{") && !line.contains("_sum{")).map(str::to_owned).collect()
+    }
+
+    fn results(deleted: u8, kept: u8, failed: u8) -> [String; 3] {
+        [("deleted", deleted), ("kept", kept), ("failed", failed)]
+            .map(|(result, count)| format!(r#"machine_orphan_vm_deletions_total{{result="{result}"}} {count}"#))
+    }
+
+    /// machine-controller-manager's drivers count each deletion, no matter what asks for it.
+    #[tokio::test]
+    async fn a_deletion_of_an_orphan_is_a_call_of_the_driver() {
+        let call = r#"provider="simulated",operation="delete_machine""#;
+        let series = swept(Ok(())).await;
+        let duration = format!("mcm_cloud_api_driver_request_duration_seconds_count{{{call}}} 1");
+        assert!(
+            series.contains(&duration) && series.iter().all(|line| !line.contains("requests_failed")),
+            "{series:#?}"
+        );
+        assert!(results(1, 0, 0).iter().all(|line| series.contains(line)), "{series:#?}");
+
+        let series = swept(Err(DriverError::new(Code::Unavailable, "x"))).await;
+        let failure = format!(r#"mcm_cloud_api_driver_requests_failed_total{{{call},error_code="14"}} 1"#);
+        assert!(series.contains(&failure), "{series:#?}");
+        assert!(results(0, 0, 1).iter().all(|line| series.contains(line)), "{series:#?}");
+    }
+}

@@ -50,7 +50,8 @@ impl Endpoints {
     pub fn router(self) -> Router {
         let probes = self.probes();
         let levels = self.levels.map(level_routes).unwrap_or_default();
-        let metrics = Router::new().route("/metrics", get(move |headers: HeaderMap| async move { serve_metrics(&self.metrics, &headers) }));
+        let metrics = Router::new()
+            .route("/metrics", get(move |headers: HeaderMap| async move { serve_metrics(&self.metrics, &headers) }));
         let others = match self.authorization {
             Some(authorization) => authorization.protect(metrics.merge(levels)),
             None => metrics.merge(levels.layer(middleware::from_fn(from_this_host))),

@@ -14,7 +14,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use nodewright_observability::metrics::Metrics;
+use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     cache::Stores,
     events::Recorder,
@@ -53,6 +53,10 @@ impl Running {
     }
 
     pub(crate) fn start_with_seed(server: ApiServer, elections: Vec<Election>, seed: u64) -> Self {
+        Self::start_traced(server, elections, seed, Spans::disabled())
+    }
+
+    pub(crate) fn start_traced(server: ApiServer, elections: Vec<Election>, seed: u64, spans: Spans) -> Self {
         let (clock, metrics) = (clock(), Arc::new(Metrics::new()));
         let agent = "test/1 (events)".parse().unwrap();
         let (recorder, events) = Recorder::start(server.client(), "test", agent, metrics.clone(), clock.clone());
@@ -63,6 +67,7 @@ impl Running {
             effects_at_once: 20_000,
             clock: checked_clock(clock),
             seed,
+            spans,
             ..Options::new("test", "1", HOME, server.client())
         });
         let (plans, answers) = (Arc::default(), Answers::default());

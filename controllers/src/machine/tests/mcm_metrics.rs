@@ -144,6 +144,23 @@ async fn calls_are_counted_by_grpcs_numbers_and_the_provider_in_lower_case() {
     assert!(scraped.has(&format!("mcm_cloud_api_driver_request_duration_seconds_count{{{labels}}} 1")));
 }
 
+#[tokio::test]
+async fn a_call_names_its_trace_in_the_bucket_of_its_duration() {
+    let (scraped, clock) = (Scraped::new(), tokio_clock(at(NOW)));
+    let traced = async |traceparent: Option<&str>, operation: &'static str| {
+        let calls = scraped.seen.calls().within(traceparent);
+        calls.measure(operation, clock.as_ref(), std::future::ready(Ok(()))).await.unwrap();
+    };
+    traced(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), "create_machine").await;
+    traced(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"), "delete_machine").await;
+    traced(None, "get_machine_status").await;
+    let text = scraped.metrics.encode().unwrap();
+    let exemplars: Vec<_> = text.lines().filter(|line| line.starts_with("mcm_") && line.contains(" # {")).collect();
+    let [line] = exemplars[..] else { panic!("{exemplars:#?}") };
+    let ids = r#" # {trace_id="0af7651916cd43dd8448eb211c80319c",span_id="b7ad6b7169203331"} "#;
+    assert!(line.contains(r#"operation="create_machine""#) && line.contains(ids), "{line}");
+}
+
 #[test]
 fn a_deletion_that_is_repeated_changes_no_duration() {
     let scraped = Scraped::new();

@@ -14,7 +14,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
-use super::{Counters, DurationHistogram, Durations, Labels, Metrics, Seconds, add, add_histograms, observe, saturating, scrape};
+use super::{
+    Counters, DurationHistogram, Durations, Labels, Metrics, Seconds, add, add_histograms, observe, saturating, scrape,
+};
 use crate::trace::TraceContext;
 
 #[derive(Debug)]

@@ -22,7 +22,6 @@ fn labels(trace: TraceContext) -> [(&'static str, String); 2] {
     [("trace_id", trace.trace_id.to_string()), ("span_id", trace.span_id.to_string())]
 }
 
-
 #[cfg(test)]
 mod tests {
     use http::Method;

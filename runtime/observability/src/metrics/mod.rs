@@ -137,7 +137,9 @@ impl Metrics {
             ),
             reconcile_time: {
                 let name = "controller_runtime_reconcile_time_seconds";
-                add_histograms(to, name, "Time that a reconcile took", || DurationHistogram::new(RECONCILE_BUCKETS.into_iter()))
+                add_histograms(to, name, "Time that a reconcile took", || {
+                    DurationHistogram::new(RECONCILE_BUCKETS.into_iter())
+                })
             },
             freshness_wait: {
                 let help = "Time that a reconcile waited until the cache had this process's writes";
@@ -424,7 +426,8 @@ mod tests {
         for outcome in ["success", "error", "requeue", "requeue_after"] {
             has(&text, &format!(r#"controller_runtime_reconcile_total{{controller="machine",result="{outcome}"}} 0"#));
         }
-        for family in ["controller_runtime_reconcile_errors", "controller_runtime_reconcile_panics", "stale_sync_skips"] {
+        for family in ["controller_runtime_reconcile_errors", "controller_runtime_reconcile_panics", "stale_sync_skips"]
+        {
             has(&text, &format!(r#"{family}_total{{controller="machine"}} 0"#));
         }
         for family in ["workqueue_adds", "workqueue_retries", "mcm_workqueue_adds", "mcm_workqueue_retries"] {

@@ -84,7 +84,8 @@ mod tests {
 
     #[test]
     fn the_start_is_that_of_the_computer_and_the_ticks_until_the_process_began() {
-        let fields: Vec<_> = (3..30).map(|field| if field == 22 { "250".to_owned() } else { field.to_string() }).collect();
+        let fields: Vec<_> =
+            (3..30).map(|field| if field == 22 { "250".to_owned() } else { field.to_string() }).collect();
         let stat = format!("7 (a (b) c) {}", fields.join(" "));
         assert_eq!(start_time(&stat, "cpu  1 2\nbtime 1700000000\nprocesses 9\n", 100.0), Some(1_700_000_002.5));
         assert_eq!(start_time(&stat, "cpu  1 2\n", 100.0), None);
