@@ -150,7 +150,10 @@ async fn bench() -> TestResult {
     ] {
         let Scrape { text, took, blocks, bytes } = filled.scrape(format)?;
         let (length, series) = (text.len(), text.lines().filter(|line| !line.starts_with('#')).count());
-        println!("{name}: {took:.0?}, {length} bytes, {series} series, {blocks} allocations of {bytes} bytes");
+        println!(
+            "{name}: {} ms, {length} bytes, {series} series, {blocks} allocations of {bytes} bytes",
+            took.as_millis()
+        );
         is_missed |= took >= LONGEST || length >= MOST_BYTES;
     }
     let goals = format!("goals: {LONGEST:?} and {MOST_BYTES} bytes");

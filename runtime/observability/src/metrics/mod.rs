@@ -183,7 +183,7 @@ impl Metrics {
     pub fn encode_as(&self, format: Format) -> Result<String, fmt::Error> {
         // A text that grows is copied, and is in memory twice meanwhile: most are about as long as the one before.
         let before = self.last_length.load(Ordering::Relaxed);
-        let mut text = String::with_capacity(before + before / 16 + (16 << 10));
+        let mut text = String::with_capacity(before + before / 64 + (16 << 10));
         let registry = self.registry.read();
         match format {
             Format::OpenMetrics => encode(&mut text, &registry)?,

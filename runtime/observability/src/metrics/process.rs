@@ -21,7 +21,8 @@ impl Process {
     pub(super) fn new() -> Self {
         let read = |path| fs::read_to_string(path).ok();
         let start = || {
-            start_time(&read("/proc/self/stat")?, &read("/proc/stat")?, rustix::param::clock_ticks_per_second() as f64)
+            let ticks = u32::try_from(rustix::param::clock_ticks_per_second()).ok()?;
+            start_time(&read("/proc/self/stat")?, &read("/proc/stat")?, ticks.into())
         };
         Self { start: start() }
     }
