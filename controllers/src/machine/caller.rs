@@ -14,7 +14,7 @@ use futures::{
 use jiff::Timestamp;
 use nodewright_api::{Code, MachineSet, operations};
 use nodewright_driver::{Driver, DriverError, Instance, MachineRequest, SecretText};
-use nodewright_observability::trace::{SpanRecord, Spans, span_id};
+use nodewright_observability::trace::{SpanRecord, Spans, TraceContext, span_id};
 use nodewright_runtime::{
     leadership::Clock,
     object::{ObjectRef, ResourceType},
@@ -50,27 +50,28 @@ type Reads = HashMap<ObjectRef, WeakShared<BoxFuture<'static, Reading>>>;
 impl Caller {
     pub(crate) async fn perform(self: Arc<Self>, call: Call) -> Outcome {
         let begun = self.clock.wall();
-        let outcome = self.call(&call, self.traced(&call, begun)).await;
+        let outcome = self.call(&call, self.position(&call, begun)).await;
         self.metrics.called(&call, (begun, self.clock.wall()), &outcome);
         self.record_span(&call, begun, &outcome);
         outcome
     }
 
-    /// What the driver gets. What it does hangs below the span of the call, or below the Machine's if the call has none.
-    fn traced(&self, call: &Call, begun: Timestamp) -> MachineRequest {
-        let request = call.request.as_ref();
-        let machine = request.machine.clone();
-        if !self.spans.are_exported() {
-            return machine;
-        }
+    /// Where the call is in the Machine's trace: its span, or the Machine's if it has none. `None` if traces are not exported.
+    fn position(&self, call: &Call, begun: Timestamp) -> Option<TraceContext> {
+        let machine = call.request.traceparent;
         let span = span_name(call.verb).map(|name| span_id(&seed(call, name, begun)));
-        let here = span.map_or(request.traceparent, |span| request.traceparent.at(span));
-        MachineRequest { traceparent: Some(here.to_string().into()), ..machine }
+        self.spans.are_exported().then(|| span.map_or(machine, |span| machine.at(span)))
     }
 
-    async fn call(&self, call: &Call, machine: MachineRequest) -> Outcome {
+    async fn call(&self, call: &Call, trace: Option<TraceContext>) -> Outcome {
         let request = call.request.as_ref();
-        let (calls, clock) = (self.metrics.calls().within(machine.traceparent.as_deref()), self.clock.as_ref());
+        let machine = request.machine.clone();
+        // What the driver does hangs below the call.
+        let machine = match trace {
+            Some(trace) => MachineRequest { traceparent: Some(trace.to_string().into()), ..machine },
+            None => machine,
+        };
+        let (calls, clock) = (self.metrics.calls().within(trace), self.clock.as_ref());
         let found = match call.verb {
             Verb::Status | Verb::Describe => {
                 calls.measure("get_machine_status", clock, self.driver.status(machine)).await

@@ -47,10 +47,10 @@ impl DriverCalls {
         this
     }
 
-    /// The same metrics, for calls that are a part of this trace (W3C's `traceparent`).
+    /// The same metrics, for calls that are a part of this trace.
     #[must_use]
-    pub(crate) fn within(&self, traceparent: Option<&str>) -> Self {
-        Self { trace: traceparent.and_then(|text| text.parse().ok()), ..self.clone() }
+    pub(crate) fn within(&self, trace: Option<TraceContext>) -> Self {
+        Self { trace, ..self.clone() }
     }
 
     /// Makes a call of the driver, and records it. One that the driver does not implement is none.
