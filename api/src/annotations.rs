@@ -90,6 +90,11 @@ pub const INDEX: &str = "nodewright.dev/index";
 pub const APPLIED_NODE_TEMPLATE: &str = "nodewright.dev/applied-node-template";
 /// Ours, on each of the four kinds: the W3C trace context (`traceparent`) of the request that last changed the spec.
 pub const TRACEPARENT: &str = "nodewright.dev/traceparent";
+/// Ours, on a MachineDeployment: the generation that the request of [`TRACEPARENT`] made. A newer one is that of a request that no
+/// webhook has seen, such as one to the subresource `scale`.
+pub const TRACEPARENT_GENERATION: &str = "nodewright.dev/traceparent-generation";
+/// Ours, on a Machine: the W3C trace context of the decision that it goes, which a set writes before the deletion if it exports traces.
+pub const DELETION_TRACEPARENT: &str = "nodewright.dev/deletion-traceparent";
 /// Ours, on a MachineDeployment: how many unhealthy machines may be replaced at once, a number or a percentage (default 1).
 pub const REMEDIATION_MAX_IN_FLIGHT: &str = "nodewright.dev/remediation-max-in-flight";
 /// On a Node: why its update in place has failed. The program on the Node sets it with [`crate::labels::UPDATE_RESULT`].
@@ -152,7 +157,7 @@ pub const DRAIN_POLICY_FORCE: &str = "Force";
 pub const OWN_SETTINGS: [&str; 4] = [DELETION_ORDER, HEALTH_TIMEOUTS, REMEDIATION_MAX_IN_FLIGHT, SHARED_BUDGET];
 
 /// Our annotations of MachineDeployments, MachineSets, Machines and MachineClasses.
-pub const OWN: [&str; 14] = [
+pub const OWN: [&str; 16] = [
     DELETION_ORDER,
     HEALTH_TIMEOUTS,
     REMEDIATION_MAX_IN_FLIGHT,
@@ -167,4 +172,6 @@ pub const OWN: [&str; 14] = [
     INDEX,
     APPLIED_NODE_TEMPLATE,
     TRACEPARENT,
+    TRACEPARENT_GENERATION,
+    DELETION_TRACEPARENT,
 ];

@@ -124,7 +124,8 @@ const SPEC_CHANGES: (&str, &str) = (
      || object.metadata.?labels[?'force-deletion'] != oldObject.metadata.?labels[?'force-deletion'] \
      || object.metadata.?annotations.orValue({}).exists(key, key.startsWith('nodewright.dev/') \
      && !(key in ['nodewright.dev/ledger', 'nodewright.dev/sized-for', 'nodewright.dev/index', \
-     'nodewright.dev/applied-node-template', 'nodewright.dev/traceparent']) \
+     'nodewright.dev/applied-node-template', 'nodewright.dev/traceparent', \
+     'nodewright.dev/traceparent-generation', 'nodewright.dev/deletion-traceparent']) \
      && object.metadata.annotations[key] != oldObject.metadata.?annotations[?key].orValue(''))",
 );
 /// A MachineClass has its fields at the top level. The annotation with its identity is reviewed while the class is in use. A

@@ -27,7 +27,7 @@ use super::{
     provision,
     scope::{Scope, WORTH_REPORTING},
     terminate::{self, LISTING_NODES, NODES_UNLISTED},
-    update, waiting,
+    trace, update, waiting,
 };
 use crate::shared::{CONTROL, class_secrets};
 
@@ -37,7 +37,8 @@ pub(super) fn plan(scope: &Scope<'_>) -> Plan {
     } else {
         let is_deleting = is_deleting(scope.machine);
         let part = run(scope, if is_deleting { &TERMINATION[..] } else { &MAINTENANCE });
-        Plan { traceparent: Some(scope.trace), ..part.plan }
+        let extends_trace = trace::is_in_progress(scope.machine);
+        Plan { traceparent: Some(scope.trace), extends_trace, ..part.plan }
     };
     plan.scoped_watches.extend(scope.snapshot.scoped_watches.iter().cloned());
     waiting::report(scope, plan)

@@ -18,6 +18,7 @@ use super::{
     scope::{Scope, WORTH_REPORTING},
     settings::Settings,
     snapshot::{Owner, Snapshot},
+    trace,
 };
 use crate::shared::ownership::{adopted_uid, vm_id};
 
@@ -96,7 +97,7 @@ impl<'a> Provider<'a> {
             deadline: scope.driver.deadline,
             pool: scope.snapshot.pool().into(),
             limits: scope.settings.limits,
-            traceparent: scope.trace,
+            traceparent: trace::of_calls(scope),
         };
         Self { scope: *scope, request: Arc::new(request) }
     }

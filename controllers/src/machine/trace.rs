@@ -14,11 +14,16 @@ use nodewright_runtime::{
 use super::{memory::Note, scope::Scope, status::since};
 use crate::shared::{
     drain::{self, Departure, Detachment, Progress},
-    traces::{CREATION, DELETION, creation, current, deletion, seed, within},
+    traces::{CREATION, DELETION, creation, current, decided, deletion, seed, within},
 };
 
+const VM_CREATION: &str = "VM creation";
+const BOOT_AND_JOIN: &str = "boot and join";
 const DRAIN: &str = "drain";
 const DETACHMENT: &str = "volume detachment";
+const VM_DELETION: &str = "VM deletion";
+/// No process has seen the deletion yet.
+const PENDING: &str = "pending deletion";
 const UNHEALTHY: &str = "unhealthy";
 
 /// The ids of the traces of a Machine, in hexadecimal digits.
@@ -56,12 +61,12 @@ fn span(
     span
 }
 
-pub(super) fn stage(machine: &Machine, name: &'static str, start: Timestamp, end: Timestamp) -> SpanRecord {
+fn stage(machine: &Machine, name: &'static str, start: Timestamp, end: Timestamp) -> SpanRecord {
     span(machine, name, current(machine), (start, end))
 }
 
 /// The drain of a Machine that is being deleted. Its children are recorded as they end.
-pub(super) fn drain(scope: &Scope<'_>, start: Timestamp, end: Timestamp) -> SpanRecord {
+fn drain(scope: &Scope<'_>, start: Timestamp, end: Timestamp) -> SpanRecord {
     let mut span = stage(scope.machine, DRAIN, start, end);
     let others = |note: &Note| match note {
         Note::Drain(drain::Note::Leavers { others, .. }) if *others > 0 => Some(others.to_string()),
@@ -110,9 +115,46 @@ fn detachment(scope: &Scope<'_>, parent: TraceContext, ended: &Detachment) -> Sp
     span
 }
 
-pub(super) fn created(machine: &Machine, now: Timestamp) -> SpanRecord {
-    let start = machine.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
-    span(machine, CREATION, creation(machine), (start, now))
+/// Whether the Machine is being created or deleted. What happens to it otherwise is no part of either trace.
+pub(super) fn is_in_progress(machine: &Machine) -> bool {
+    let is_new = [MachinePhase::Unset, MachinePhase::Pending, MachinePhase::CrashLoopBackOff].contains(machine.phase());
+    machine.is_deleting() || is_new
+}
+
+/// Where the calls of the provider belong: below the part of the Machine's trace that they are made for.
+pub(super) fn of_calls(scope: &Scope<'_>) -> TraceContext {
+    let machine = scope.machine;
+    let stage = if machine.is_deleting() { VM_DELETION } else { VM_CREATION };
+    if scope.context.traces && is_in_progress(machine) { within(machine, stage, scope.trace) } else { scope.trace }
+}
+
+/// The creation of a Machine that has joined.
+pub(super) fn joined(machine: &Machine, now: Timestamp) -> Vec<SpanRecord> {
+    let start = created_at(machine).unwrap_or(now);
+    let provisioned = since(machine, conditions::INSTANCE_PROVISIONED).unwrap_or(now);
+    let part = |name, period| span(machine, name, within(machine, CREATION, creation(machine)), period);
+    vec![
+        part(VM_CREATION, (start, provisioned)),
+        part(BOOT_AND_JOIN, (provisioned, now)),
+        span(machine, CREATION, creation(machine), (start, now)),
+    ]
+}
+
+/// The creation of a Machine that is deleted before it has joined. One that joined before the condition existed has none.
+fn never_joined(machine: &Machine, now: Timestamp) -> Vec<SpanRecord> {
+    let joined = machine.condition(conditions::NODE_JOINED).map(|condition| condition.status.as_str());
+    if joined != Some("False") {
+        return vec![];
+    }
+    let mut spans = self::joined(machine, machine.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0));
+    for span in &mut spans {
+        span.error = Some("the machine was deleted before it joined".to_owned());
+    }
+    spans
+}
+
+fn created_at(machine: &Machine) -> Option<Timestamp> {
+    machine.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
 /// The time in which the Machine was Unknown, which ends now: with the reason if it has failed. `None` if it is in another phase.
@@ -125,9 +167,31 @@ pub(super) fn unhealthy(scope: &Scope<'_>, failure: Option<&str>) -> Option<Span
     Some(SpanRecord { id, error: failure.map(clip), ..span })
 }
 
+/// What is known of a Machine's deletion: when it was begun, when the driver was asked to delete the VM, and when the VM was gone.
+pub(super) struct Deletion {
+    pub(super) begun: Timestamp,
+    pub(super) asked: Timestamp,
+    pub(super) gone: Timestamp,
+    pub(super) has_node: bool,
+}
+
 /// From the deletion of the object until nothing is left. It links to the creation.
-pub(super) fn deleted(machine: &Machine, now: Timestamp) -> SpanRecord {
+pub(super) fn deleted(scope: &Scope<'_>, known: &Deletion) -> Vec<SpanRecord> {
+    let (machine, now) = (scope.machine, scope.now());
     let start = machine.metadata.deletion_timestamp.as_ref().map_or(now, |time| time.0);
+    let mut spans = never_joined(machine, now);
+    if known.begun > start {
+        spans.push(stage(machine, PENDING, start, known.begun));
+    }
+    if known.has_node {
+        spans.push(drain(scope, known.begun, known.asked));
+        spans.push(stage(machine, VM_DELETION, known.asked, known.gone));
+        spans.push(stage(machine, "node deletion", known.gone, now));
+    } else {
+        spans.push(stage(machine, VM_DELETION, known.begun, now));
+    }
+    let parent = decided(machine).unwrap_or_else(|| deletion(machine));
     let links = vec![within(machine, CREATION, creation(machine))];
-    SpanRecord { links, ..span(machine, DELETION, deletion(machine), (start, now)) }
+    spans.push(SpanRecord { links, ..span(machine, DELETION, parent, (start, now)) });
+    spans
 }

@@ -8,7 +8,6 @@ use nodewright_api::{
     MachineDeployment, MachineDeploymentStatus, MachineSet, annotations, conditions, finalizers, labels,
     reasons::{events, machine_deployment as reasons},
 };
-use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     annotations as annotations_patch,
     apply_configuration::ApplyConfiguration,
@@ -31,7 +30,7 @@ use super::{
     status::{ROLLING_OUT, SCALING, StatusInput, deadline, refused_creation, status, write},
     updates::Lists,
 };
-use crate::shared::{CONTROL, freeze, membership::release, template};
+use crate::shared::{CONTROL, freeze, membership::release, template, traces};
 
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let snapshot = &*snapshot.at(context.now);
@@ -53,9 +52,24 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         }
     };
     plan.wake_at(snapshot.next_available());
-    plan.traceparent =
-        TraceContext::from_annotation(deployment.metadata.annotations.as_ref(), annotations::TRACEPARENT);
+    trace(context, deployment, &mut plan);
     plan
+}
+
+/// The trace of the request that last changed the deployment: the plan belongs to it until what was asked for is there.
+fn trace(context: &Context<'_>, deployment: &MachineDeployment, plan: &mut Plan) {
+    plan.traceparent = traces::change(deployment);
+    let status = deployment.status.as_ref();
+    let observed = status.map_or(0, |status| status.observed_generation);
+    let is_observed = observed >= deployment.metadata.generation.unwrap_or_default();
+    let is_there = status.is_some_and(|status| {
+        let counts = [status.replicas, status.updated_replicas, status.available_replicas];
+        counts.iter().all(|count| *count == deployment.spec.replicas)
+    });
+    plan.extends_trace = !(is_observed && is_there);
+    if context.traces && !is_observed && !plan.is_idle() {
+        plan.spans.extend(traces::unreviewed_change(deployment, context.now));
+    }
 }
 
 fn add_finalizer(deployment: &MachineDeployment) -> Plan {

@@ -17,11 +17,11 @@ use serde::Serialize;
 use super::{rollout::Goal, snapshot::SetView};
 use crate::shared::{
     metadata::{ChildMeta, SomeAnnotations},
-    template,
+    template, traces,
 };
 
 /// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
-const NOT_COPIED: [&str; 12] = [
+const NOT_COPIED: [&str; 13] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::REVISION,
     annotations::REVISION_HISTORY,
@@ -34,6 +34,7 @@ const NOT_COPIED: [&str; 12] = [
     annotations::CREATION_BACKOFF,
     annotations::SIZED_FOR,
     annotations::UPDATING,
+    annotations::TRACEPARENT_GENERATION,
 ];
 
 const FOREIGN_ANNOTATIONS: [&str; 5] = [
@@ -119,6 +120,7 @@ impl SetPart {
         self.spec.min_ready_seconds = deployment.spec.min_ready_seconds.max(0);
         self.spec.auto_preserve_failed_machine_max = deployment.spec.auto_preserve_failed_machine_max.max(0);
         self.metadata.annotations.extend(copied(deployment.metadata.annotations.as_ref()));
+        self.asked_by(deployment);
         self.advance(revision);
     }
 
@@ -143,10 +145,17 @@ impl SetPart {
         if self.spec.replicas != replicas {
             self.spec.replicas = replicas;
             self.sized_for(deployment);
+            self.asked_by(deployment);
         }
         let all = &mut self.metadata.annotations;
         all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());
         all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
+    }
+
+    /// Names the trace of the request that the set follows from.
+    fn asked_by(&mut self, deployment: &MachineDeployment) {
+        let trace = traces::change(deployment).map(|trace| (annotations::TRACEPARENT.to_owned(), trace.to_string()));
+        self.metadata.annotations.extend(trace);
     }
 
     /// Lists the Machines of other sets that are being updated in place to its template.

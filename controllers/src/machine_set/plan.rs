@@ -6,7 +6,6 @@ use jiff::SignedDuration;
 use nodewright_api::{
     Machine, MachineSet, annotations, conditions, finalizers, reasons, reasons::events, reasons::unreadable,
 };
-use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     clip::few,
     effect::Never,
@@ -41,7 +40,8 @@ use crate::shared::{
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let set = snapshot.set.as_ref();
     let mut plan = Plan::idle();
-    plan.traceparent = TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT);
+    plan.traceparent = trace::asked(set);
+    plan.extends_trace = !trace::is_settled(set);
     match names(snapshot) {
         Names::AddFinalizer => {
             let add = finalizer::add(&set.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
@@ -83,7 +83,8 @@ fn status_between(context: &Context<'_>, snapshot: &Snapshot, mut writes: Plan) 
     {
         // Without the note of this wait.
         writes.notes.extend(Notes::Clear);
-        let mut plan = Plan { traceparent: writes.traceparent, notes: writes.notes, ..Plan::idle() };
+        let (traceparent, extends_trace) = (writes.traceparent, writes.extends_trace);
+        let mut plan = Plan { traceparent, extends_trace, notes: writes.notes, ..Plan::idle() };
         plan.then(status.why, Some(status.step));
         return plan;
     }
@@ -287,7 +288,8 @@ fn releases(set: &MachineSet, machines: &[&Arc<Machine>]) -> Plan {
 /// Retires with the set's version first, and deletes after that write.
 fn remove(context: &Context<'_>, members: &Members<'_>, removal: &Removal<'_>, why: &'static str) -> Plan {
     let set = members.snapshot.set.as_ref();
-    let mut plan = Plan { spans: trace::deletions(context, members, removal), ..Plan::idle() };
+    let decisions = trace::deletions(context, members, removal);
+    let mut plan = Plan { spans: decisions.spans, ..Plan::idle() };
     let notes = SetNotes::of(set, &removal.ledger).beginning(removal.round);
     let retire = Step::apply_if_unchanged(CONTROL, set, notes);
     let deletions = removal
@@ -295,6 +297,7 @@ fn remove(context: &Context<'_>, members: &Members<'_>, removal: &Removal<'_>, w
         .iter()
         .map(|machine| Planned { why: why.into(), step: Step::delete(CONTROL, machine.as_ref()) });
     plan.then("a name is retired before its machine goes", retire);
+    plan.stage(decisions.notes);
     plan.stage(deletions);
     let names = removal.machines.iter().map(|machine| name(machine.as_ref()));
     plan.event(summary("Deleted", names).map(|text| Event::normal(reference(set), events::SUCCESSFUL_DELETE, text)));

@@ -105,8 +105,19 @@ impl<C: Controller> Controller for Twice<C> {
 
 /// All of a plan, in one line. A scoped watch has the address of a function as well, which is another one in each process.
 fn text<E: Debug, N: Debug>(plan: &Plan<E, N>) -> String {
-    let Plan { stages, waits, notes, events, spans, wake, scoped_watches, traceparent, forgets_outcomes } = plan;
+    let Plan {
+        stages,
+        waits,
+        notes,
+        events,
+        spans,
+        wake,
+        scoped_watches,
+        traceparent,
+        extends_trace,
+        forgets_outcomes,
+    } = plan;
     let watches: Vec<_> = scoped_watches.iter().map(ScopedWatch::selector).collect();
-    let rest = (notes, wake, watches, traceparent, forgets_outcomes);
+    let rest = (notes, wake, watches, traceparent, extends_trace, forgets_outcomes);
     format!("{stages:?} {waits:?} {events:?} {spans:?} {rest:?}")
 }

@@ -141,8 +141,15 @@ pub fn of(span: &tracing::Span) -> Option<TraceContext> {
 /// The target of spans that exist only for the log: they give context to log lines and are not part of a trace.
 pub const LOG_ONLY: &str = "nodewright_log";
 
-/// Links a `tracing` span to a span of another trace: a reconcile to the life of its object. It is no child, because that trace
-/// would then never end.
+/// Makes a `tracing` span that has not been entered a child of a span that this process may not have: a reconcile of the operation in
+/// progress on its object.
+pub fn set_parent(span: &tracing::Span, parent: TraceContext) {
+    let parent = opentelemetry::Context::new().with_remote_span_context(parent.to_span_context(parent.sampled, true));
+    // It fails without a layer of OpenTelemetry, and then there is no span.
+    drop(span.set_parent(parent));
+}
+
+/// Links a `tracing` span to a span of another trace: a reconcile to an operation on its object that has ended, and must not grow.
 pub fn link(span: &tracing::Span, to: TraceContext) {
     span.add_link(to.to_span_context(to.sampled, true));
 }

@@ -309,6 +309,9 @@ pub struct Plan<E, N = Never> {
     pub scoped_watches: Vec<ScopedWatch>,
     /// The trace that the plan's requests belong to.
     pub traceparent: Option<TraceContext>,
+    /// Whether the execution is a part of that trace. Otherwise it is a trace of its own that links to it: an operation that has ended
+    /// must not grow.
+    pub extends_trace: bool,
     /// Whether to drop the outcomes of all calls outside Kubernetes, unless a call is in progress. Do not set this in a plan
     /// that rests on an outcome: it would make the call again and again.
     pub forgets_outcomes: bool,
@@ -332,6 +335,7 @@ impl<E, N> Plan<E, N> {
             wake: None,
             scoped_watches: vec![],
             traceparent: None,
+            extends_trace: false,
             forgets_outcomes: false,
         }
     }

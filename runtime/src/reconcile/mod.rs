@@ -406,8 +406,11 @@ impl<C: Controller> Reconciler<C> {
     }
 
     async fn execute(self: &Arc<Self>, key: &ObjectRef, act: Box<Act<C::Effect, C::Note>>) -> ReconcileResult {
-        let Act { plan, pause, unsure, sending, subject, is_outdated } = *act;
+        let Act { plan, pause, unsure, mut sending, subject, is_outdated } = *act;
         log_plan(&plan);
+        if subject.extends_trace && self.shared.spans.are_exported() {
+            sending.traceparent = trace::current().or(sending.traceparent);
+        }
         let call = |effect: &C::Effect| self.call(key, effect, &sending.flow, &subject);
         let attempt = self.queue.failures(key);
         let execution = self.shared.executor.run(&plan.stages, attempt, &sending, call, &*is_outdated).await;
@@ -522,20 +525,24 @@ struct Subject {
     object: ObjectRef,
     owner: Option<String>,
     context: Option<TraceContext>,
+    extends_trace: bool,
 }
 
 impl Subject {
     fn new<C: Controller>(key: &ObjectRef, owner: Option<&OwnerReference>, plan: &Plan<C::Effect, C::Note>) -> Self {
         let owner = owner.map(|owner| format!("{}/{}", owner.kind, owner.name));
-        Self { controller: C::NAME, object: key.clone(), owner, context: plan.traceparent }
+        let (context, extends_trace) = (plan.traceparent, plan.extends_trace);
+        Self { controller: C::NAME, object: key.clone(), owner, context, extends_trace }
     }
 
-    /// The span of an execution: a trace of its own, linked to the object's trace, which a child would keep open forever.
+    /// The span of an execution: a part of the object's trace, or a trace of its own that links to it.
     fn reconcile(&self) -> Span {
-        let Self { controller, object, owner, context } = self;
+        let Self { controller, object, owner, context, extends_trace } = self;
         let span = tracing::info_span!("reconcile", controller, %object, owner, trace_id = self.trace_id());
-        if let Some(context) = context {
-            trace::link(&span, *context);
+        match context {
+            Some(context) if *extends_trace => trace::set_parent(&span, *context),
+            Some(context) => trace::link(&span, *context),
+            None => {}
         }
         span
     }

@@ -1,5 +1,7 @@
 //! Defaults, and the trace of a change.
 
+use std::collections::BTreeMap;
+
 use json_patch::Patch;
 use nodewright_api::{MachineClass, MachineDeployment, annotations, defaults};
 use nodewright_observability::trace::{SpanRecord, TraceContext};
@@ -32,18 +34,23 @@ pub(super) fn machine_deployment(
     defaults::machine_deployment(&mut deployment);
     let old = old_object::<MachineDeployment>(request);
     let chosen = chosen_trace(&deployment, old.as_ref());
+    let generation = next_generation(old.as_ref());
     let span = (!request.dry_run && spec_changes(&deployment, old)).then(|| begin(chosen));
-    if let (Some(span), None) = (&span, chosen) {
+    if let Some(span) = &span {
         let annotations = deployment.metadata.annotations.get_or_insert_default();
-        annotations.insert(annotations::TRACEPARENT.to_owned(), span.context.at(span.id).to_string());
+        annotations.insert(annotations::TRACEPARENT_GENERATION.to_owned(), generation.to_string());
+        if chosen.is_none() {
+            annotations.insert(annotations::TRACEPARENT.to_owned(), span.context.at(span.id).to_string());
+        }
     }
     let patch = patch(text, &DEPLOYMENT_PARTS, &before, &part(&deployment))?;
     Ok(Mutation { patch, span })
 }
 
 /// The parts of a MachineDeployment that can change. Only these are copied, because the rest may be large.
-const DEPLOYMENT_PARTS: [&[&str]; 7] = [
+const DEPLOYMENT_PARTS: [&[&str]; 8] = [
     &["metadata", "annotations", annotations::TRACEPARENT],
+    &["metadata", "annotations", annotations::TRACEPARENT_GENERATION],
     &["spec", "strategy", "type"],
     &["spec", "strategy", "rollingUpdate", "maxSurge"],
     &["spec", "strategy", "rollingUpdate", "maxUnavailable"],
@@ -53,11 +60,18 @@ const DEPLOYMENT_PARTS: [&[&str]; 7] = [
 ];
 
 fn part(deployment: &MachineDeployment) -> Value {
-    let trace = deployment.metadata.annotations.as_ref().and_then(|all| all.get(annotations::TRACEPARENT));
+    let own = [annotations::TRACEPARENT, annotations::TRACEPARENT_GENERATION];
+    let known = |key| Some((key, deployment.metadata.annotations.as_ref()?.get(key)?));
+    let own: BTreeMap<_, _> = own.into_iter().filter_map(known).collect();
     json!({
-        "metadata": {"annotations": trace.map(|trace| json!({annotations::TRACEPARENT: trace}))},
+        "metadata": {"annotations": Some(own).filter(|own| !own.is_empty())},
         "spec": {"strategy": deployment.spec.strategy},
     })
+}
+
+/// The generation that the change of a spec makes: the API server counts after the webhooks, and from 1.
+fn next_generation(old: Option<&MachineDeployment>) -> i64 {
+    old.and_then(|old| old.metadata.generation).unwrap_or_default() + 1
 }
 
 /// The trace in the annotation, unless it is that of the previous change.

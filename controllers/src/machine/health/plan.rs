@@ -30,7 +30,7 @@ use crate::{
         provider::Provider,
         scope::Scope,
         snapshot::node_named,
-        status::{StatusDraft, since},
+        status::StatusDraft,
         token, trace, virtual_capacity,
     },
     shared::{
@@ -211,13 +211,13 @@ fn now_running(scope: &Scope<'_>, node: Option<&Node>, kind: OperationType, verb
 }
 
 fn joined(scope: &Scope<'_>, node: Option<&Node>) -> PartialPlan {
-    let (machine, now) = (scope.machine, scope.now());
     let class = scope.snapshot.class.as_ref().ok().filter(|class| token::is_used(class));
     let drop = class.map(|class| Step::Call(Provider::of(scope, class).call(Verb::DropToken)));
     let event = scope.normal(reasons::machine::JOINED, format!("node {} is ready", shown(node))).routine();
     let mut part = PartialPlan::step("the node has joined: its token is of no more use", drop).event(event);
-    let provisioned = since(machine, conditions::machine::INSTANCE_PROVISIONED).unwrap_or(now);
-    part.plan.spans = vec![trace::stage(machine, "boot and join", provisioned, now), trace::created(machine, now)];
+    if scope.context.traces {
+        part.plan.spans = trace::joined(scope.machine, scope.now());
+    }
     part
 }
 

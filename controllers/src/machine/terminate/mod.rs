@@ -8,7 +8,6 @@ mod node;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{MachinePhase, OperationState, OperationType, conditions, finalizers, labels, operations};
-use nodewright_observability::trace::SpanRecord;
 use nodewright_runtime::{
     clip::clip,
     finalizers as finalizer,
@@ -84,27 +83,20 @@ pub(super) fn finished(scope: &Scope<'_>) -> PartialPlan {
     let machine = scope.machine;
     let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
     let mut stage = PartialPlan::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove));
-    stage.plan.spans = spans(scope);
+    if scope.context.traces {
+        stage.plan.spans = trace::deleted(scope, &deletion(scope));
+    }
     stage
 }
 
-fn spans(scope: &Scope<'_>) -> Vec<SpanRecord> {
+fn deletion(scope: &Scope<'_>) -> trace::Deletion {
     let (machine, now) = (scope.machine, scope.now());
+    let provider = scope.snapshot.class.as_ref().ok().map(|class| Provider::of(scope, class));
+    let known = |verb| provider.as_ref().and_then(|provider| provider.known(verb));
+    let asked = known(Verb::Delete).map_or(now, |known| known.begun);
+    let gone = known(Verb::Status).and_then(|known| known.last.as_ref()).map_or(now, |(ended, _)| *ended);
     let begun = machine.phase_since().unwrap_or(now);
-    let mut spans = vec![];
-    if let Ok(class) = &scope.snapshot.class {
-        let provider = Provider::of(scope, class);
-        let asked = provider.known(Verb::Delete).map_or(now, |known| known.begun);
-        let status = provider.known(Verb::Status).and_then(|known| known.last.as_ref());
-        let gone = status.map_or(now, |(ended, _)| *ended);
-        if label(machine, labels::NODE).is_some() {
-            spans.push(trace::drain(scope, begun, asked));
-            spans.push(trace::stage(machine, "node deletion", gone, now));
-        }
-        spans.push(trace::stage(machine, "VM deletion", asked, gone));
-    }
-    spans.push(trace::deleted(machine, now));
-    spans
+    trace::Deletion { begun, asked, gone, has_node: label(machine, labels::NODE).is_some() }
 }
 
 /// What the status says while a stage lasts: the last operation, and a condition that is False.

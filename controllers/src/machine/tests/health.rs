@@ -14,9 +14,12 @@ fn a_node_that_joins_gets_its_share_and_makes_the_machine_running_in_one_go() {
         json!({"type": "Create", "state": "Processing", "description": "Creating machine on cloud provider"});
     let joined = fixture(linked("Pending").with("/status/lastOperation", creating)).node(conditions(READY));
     assert_eq!(joined.steps(), ["status Running", "edit Node n"]);
-    let plan = joined.plan();
+    let plan = Fixture { traces: true, ..joined }.plan();
     assert_eq!(plan.stages.len(), 1, "side by side");
-    assert_eq!(plan.spans.iter().map(|span| &span.name).collect::<Vec<_>>(), ["boot and join", "machine creation"]);
+    assert_eq!(
+        plan.spans.iter().map(|span| &span.name).collect::<Vec<_>>(),
+        ["VM creation", "boot and join", "machine creation"]
+    );
 }
 
 #[test]

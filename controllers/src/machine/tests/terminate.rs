@@ -1,6 +1,7 @@
 //! Snapshots in, plans out: how a Machine is terminated.
 
 use nodewright_api::labels;
+use nodewright_observability::trace::SpanRecord;
 use nodewright_runtime::plan::Notes;
 use std::collections::BTreeMap;
 
@@ -621,17 +622,45 @@ fn a_machine_ends_only_once_its_name_is_retired() {
     assert_eq!(dead("k7f;0").steps(), [format!("edit Machine default/{name}")]);
 }
 
+fn traced(fixture: Fixture) -> Vec<SpanRecord> {
+    Fixture { traces: true, ..fixture }.plan().spans
+}
+
 #[test]
 fn a_deletion_is_one_trace_that_links_to_the_creation() {
     let gone =
         fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
-    let spans = gone.plan().spans;
+    let mut spans = traced(gone);
     let names: Vec<_> = spans.iter().map(|span| &span.name).collect();
-    assert_eq!(names, ["drain", "node deletion", "VM deletion", "machine deletion"]);
-    assert!(spans.iter().all(|span| span.context.trace_id == spans[0].context.trace_id));
-    assert_eq!(spans[3].links.len(), 1);
-    assert_ne!(spans[3].links[0].trace_id, spans[3].context.trace_id);
-    assert_eq!(spans[0].context.span_id, spans[3].id, "stages are children of the deletion");
+    assert_eq!(names, ["pending deletion", "drain", "VM deletion", "node deletion", "machine deletion"]);
+    assert!(spans.windows(2).take(3).all(|pair| pair[0].end == pair[1].start), "nothing is between them");
+    let deletion = spans.pop().unwrap();
+    assert_eq!((spans[0].start, spans[3].end), (deletion.start, deletion.end));
+    assert!(spans.iter().all(|span| span.context == deletion.context && span.context.span_id == deletion.id));
+    assert_eq!(deletion.links.len(), 1);
+    assert_ne!(deletion.links[0].trace_id, deletion.context.trace_id);
+}
+
+#[test]
+fn a_deletion_that_a_set_decided_hangs_below_the_decision() {
+    let decision = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let gone = dying().annotation(nodewright_api::annotations::DELETION_TRACEPARENT, decision);
+    let gone = fixture(gone).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
+    let deletion = traced(gone).pop().unwrap();
+    assert_eq!((deletion.context.to_string().as_str(), deletion.name.as_ref()), (decision, "machine deletion"));
+    assert_ne!(deletion.id, deletion.context.span_id, "it is a child");
+}
+
+#[test]
+fn a_machine_that_never_joined_has_a_creation_that_failed() {
+    let joined = json!([{"type": "NodeJoined", "status": "False"}]);
+    let mut gone = fixture(dying().with("/status/conditions", joined)).answered(Verb::Delete, 40, Outcome::Done);
+    gone.now += SignedDuration::from_secs(40);
+    let mut gone = gone.answered(Verb::Status, 1, failed(Code::NotFound));
+    gone.snapshot.unseen_node = Lookup::Missing;
+    let failed: Vec<_> = traced(gone).into_iter().filter(|span| span.error.is_some()).collect();
+    let names: Vec<_> = failed.iter().map(|span| &span.name).collect();
+    assert_eq!(names, ["VM creation", "boot and join", "machine creation"]);
 }
 
 #[test]
@@ -645,14 +674,14 @@ fn what_ends_of_a_drain_is_a_child_of_its_span() {
     };
     drained.notes = [(Note::Drain(drain::Note::Leaving(leaver.into())), at("2026-06-01T11:59:00Z"))].into();
     assert!(drained.plan().spans.is_empty(), "spans are not exported");
-    let spans = Fixture { traces: true, ..drained }.plan().spans;
+    let spans = traced(drained);
     assert_eq!((spans.len(), spans[0].name.as_ref()), (1, "pod default/p"));
     assert_eq!((spans[0].start, spans[0].end), (at("2026-06-01T11:58:50Z"), at(NOW)));
     assert!(spans[0].attributes.contains(&("k8s.pod.uid", "uid-p".to_owned())));
     let mut gone =
         fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     gone.notes = [(Note::Drain(drain::Note::Leavers { reported: 100, others: 7 }), at(NOW))].into();
-    let drain = &gone.plan().spans[0];
+    let drain = &traced(gone)[1];
     assert_eq!((spans[0].context.trace_id, spans[0].context.span_id), (drain.context.trace_id, drain.id));
     assert!(drain.attributes.contains(&("nodewright.drain.other_pods", "7".to_owned())));
 }

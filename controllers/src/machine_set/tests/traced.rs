@@ -50,7 +50,7 @@ fn a_creation_hangs_below_the_decision() {
 fn a_deletion_has_its_reason_in_the_trace_that_it_follows_from() {
     let decided = |set: MachineSet, machines: Vec<Machine>| decisions(&traced(&snapshot(set, machines)));
     let set = asked(machine_set("set", 0, Some(LEDGER)));
-    assert_eq!(decided(set.clone(), vec![member(&set, 0).build()]), ["deletion decision: Scale, true, 1"]);
+    assert_eq!(decided(set.clone(), vec![member(&set, 0).build()]), ["deletion decision: Scale, true, 0"]);
     let failed = member(&set, 0).phase("Failed").build();
     let one = asked(machine_set("set", 1, Some(LEDGER)));
     assert_eq!(decided(one, vec![failed]), ["deletion decision: Failed, false, 0"]);
@@ -58,4 +58,31 @@ fn a_deletion_has_its_reason_in_the_trace_that_it_follows_from() {
     assert_eq!(decided(untraced, vec![member(&set, 0).build()]), ["deletion decision: Scale, false, 0"]);
     let retired = asked(machine_set("set", 0, Some("k7f;0")));
     assert_eq!(decided(retired, vec![member(&set, 0).build()]), ["deletion decision: Retired, false, 0"]);
+}
+
+#[test]
+fn a_machine_knows_the_decision_before_it_is_deleted() {
+    let set = asked(machine_set("set", 0, Some(LEDGER)));
+    let machine = member(&set, 0).build();
+    let plan = traced(&snapshot(set.clone(), vec![machine.clone()]));
+    let here = plan.spans[0].context.at(plan.spans[0].id).to_string();
+    let Step::Edit { patch, .. } = &plan.stages[1][0].step else { panic!("{plan}") };
+    assert!(json!(patch).to_string().contains(&here), "{patch:?}");
+    assert!(matches!(plan.stages[2][0].step, Step::Delete(_)), "{plan}");
+    // The patch was made, and the deletion was not.
+    let mut noted = machine.clone();
+    noted.metadata.annotations.get_or_insert_default().insert(annotations::DELETION_TRACEPARENT.to_owned(), here);
+    let again = traced(&snapshot(set.clone(), vec![noted]));
+    assert_eq!(
+        (again.stages.len(), decisions(&again).as_slice()),
+        (2, &["deletion decision: Scale, true, 0".to_owned()][..])
+    );
+    // It failed: perhaps the Machine cannot be changed.
+    let outcomes = Outcomes::default();
+    let at = Context::new(NOW.parse().unwrap(), &outcomes);
+    let failed = self::plan(&Context { attempt: 1, traces: true, ..at }, &snapshot(set, vec![machine]));
+    assert_eq!(
+        (failed.stages.len(), decisions(&failed).as_slice()),
+        (2, &["deletion decision: Scale, true, 1".to_owned()][..])
+    );
 }

@@ -29,6 +29,13 @@ pub struct Leaver {
     pub ending_since: Option<Timestamp>,
 }
 
+/// What holds back the Pod of a UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HeldBack {
+    pub uid: Arc<str>,
+    pub why: Arc<str>,
+}
+
 /// A Pod that has left, or that is still there when the drain ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Departure {
@@ -47,7 +54,7 @@ impl Drain<'_> {
     pub(super) fn departures(&self, progress: &mut Progress) {
         let Some(pods) = &self.view.pods else {
             let is_of_pods =
-                |note: &&Note| matches!(note, Note::Leaving(_) | Note::HeldBack { .. } | Note::Leavers { .. });
+                |note: &&Note| matches!(note, Note::Leaving(_) | Note::HeldBack(_) | Note::Leavers { .. });
             progress.notes.extend(self.notes.keys().filter(is_of_pods).cloned());
             return;
         };
@@ -60,7 +67,7 @@ impl Drain<'_> {
             known.insert(&*pod.uid);
             if is_left && progress.end.is_none() {
                 progress.notes.push(note.clone());
-                let held = reason.map(|why| Note::HeldBack { uid: pod.uid.clone(), why: why.clone() });
+                let held = reason.map(|why| Note::HeldBack(HeldBack { uid: pod.uid.clone(), why: why.clone() }.into()));
                 progress.notes.extend(held);
                 continue;
             }
@@ -100,7 +107,7 @@ impl Drain<'_> {
     /// What holds each Pod back now, or did last.
     fn held_back(&self, pods: &[Arc<PodView>], progress: &Progress) -> BTreeMap<Arc<str>, Arc<str>> {
         let former = self.notes.keys().filter_map(|note| match note {
-            Note::HeldBack { uid, why } => Some((uid.clone(), why.clone())),
+            Note::HeldBack(held) => Some((held.uid.clone(), held.why.clone())),
             _ => None,
         });
         let titles: BTreeMap<String, &str> = pods.iter().map(|pod| (title(pod), uid(pod.as_ref()))).collect();

@@ -48,7 +48,7 @@ use nodewright_runtime::{
 #[cfg(test)]
 pub(crate) use self::view::{Attached, Volumes};
 pub(crate) use self::{
-    departures::{Departure, Leaver},
+    departures::{Departure, HeldBack, Leaver},
     pods::PodView,
     view::{BudgetView, View},
 };
@@ -79,7 +79,7 @@ pub enum Note {
     /// The Pod is leaving, and has to be reported when it has left.
     Leaving(Arc<Leaver>),
     /// What holds back the Pod of this UID, or did last.
-    HeldBack { uid: Arc<str>, why: Arc<str> },
+    HeldBack(Arc<HeldBack>),
     /// How many Pods are or were reported, and how many others there were at once, at most.
     Leavers { reported: usize, others: usize },
 }
