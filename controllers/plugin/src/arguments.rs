@@ -132,11 +132,17 @@ pub(crate) enum Command {
     },
     /// Show the life of a machine as a waterfall: when each part of it began, and how long it took.
     ///
-    /// It follows from the object and its node. The ids of its traces are those that a trace backend knows.
+    /// It follows from the object and its node. With --jaeger the spans of its traces are below, and a machine that is gone has them, too.
     Trace {
         /// Machine, or node/NAME.
         #[arg(value_parser = machine_target)]
         machine: Target,
+        /// Where Jaeger's query service listens, such as http://localhost:16686.
+        #[arg(long, value_name = "URL")]
+        jaeger: Option<String>,
+        /// How long ago the traces of a machine that is gone may have begun, at most.
+        #[arg(long, value_name = "DURATION", default_value = "168h", value_parser = duration)]
+        since: Duration,
         #[arg(short, long, value_enum)]
         output: Option<Format>,
     },

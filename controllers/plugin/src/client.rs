@@ -42,7 +42,7 @@ pub(crate) struct Cluster {
     client: Client,
     /// That of the context, or `default`.
     pub(crate) namespace: String,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl fmt::Debug for Cluster {

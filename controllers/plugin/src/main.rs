@@ -43,6 +43,7 @@ use crate::{
     names::{Target, TargetKind, name_of},
     output::{Colours, Format, document, print},
     read::Scope,
+    trace::Jaeger,
 };
 
 /// How long completions may take: somebody waits at the keyboard.
@@ -110,7 +111,10 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
                 _ => Ok(explanation.text(Colours::detect())),
             }
         }
-        Command::Trace { machine, output } => trace(scope, &machine, output).await,
+        Command::Trace { machine, jaeger, since, output } => {
+            let jaeger = jaeger.map(|url| Jaeger::at(&url, scope.control.timeout)).transpose()?;
+            trace(scope, &machine, (jaeger, since), output).await
+        }
         Command::Rollout(command) => roll(scope, command).await,
         Command::Plan(arguments) => plan(scope, arguments).await,
         Command::Preserve { machine, now, dry } => machines::preserve(scope, &machine, now, dry.run).await,
@@ -133,19 +137,36 @@ async fn plan(scope: &Scope, arguments: PlanArguments) -> Outcome<String> {
     }
 }
 
-async fn trace(scope: &Scope, target: &Target, format: Option<Format>) -> Outcome<String> {
+async fn trace(
+    scope: &Scope,
+    target: &Target,
+    (jaeger, since): (Option<Jaeger>, Duration),
+    format: Option<Format>,
+) -> Outcome<String> {
     let snapshot = scope.snapshot().await?;
     let machine = match target.kind {
-        TargetKind::Machine => Some(snapshot.machine(&target.name)?),
-        TargetKind::Node => snapshot.machine_of_node(&target.name),
-        _ => None,
+        TargetKind::Machine => snapshot.machine(&target.name),
+        _ => snapshot.machine_of_node(&target.name).map_or_else(|| fail(format!("{target} has no machine")), Ok),
     };
-    let Some(machine) = machine else { return fail(format!("{target} has no machine")) };
-    let life = trace::life(&snapshot, machine);
-    match format {
-        Some(format @ (Format::Json | Format::Yaml)) => document(&life, format),
-        _ => Ok(life.text(snapshot.now)),
+    let mut life = match (machine, &jaeger) {
+        (Ok(machine), _) => Some(trace::life(&snapshot, machine)),
+        (Err(_), Some(_)) if target.kind == TargetKind::Machine => None,
+        (Err(fault), _) => return Err(fault),
+    };
+    let mut spans = vec![];
+    if let Some(jaeger) = &jaeger {
+        let name = life.as_ref().map_or(target.name.as_str(), trace::Life::name);
+        let namespace = scope.namespace.as_deref().unwrap_or_default();
+        spans = trace::traced(jaeger, life.as_ref(), (namespace, name), since).await?;
     }
+    if let Some(format @ (Format::Json | Format::Yaml)) = format {
+        let Some(life) = &mut life else { return document(&spans, format) };
+        life.spans = spans;
+        return document(life, format);
+    }
+    let life = life.map(|life| life.text(snapshot.now));
+    let spans = jaeger.map(|_| trace::text(spans, format == Some(Format::Wide)));
+    Ok(life.into_iter().chain(spans).collect::<Vec<_>>().join("\n"))
 }
 
 fn pool_name(text: &str) -> Outcome<String> {

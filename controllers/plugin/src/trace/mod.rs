@@ -1,4 +1,9 @@
-//! The life of a machine as a waterfall: what its object and its Node say of when each part of it began and ended.
+//! The life of a machine as a waterfall: what its object and its Node say of when each part of it began and ended, and its traces.
+
+mod jaeger;
+mod spans;
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, conditions::machine as conditions};
@@ -7,9 +12,12 @@ use nodewright_runtime::object::name;
 use serde::Serialize;
 
 use crate::{
+    fault::{Outcome, fail},
     output::{age, table},
     snapshot::Snapshot,
 };
+
+pub(crate) use self::jaeger::{Jaeger, Span};
 
 /// The width of the longest bar.
 const WIDTH: i64 = 40;
@@ -21,6 +29,9 @@ pub(crate) struct Life {
     phase: String,
     /// The ids of the traces of its creation and its end, which a trace backend knows if the manager exports traces.
     traces: Traces,
+    /// Those that Jaeger has, if it was asked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) spans: Vec<Span>,
     /// When it was asked to go.
     deleted: Option<Timestamp>,
     stages: Vec<Stage>,
@@ -65,9 +76,43 @@ pub(crate) fn life(snapshot: &Snapshot, machine: &Machine) -> Life {
         machine: name(machine).to_owned(),
         phase: machine.phase().to_string(),
         traces: Traces::of(machine),
+        spans: vec![],
         deleted: machine.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0),
         stages,
     }
+}
+
+/// The traces of a machine, as Jaeger has them: by their ids, or by the name of one that is gone.
+pub(crate) async fn traced(
+    jaeger: &Jaeger,
+    life: Option<&Life>,
+    (namespace, name): (&str, &str),
+    since: Duration,
+) -> Outcome<Vec<Span>> {
+    let mut found = vec![];
+    if let Some(life) = life {
+        for id in std::iter::once(&life.traces.creation).chain(&life.traces.termination) {
+            found.extend(jaeger.trace(id).await?);
+        }
+    } else {
+        let now = Timestamp::now();
+        let period = (now.saturating_sub(since).unwrap_or(now), now);
+        found = jaeger.about(namespace, name, period).await?;
+        if found.is_empty() {
+            return fail(format!(
+                "there is no machine {name} (see --namespace), and Jaeger has no trace of one (see --since, --trace-ratio)"
+            ));
+        }
+    }
+    Ok(spans::of_machine(name, found))
+}
+
+/// The traces as trees. A wide one has all spans of other services.
+pub(crate) fn text(found: Vec<Span>, is_wide: bool) -> String {
+    if found.is_empty() {
+        return "Jaeger has no spans of these traces yet: parts are exported when they end, if the trace is sampled (--trace-ratio)\n".to_owned();
+    }
+    spans::text(&if is_wide { found } else { spans::shortened(found) })
 }
 
 /// One part after the other, until one lasts.
@@ -119,6 +164,10 @@ fn split(stage: &Stage, registered: Option<Timestamp>) -> Vec<Stage> {
 }
 
 impl Life {
+    pub(crate) fn name(&self) -> &str {
+        &self.machine
+    }
+
     pub(crate) fn text(&self, now: Timestamp) -> String {
         let mut lines = vec![format!("machine/{} is {}", self.machine, self.phase)];
         lines.push(format!("trace {} (creation)", self.traces.creation));
