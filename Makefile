@@ -291,6 +291,12 @@ test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract sui
 	NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) \
 		cargo test --locked --package nodewright-e2e-scenarios --test aws -- --include-ignored --nocapture
 
+.PHONY: test-traces
+test-traces: control-plane ## Test the traces of machines with Jaeger, while manager and driver are killed (1 minute; builds Jaeger at first, 7 minutes)
+#  NODEWRIGHT_TRACE_PICTURE=FILE writes the trace of one of them, as kubectl nodewright prints it.
+	cargo build --locked --workspace --all-targets
+	jaeger=$$(hack/jaeger.sh)/jaeger && traces=$$(hack/test-binary traces) && cd e2e/scenarios && CARGO_MANIFEST_DIR=$$PWD NODEWRIGHT_JAEGER=$$jaeger "$$traces" --include-ignored
+
 # The source of machine-controller-manager's provider for AWS: the absolute path of a clone, of an unpacked archive, or of an archive.
 MCM_PROVIDER_AWS ?=
 
