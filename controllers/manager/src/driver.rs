@@ -4,12 +4,15 @@ use std::sync::{Arc, OnceLock};
 
 use nodewright_controllers::wiring::MACHINE_CONTROLLERS;
 use nodewright_driver::Driver;
-use nodewright_driver_remote::{Remote, Restarts, Source};
+use nodewright_driver_remote::{OTLP_ENDPOINT, Program, Remote, Source};
 use nodewright_runtime::leadership::Leadership;
 use nodewright_serving::Checks;
 use tokio_util::sync::CancellationToken;
 
-use crate::{Outcome, flags::ProviderFlags};
+use crate::{
+    Outcome,
+    flags::{ProcessFlags, ProviderFlags},
+};
 
 /// The error of a process whose controllers need a driver, and that has none.
 const NO_DRIVER: &str = "the controllers of machines need a driver: give --driver=PROGRAM, which this process starts, or \
@@ -29,8 +32,15 @@ pub(crate) struct StartingDriver {
 
 impl StartingDriver {
     /// Starts the driver of `--driver`, or connects to that of `--driver-socket`. `None` without either.
-    pub(crate) fn start(flags: &ProviderFlags, leadership: &Leadership) -> Outcome<Option<Self>> {
-        let program = flags.driver.clone().map(|program| Source::Program(program, Restarts::default()));
+    pub(crate) fn start(
+        flags: &ProviderFlags,
+        process: &ProcessFlags,
+        leadership: &Leadership,
+    ) -> Outcome<Option<Self>> {
+        // The driver's spans go where those of this process go.
+        let collector = process.telemetry().endpoint;
+        let environment: Vec<_> = collector.map(|endpoint| (OTLP_ENDPOINT, endpoint)).into_iter().collect();
+        let program = flags.driver.as_ref().map(|path| Source::Program(Program { environment, ..Program::at(path) }));
         let Some(source) = program.or_else(|| flags.driver_socket.clone().map(Source::Socket)) else { return Ok(None) };
         Ok(Some(Self { remote: Remote::start(source, leadership)?, late: LateDriver::default() }))
     }

@@ -79,7 +79,7 @@ pub(crate) async fn run(flags: ManagerFlags, role: Role) -> Outcome<()> {
     }
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
     // Not before: the line of an error is the last one.
-    let driver = StartingDriver::start(&flags.provider, &leadership)?;
+    let driver = StartingDriver::start(&flags.provider, &flags.process, &leadership)?;
     process.connect(&clusters);
     let is_machine_config = |name: &&str| MACHINE_CONFIG_CONTROLLERS.contains(name);
     let has_machines = flags.webhook.webhooks || !chosen.iter().all(is_machine_config);

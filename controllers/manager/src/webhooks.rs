@@ -31,7 +31,7 @@ const REQUESTS: usize = 8;
 pub(crate) async fn run(flags: WebhookOnlyFlags) -> Outcome<()> {
     let leadership = Leadership::default();
     let mut process = Process::start(&flags.process, DEFAULT_PORT).await?;
-    let driver = StartingDriver::start(&flags.provider, &leadership)?;
+    let driver = StartingDriver::start(&flags.provider, &flags.process, &leadership)?;
     let clusters = Clusters::connect(&flags.process, &leadership).await?;
     process.connect(&clusters);
     if process.preflight(&clusters).await?.is_some() {

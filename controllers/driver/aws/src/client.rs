@@ -15,6 +15,7 @@ use http_body_util::Full;
 use nodewright_api::Code;
 use nodewright_driver::DriverError;
 use serde::de::DeserializeOwned;
+use tracing::Instrument;
 
 use crate::{
     answers::{self, Instances, Refusal, Vm},
@@ -64,7 +65,10 @@ impl Client {
     pub(crate) async fn call<T: DeserializeOwned>(&self, session: &Session, action: &Action) -> Result<T, Refused> {
         let credentials = self.identities.credentials(session).await.map_err(Refused::without_code)?;
         let request = self.signed(session, action, &credentials)?;
-        let (status, body) = self.transport.send(request).await.map_err(|lost| lost_answer(action.name, &lost))?;
+        let span =
+            tracing::info_span!("request", otel.name = action.name, otel.kind = "client", rpc.system = "aws-api");
+        let sent = self.transport.send(request).instrument(span).await;
+        let (status, body) = sent.map_err(|lost| lost_answer(action.name, &lost))?;
         if !status.is_success() {
             let refused = refusal(action.name, status, &body);
             return Err(self.identities.after(session, &credentials, refused));

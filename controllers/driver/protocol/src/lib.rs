@@ -45,5 +45,8 @@ pub const VERSION: &str = "v1";
 pub const SERVICE: &str = v1::driver_server::SERVICE_NAME;
 /// The gRPC metadata that name the call in the manager's trace, in W3C's form.
 pub const TRACEPARENT: &str = "traceparent";
+/// The environment variable with the URL of the collector that a driver exports its spans to, as OpenTelemetry has it. The manager sets
+/// it for a driver that it starts.
+pub const OTLP_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 /// The largest message, in bytes.
 pub const MESSAGE_LIMIT: usize = 1 << 20;

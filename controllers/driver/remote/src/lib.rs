@@ -48,7 +48,9 @@ use nodewright_runtime::leadership::Leadership;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
-pub use self::process::Restarts;
+pub use nodewright_driver_protocol::OTLP_ENDPOINT;
+
+pub use self::process::{Program, Restarts};
 use self::{
     secrets::Secrets,
     session::{Keeper, Link},
@@ -60,7 +62,7 @@ pub enum Source {
     /// Another program serves it on this Unix socket.
     Socket(PathBuf),
     /// This program is started with `--socket=FILE --stop-with-stdin`, and started again when it ends.
-    Program(PathBuf, Restarts),
+    Program(Program),
 }
 
 /// The way to a driver, which may not have answered yet.
@@ -75,8 +77,8 @@ impl Remote {
         let (mut tasks, answers) = (vec![], Arc::new(Notify::new()));
         let socket = match source {
             Source::Socket(socket) => socket,
-            Source::Program(program, restarts) => {
-                let (socket, task) = process::start(program, restarts, answers.clone())?;
+            Source::Program(program) => {
+                let (socket, task) = process::start(program, answers.clone())?;
                 tasks.push(task);
                 socket
             }

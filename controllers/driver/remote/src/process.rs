@@ -50,13 +50,27 @@ impl Restarts {
     }
 }
 
+/// A driver's program and how it is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Its path.
+    pub path: PathBuf,
+    /// What its environment has besides that of this process, unless that has it.
+    pub environment: Vec<(&'static str, String)>,
+    /// When it is started again.
+    pub restarts: Restarts,
+}
+
+impl Program {
+    /// The program at a path, in the environment of this process.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), environment: vec![], restarts: Restarts::default() }
+    }
+}
+
 /// Starts the program, and keeps it running until the task ends. Returns its socket.
 /// `answers` is told of each answer of the driver.
-pub(crate) fn start(
-    program: PathBuf,
-    restarts: Restarts,
-    answers: Arc<Notify>,
-) -> io::Result<(PathBuf, AbortOnDropHandle<()>)> {
+pub(crate) fn start(program: Program, answers: Arc<Notify>) -> io::Result<(PathBuf, AbortOnDropHandle<()>)> {
     let private = PermissionsExt::from_mode(0o700);
     let folder = tempfile::Builder::new().prefix("nodewright-driver-").permissions(private).tempdir();
     let folder = folder.map_err(|error| {
@@ -68,19 +82,20 @@ pub(crate) fn start(
         let socket = socket.clone();
         async move {
             let _folder = folder;
-            keep_running(&program, &socket, restarts, &answers).await;
+            keep_running(&program, &socket, &answers).await;
         }
     });
     Ok((socket, AbortOnDropHandle::new(task)))
 }
 
-async fn keep_running(program: &Path, socket: &Path, restarts: Restarts, answers: &Notify) {
+async fn keep_running(program: &Program, socket: &Path, answers: &Notify) {
+    let restarts = program.restarts;
     let mut pause = None;
     loop {
         let begun = Instant::now();
         let end = run(program, socket, silence(answers, restarts.silence)).await;
         let wait = restarts.after(begun.elapsed(), pause);
-        tracing::error!(program = %program.display(), "the driver {end}; it is started again in {wait:?}");
+        tracing::error!(program = %program.path.display(), "the driver {end}; it is started again in {wait:?}");
         sleep(wait).await;
         pause = Some(wait);
     }
@@ -93,8 +108,10 @@ async fn silence(answers: &Notify, longest: Duration) {
 
 /// Runs the program until it ends, or `hangs` does, and says how it ended. It ends with the future, and with this process, which
 /// closes its standard input.
-async fn run(program: &Path, socket: &Path, hangs: impl Future<Output = ()>) -> String {
-    let mut command = Command::new(program);
+async fn run(program: &Program, socket: &Path, hangs: impl Future<Output = ()>) -> String {
+    let Program { path, environment, .. } = program;
+    let mut command = Command::new(path);
+    command.envs(environment.iter().filter(|(name, _)| std::env::var_os(name).is_none()).cloned());
     command.arg(format!("--socket={}", socket.display())).arg("--stop-with-stdin");
     // A signal from the terminal is for this process, which may still need the driver to end well.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true).process_group(0);
@@ -102,7 +119,7 @@ async fn run(program: &Path, socket: &Path, hangs: impl Future<Output = ()>) -> 
         Ok(child) => child,
         Err(error) => return format!("cannot be started: {error}"),
     };
-    tracing::info!(program = %program.display(), pid = child.id(), "started the driver");
+    tracing::info!(program = %path.display(), pid = child.id(), "started the driver");
     let stdin = child.stdin.take();
     let log = [
         AbortOnDropHandle::new(tokio::spawn(relay(child.stdout.take()))),
@@ -198,7 +215,7 @@ mod tests {
         let program = folder.path().join("hangs");
         std::fs::write(&program, "#!/bin/sh\nkill -STOP $$\n").unwrap();
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
-        let end = run(&program, Path::new("/none"), sleep(Duration::from_millis(200))).await;
+        let end = run(&Program::at(&program), Path::new("/none"), sleep(Duration::from_millis(200))).await;
         assert!(end.contains("killed because it did not answer"), "{end}");
     }
 

@@ -23,7 +23,7 @@ use k8s_openapi::{ByteString, api::core::v1::Secret};
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{Class, Driver, Instance, MachineRequest, Result, SecretData};
 use nodewright_driver_contract::{self as contract, Fixture, Hook, InvalidSpec, Outage};
-use nodewright_driver_remote::{Remote, RemoteDriver, Restarts, Source};
+use nodewright_driver_remote::{Program, Remote, RemoteDriver, Restarts, Source};
 use nodewright_runtime::leadership::Leadership;
 use serde_json::json;
 use tempfile::TempDir;
@@ -62,7 +62,10 @@ impl Files {
         fs::write(&script, format!("#!/bin/sh\n{lines}")).unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
         let pause = Duration::from_millis(10);
-        let source = Source::Program(script, Restarts { first: pause, longest: pause, ..Restarts::default() });
+        let source = Source::Program(Program {
+            restarts: Restarts { first: pause, longest: pause, ..Restarts::default() },
+            ..Program::at(script)
+        });
         let remote = Remote::start(source, &Leadership::unlimited()).unwrap();
         (block_in_place(|| Handle::current().block_on(remote.driver())), pid)
     }

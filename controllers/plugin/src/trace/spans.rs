@@ -35,7 +35,8 @@ pub(super) fn of_machine(machine: &str, spans: Vec<Span>) -> Vec<Span> {
 pub(super) fn shortened(spans: Vec<Span>) -> Vec<Span> {
     let by_id: BTreeMap<_, _> = spans.iter().map(|span| (span.span_id.as_str(), span)).collect();
     let parent = |span: &Span| by_id.get(span.parent_span_id.as_str()).copied();
-    let is_ours = |span: &Span| span.service == SERVICE;
+    // The drivers are ours, too.
+    let is_ours = |span: &Span| span.service.starts_with(SERVICE);
     let is_shown = |span: &Span| is_ours(span) || span.name.contains(" /") || parent(span).is_some_and(is_ours);
     let nearest = |span: &Span| {
         let above = std::iter::successors(parent(span), |span| parent(span)).take(spans.len());

@@ -53,8 +53,7 @@ impl Drain<'_> {
     /// Reports the Pods that have left since the last plan, and notes the ones that are leaving.
     pub(super) fn departures(&self, progress: &mut Progress) {
         let Some(pods) = &self.view.pods else {
-            let is_of_pods =
-                |note: &&Note| matches!(note, Note::Leaving(_) | Note::HeldBack(_) | Note::Leavers { .. });
+            let is_of_pods = |note: &&Note| matches!(note, Note::Leaving(_) | Note::HeldBack(_) | Note::Leavers { .. });
             progress.notes.extend(self.notes.keys().filter(is_of_pods).cloned());
             return;
         };

@@ -16,7 +16,7 @@ use futures::{
 use nodewright_api::RawJson;
 use nodewright_driver::{Class, Driver, Instance, ListedVm, MachineRequest, OrphanRequest, Result, UnownedRequest};
 use nodewright_driver_contract as contract;
-use nodewright_driver_remote::{Remote, RemoteDriver, Restarts, Source};
+use nodewright_driver_remote::{Program, Remote, RemoteDriver, Restarts, Source};
 use nodewright_e2e_lab::cloud::DriverProgram;
 use nodewright_runtime::leadership::Leadership;
 use tempfile::TempDir;
@@ -42,10 +42,8 @@ impl Programs {
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let program = DriverProgram::new(self.folder.path(), &name, cloud_url, &flags).unwrap();
         let pause = Duration::from_millis(10);
-        let source = Source::Program(
-            program.path().to_owned(),
-            Restarts { first: pause, longest: pause, ..Restarts::default() },
-        );
+        let restarts = Restarts { first: pause, longest: pause, ..Restarts::default() };
+        let source = Source::Program(Program { restarts, ..Program::at(program.path()) });
         let remote = Remote::start(source, &Leadership::unlimited()).unwrap();
         (program, block_in_place(|| Handle::current().block_on(remote.driver())))
     }

@@ -162,8 +162,11 @@ fn deletion(all: &[Span], machine: &str) -> TestResult {
     ensure(has_pod, || format!("no pod is in the drain of {machine}"))?;
     let vm = one(all, "VM deletion", machine)?;
     // That of a creation may have ended with the process that made it.
-    let has_call = all.iter().any(|span| span.parent == vm.id && span.name == "delete call");
-    ensure(has_call, || format!("no call has deleted the VM of {machine}"))
+    let calls: Vec<_> = all.iter().filter(|span| span.parent == vm.id && span.name == "delete call").collect();
+    ensure(!calls.is_empty(), || format!("no call has deleted the VM of {machine}"))?;
+    let is_driver = |span: &Span| span.name == "DeleteMachine" && span.service == "nodewright-driver-simulated";
+    let has_driver = |call: &&Span| all.iter().any(|span| span.parent == call.id && is_driver(span));
+    ensure(calls.iter().any(has_driver), || format!("no driver is in the deletion of {machine}"))
 }
 
 /// The names of the parts of a creation or deletion, which cover it.

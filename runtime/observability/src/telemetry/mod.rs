@@ -62,6 +62,8 @@ pub enum LogFormat {
     Text,
     /// JSON for programs: one object on each line.
     Json,
+    /// Text without the time, for a process that logs each line of this one.
+    Untimed,
 }
 
 /// The configuration of logs and traces.
@@ -237,6 +239,7 @@ where
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     match format {
         LogFormat::Text => Box::new(layer.with_ansi(std::io::stderr().is_terminal())),
+        LogFormat::Untimed => Box::new(layer.with_ansi(false).without_time()),
         LogFormat::Json => Box::new(layer.json().flatten_event(true).with_current_span(false)),
     }
 }

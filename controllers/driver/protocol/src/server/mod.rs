@@ -29,6 +29,7 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
 use nodewright_driver::Driver;
+use nodewright_observability::telemetry::{LogFormat, Telemetry, TelemetryConfig, TelemetryError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
@@ -36,7 +37,7 @@ use tonic::transport::Server;
 
 use self::service::Service;
 pub use self::socket::{BindError, Socket};
-use crate::{MESSAGE_LIMIT, v1::driver_server::DriverServer};
+use crate::{MESSAGE_LIMIT, OTLP_ENDPOINT, v1::driver_server::DriverServer};
 
 /// How many calls may be under way on one connection. Those of machines that hang must leave room for the others.
 const CALLS: u32 = 4_096;
@@ -62,11 +63,40 @@ pub struct Arguments {
     /// Stop when the standard input ends, as it does with the process that started this one.
     #[arg(long)]
     pub stop_with_stdin: bool,
+    /// URL of a collector of OpenTelemetry for spans of the calls that the manager traces, such as http://collector:4317.
+    #[arg(long, env = OTLP_ENDPOINT, value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+}
+
+impl Arguments {
+    /// Logs and traces. A collector that this program cannot use is no reason to make no machines.
+    fn telemetry(&self, driver: &str) -> Result<Telemetry, TelemetryError> {
+        let config = TelemetryConfig {
+            service: format!("nodewright-driver-{driver}"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            format: LogFormat::Untimed,
+            endpoint: self.otlp_endpoint.clone().filter(|endpoint| !endpoint.is_empty()),
+            // Only calls that belong to the trace of a machine have spans.
+            ratio: 0.0,
+            ..TelemetryConfig::default()
+        };
+        Telemetry::start(&config).or_else(|error| {
+            let telemetry = Telemetry::start(&TelemetryConfig { endpoint: None, ..config })?;
+            tracing::warn!("without traces: {error}");
+            Ok(telemetry)
+        })
+    }
 }
 
 /// Serves the driver until SIGTERM, SIGINT, or the end of the standard input if the arguments say so.
 pub async fn run(arguments: Arguments, driver: Arc<dyn Driver>, provider: Provider) -> ExitCode {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().init();
+    let telemetry = match arguments.telemetry(driver.name()) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     let orphaned = CancellationToken::new();
     let stop = orphaned.child_token();
     if arguments.stop_with_stdin {
@@ -79,6 +109,7 @@ pub async fn run(arguments: Arguments, driver: Arc<dyn Driver>, provider: Provid
         serve(driver, provider, socket, stop).await
     };
     let served = served.await;
+    telemetry.shutdown().await;
     if orphaned.is_cancelled() {
         // A manager that was killed has left the folder of the socket. It is empty now, or not the manager's.
         let _ = arguments.socket.parent().map(std::fs::remove_dir);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use futures::{StreamExt, stream, stream::BoxStream};
 use nodewright_api::RawJson;
 use nodewright_driver::{Driver, Instance, MachineRequest, Result as DriverResult};
+use nodewright_observability::trace;
 use tonic::{Response, Status};
+use tracing::{Instrument, Span, field};
 
 use super::Provider;
 use crate::{
@@ -55,17 +57,19 @@ impl driver_server::Driver for Service {
 
     async fn create_machine(&self, request: tonic::Request<CreateMachineRequest>) -> Answer<MachineResponse> {
         let request = traced(request, protocol::decode_create);
-        Ok(instance(request, |request| self.driver.create(request)).await)
+        let call = |request| in_span(span("CreateMachine", &request), self.driver.create(request));
+        Ok(instance(request, call).await)
     }
 
     async fn initialize_machine(&self, request: tonic::Request<Request>) -> Answer<MachineResponse> {
         let request = traced(request, protocol::decode_machine);
-        Ok(instance(request, |request| self.driver.initialize(request)).await)
+        let call = |request| in_span(span("InitializeMachine", &request), self.driver.initialize(request));
+        Ok(instance(request, call).await)
     }
 
     async fn delete_machine(&self, request: tonic::Request<Request>) -> Answer<DeleteMachineResponse> {
         let deleted = match traced(request, protocol::decode_machine) {
-            Ok(request) => self.driver.delete(request).await,
+            Ok(request) => in_span(span("DeleteMachine", &request), self.driver.delete(request)).await,
             Err(error) => Err(error),
         };
         Ok(Response::new(protocol::encode_deleted(deleted)))
@@ -73,6 +77,7 @@ impl driver_server::Driver for Service {
 
     async fn get_machine_status(&self, request: tonic::Request<Request>) -> Answer<MachineResponse> {
         let request = traced(request, protocol::decode_machine);
+        // It is asked too often to be worth a span each.
         Ok(instance(request, |request| self.driver.status(request)).await)
     }
 
@@ -127,4 +132,31 @@ where
         Err(error) => Err(error),
     };
     Response::new(protocol::encode_instance(answer))
+}
+
+/// The span of a call, below the manager's. A call that is not traced has none.
+fn span(method: &'static str, request: &MachineRequest) -> Span {
+    let Some(parent) = request.traceparent.as_deref().and_then(|text| text.parse().ok()) else { return Span::none() };
+    let span = tracing::info_span!(
+        "call",
+        otel.name = method,
+        otel.kind = "server",
+        otel.status_code = field::Empty,
+        error.type = field::Empty,
+        nodewright.machine.name = request.name,
+        nodewright.machine.namespace = request.namespace,
+        nodewright.machine.uid = request.uid,
+    );
+    trace::set_parent(&span, parent);
+    span
+}
+
+/// A call within its span. The message of a failure may quote a secret: the span has its code alone.
+async fn in_span<T>(span: Span, call: impl Future<Output = DriverResult<T>>) -> DriverResult<T> {
+    let answer = call.instrument(span.clone()).await;
+    if let Err(error) = &answer {
+        span.record("otel.status_code", "ERROR");
+        span.record("error.type", error.code.name());
+    }
+    answer
 }
