@@ -28,7 +28,7 @@ mod tests;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
-use nodewright_driver::Driver;
+use nodewright_driver::{Driver, panics};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
 use tokio_util::sync::CancellationToken;
@@ -64,8 +64,10 @@ pub struct Arguments {
     pub stop_with_stdin: bool,
 }
 
-/// Serves the driver until SIGTERM, SIGINT, or the end of the standard input if the arguments say so.
+/// Serves the driver until SIGTERM, SIGINT, or the end of the standard input if the arguments say so. Sets up the log, to which panics
+/// do not print [what they quote](panics).
 pub async fn run(arguments: Arguments, driver: Arc<dyn Driver>, provider: Provider) -> ExitCode {
+    panics::withhold_messages();
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).without_time().init();
     let orphaned = CancellationToken::new();
     let stop = orphaned.child_token();
