@@ -14,6 +14,7 @@ mod effect;
 mod process;
 mod queue;
 mod request;
+mod span;
 
 use std::fmt;
 use std::fmt::Display;
@@ -31,6 +32,7 @@ use prometheus_client::registry::{Metric, Registry};
 
 pub use self::effect::RunningEffect;
 pub use self::queue::Unfinished;
+pub(crate) use self::span::SpanCounts;
 
 use self::effect::Effects;
 use self::queue::Queues;
