@@ -191,6 +191,7 @@ fn goals(medians: &[Cost; CASES.len()]) -> Vec<Goal> {
 }
 
 #[cfg(test)]
+#[allow(clippy::float_cmp, reason = "small whole numbers, and halves of them")]
 mod tests {
     use super::*;
 
