@@ -309,6 +309,7 @@ panels_have_data() { saw=$("$monitoring" panels "$url" "$begun"); }
 panels_are_drawn() {
 	local into=${PLOTS:-$scratch/plots}
 	mkdir -p "$into"
+	evidence+=("$scratch/panels.json")
 	"$monitoring" save "$url" "$begun" "$scratch/panels.json"
 	"$monitoring" plot "$scratch/panels.json" "$into"
 	saw="$(find "$into" -name '*.svg' | wc -l) pictures"

@@ -179,23 +179,28 @@ func (p *recordedPanel) drawLines(c *canvas, seconds float64, drawn []series) {
 	}
 }
 
-// path is the line of points, with gaps where there are none. Where nothing changes there is one point.
+// path is the line of points, with gaps where there are none, in whole pixels, each from the one before: that is short. Where nothing
+// changes there is one point.
 func path(points [][2]float64, seconds float64, y func(float64) float64) string {
+	pixel := func(point [2]float64) (int, int) {
+		return int(math.Round(areaLeft + areaWidth*point[0]/seconds)), int(math.Round(y(point[1])))
+	}
+	isGap := func(index int) bool { return index == 0 || points[index][0]-points[index-1][0] > pointGap }
 	var d strings.Builder
-	last := ""
+	lastX, lastY := 0, 0
 	for index, point := range points {
-		at := number(y(point[1]))
-		isGap := index == 0 || point[0]-points[index-1][0] > pointGap
-		isFlat := !isGap && at == last && index+1 < len(points) && points[index+1][0]-point[0] <= pointGap && number(y(points[index+1][1])) == at
-		last = at
-		if isFlat {
-			continue
+		x, y := pixel(point)
+		if index+1 < len(points) && !isGap(index) && !isGap(index+1) && y == lastY {
+			if _, next := pixel(points[index+1]); next == y {
+				continue
+			}
 		}
-		command := "L"
-		if isGap {
-			command = "M"
+		if isGap(index) {
+			fmt.Fprintf(&d, "M%d %d", x, y)
+		} else {
+			fmt.Fprintf(&d, "l%d %d", x-lastX, y-lastY)
 		}
-		d.WriteString(command + number(areaLeft+areaWidth*point[0]/seconds) + " " + at)
+		lastX, lastY = x, y
 	}
 	return d.String()
 }
