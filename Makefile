@@ -16,7 +16,7 @@ release := $(or $(CARGO_TARGET_DIR),target)/release
 # The end-to-end tests mostly wait: run more of them at once than there are cores.
 export RUST_TEST_THREADS ?= 4
 
-# Additional flags for the manager of run, up, manager, writes, steady, soak, bench-drain, bench-fleet and bench-floor: make up MANAGER_FLAGS=--log-level=debug
+# Additional flags for the manager of run, up, manager, writes, steady, soak, bench-drain, bench-fleet, bench-collector and bench-floor: make up MANAGER_FLAGS=--log-level=debug
 MANAGER_FLAGS ?=
 # What runs in the VMs of run and up: stand-ins, or real kubelets that run pods (as root): make run NODES=real
 NODES ?= stand-ins
@@ -31,7 +31,7 @@ MINUTES ?= 11
 N ?= 1000
 PEER ?=
 PEER_QPS ?= 1000
-# A commit that bench-fleet is compared with, and how many times both run.
+# A commit that bench-fleet is compared with, and how many times both run; how often bench-collector runs.
 BASE ?=
 TURNS ?= 3
 
@@ -115,6 +115,13 @@ else
 		--package nodewright-e2e-bench
 	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
 endif
+
+.PHONY: bench-collector
+bench-collector: control-plane ## Compare a manager without traces, with a collector, and with one that is away, slow or hangs, N=500, in TURNS=3, release build (25 minutes)
+#  Fails when a goal is missed. The release build takes 6 minutes at first.
+	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
+		--package nodewright-e2e-bench
+	@$(release)/nodewright-bench collector --machines=$(if $(filter command line environment,$(origin N)),$(N),500) --turns=$(TURNS) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-restart
 bench-restart: control-plane ## Kill the manager of N=10000 machines and start it again: time until it decides, writes, memory, release build (10 minutes)
@@ -365,6 +372,10 @@ test-monitoring: build control-plane ## Test alerts and dashboards with Promethe
 #  Builds Prometheus at first (7 minutes). PLANT=… makes a violation, by which it has to fail: hack/test-monitoring.sh --help lists
 #  them. Needs curl.
 	@PLANT=$(PLANT) hack/test-monitoring.sh
+
+.PHONY: dashboard-plots
+dashboard-plots: build control-plane ## Run test-monitoring, and draw docs/reference/dashboards/*.svg from what its panels have shown (10 minutes, once compiled)
+	@PLOTS=docs/reference/dashboards hack/test-monitoring.sh
 
 .PHONY: test-upgrade
 test-upgrade: build control-plane ## Test upgrades from the previous version and from machine-controller-manager, and the way back (8 minutes, once compiled)

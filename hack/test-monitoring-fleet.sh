@@ -4,7 +4,8 @@
 #   - the API server accepts the component, with the CRDs of Prometheus' operator
 #   - a fleet grows, is rolled and loses a VM; at rest no alert is pending or fires for 20 s, which stand for 20 minutes
 #   - faults of machines, objects, pools, the provider, the API server and the managers: each leads to its alert
-#   - after that, each query of each panel has had data, and these have changed; each alert has fired, or its source says why not
+#   - after that, each query of each panel has had data, and these have changed; a picture of each dashboard is drawn; each alert has
+#     fired, or its source says why not
 #
 # Arguments: the executable of hack/tools/monitoring, the directory of Prometheus, and the rendered component. Everything is on free ports of the loopback.
 set -euo pipefail
@@ -304,6 +305,15 @@ others_lead() {
 }
 
 panels_have_data() { saw=$("$monitoring" panels "$url" "$begun"); }
+# Draws what the panels have shown, into the folder $PLOTS if there is one.
+panels_are_drawn() {
+	local into=${PLOTS:-$scratch/plots}
+	mkdir -p "$into"
+	evidence+=("$scratch/panels.json")
+	"$monitoring" save "$url" "$begun" "$scratch/panels.json"
+	"$monitoring" plot "$scratch/panels.json" "$into"
+	saw="$(find "$into" -name '*.svg' | wc -l) pictures"
+}
 alerts_have_fired() { saw=$("$monitoring" fired "$url" "$begun"); }
 
 # shellcheck disable=SC2034 # Used by lib-fleet.sh.
@@ -333,4 +343,5 @@ scenario target_vanishes "the target cluster is out of reach"
 scenario managers_vanish "no manager runs"
 scenario others_lead "another program leads"
 scenario panels_have_data "each panel has had data that move"
+scenario panels_are_drawn "a picture of each dashboard is drawn"
 scenario alerts_have_fired "each alert has fired"

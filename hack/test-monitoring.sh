@@ -14,6 +14,8 @@
 #   alert       an alert that is always there                  the fleet at rest is not quiet
 #   panel       a query of a panel selects nothing             the panel has no data
 #
+# With PLOTS=<folder> the pictures of the dashboards stay there, as `make dashboard-plots` writes those of docs/reference/dashboards.md.
+#
 # It needs the executables of `make build`. The rest is built and kept in ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}.
 set -euo pipefail
 
@@ -69,6 +71,7 @@ started=$SECONDS
 "$root/hack/monitoring.sh" --check
 passed "rules, dashboards and docs/tasks/alerts.md are what their sources make"
 plant
+[ -z "${PLOTS:-}" ] || PLOTS=$(realpath "$PLOTS")
 (cd "$scratch/source" && tools=$scratch tool_go source vet . && tools=$scratch tool_go source build -o "$scratch/monitoring" .) >&2
 test_rendering
 test_rules

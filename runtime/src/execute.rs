@@ -206,8 +206,8 @@ impl Executor {
     async fn step<E>(&self, step: &Step<E>, sending: &RequestContext, call: &impl Fn(&E)) -> StepOutcome {
         match step {
             Step::Apply(apply) => self.apply(apply, sending).await,
-            Step::Create { key, resource, body } => self.create(key, resource, body, sending).await,
-            Step::Edit { at, subresource, patch } => self.edit(at, subresource, patch, sending).await,
+            Step::Create { key, resource, body, .. } => self.create(key, resource, body, sending).await,
+            Step::Edit { at, subresource, patch, .. } => self.edit(at, subresource, patch, sending).await,
             Step::Confirm(at) => self.confirm(at, false, sending).await,
             Step::ConfirmUnchanged(at) => self.confirm(at, true, sending).await,
             Step::Delete(target) => self.delete(target, None, sending).await,

@@ -119,3 +119,27 @@ async fn each_line_says_what_it_is_about() {
     assert_eq!(strays.count(), 0, "each request has a span");
     running.end().await;
 }
+
+/// Plans, calls, snapshots and listeners that panic say `as planned`; a message of a panic may quote a secret.
+#[tokio::test(start_paused = true)]
+async fn no_line_quotes_what_a_panic_said() {
+    let log = Log::default();
+    let _kept = log.keep("trace");
+    let server = ApiServer::new();
+    for (name, panics) in
+        [("call", "ask"), ("plan", "panic"), ("snapshot", "panic-observe"), ("listener", "panic-listen")]
+    {
+        source(&server, name, 1);
+        annotate(&server, name, &json!({panics: "panics"}));
+    }
+    let running = Running::start(server, vec![]);
+    running.until("the outcome of the call", |it| annotated(&it.server, "call", "asked").is_some()).await;
+    running.passes(1).await;
+    for message in ["a call panicked", "the plan panicked", "the handler of a change panicked"] {
+        assert!(!log.lines(message).is_empty(), "{message}");
+    }
+    let text = String::from_utf8(log.0.lock().clone()).unwrap();
+    let quoting = text.lines().find(|line| line.contains("as planned"));
+    assert_eq!(quoting, None);
+    running.end().await;
+}

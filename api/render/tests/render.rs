@@ -125,6 +125,42 @@ fn errors_name_the_object_and_the_field() {
     assert!(!errors.concat().contains("secret"), "{errors:?}");
 }
 
+#[test]
+fn no_error_shows_what_may_be_secret() {
+    let secret = "hunter2";
+    let of_file = |contents: Value| files(json!([{"path": "/etc/a", "contents": contents}]));
+    let of_user = |user: Value| config(json!({"passwd": {"users": [user]}}));
+    let unit = |text: &str| config(json!({"systemd": {"units": [{"name": "a.service", "contents": text}]}}));
+    let tang = |tang: Value| {
+        config(json!({"storage": {"luks": [{"name": "a", "device": "/dev/a", "clevis": {"tang": [tang]}}]}}))
+    };
+    let with_password = format!("https://user:{secret}@[");
+    for spec in [
+        of_file(json!(secret)),
+        of_file(json!({"source": secret})),
+        of_file(json!({"source": [secret]})),
+        of_file(json!({"source": format!("data:;base64,%{secret}")})),
+        of_file(json!({"source": format!("data:{secret}")})),
+        of_file(json!({"source": with_password})),
+        of_file(json!({"source": "data:,a", "verification": {"hash": secret}})),
+        of_file(json!({"verification": {"hash": secret}})),
+        unit(&format!("[Service\nEnvironment={secret}")),
+        unit(&format!("[Service]\n{secret}\n")),
+        of_user(json!(secret)),
+        of_user(json!({"name": "core", "passwordHash": [secret]})),
+        of_user(json!({"name": "core", "sshAuthorizedKeys": secret})),
+        of_user(json!({"name": "core", "sshAuthorizedKeys": [secret, secret]})),
+        config(json!({"kernelArguments": {"shouldExist": [secret, secret]}})),
+        config(json!({"ignition": {"version": "3.5.0", "proxy": {"httpProxy": with_password}}})),
+        tang(json!({"url": with_password, "thumbprint": "a"})),
+        tang(json!({"url": "https://a", "thumbprint": "a", "advertisement": secret})),
+        json!({"config": secret}),
+    ] {
+        let errors = result(&[object("a", "worker", &spec)]).unwrap_err().join("\n");
+        assert!(errors.starts_with("MachineConfig a: spec.config") && !errors.contains(secret), "{spec}: {errors}");
+    }
+}
+
 /// Templates may print what is secret in a ControllerConfig.
 #[test]
 fn values_of_what_is_generated_are_not_shown() {

@@ -32,6 +32,8 @@
 //!   after a restart. They are stored in the Machine's status: they must not contain a secret.
 //! * `user_data` has its placeholders replaced.
 
+pub mod panics;
+
 use std::{
     collections::BTreeMap,
     fmt,

@@ -22,6 +22,7 @@ mod webhooks;
 use std::process::ExitCode;
 
 use clap::Parser;
+use nodewright_driver::panics;
 
 use crate::{
     clusters::one_line,
@@ -34,6 +35,7 @@ pub(crate) type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    panics::withhold_messages();
     let result = match Arguments::parse().command {
         Command::Manager(flags) => manager::run(*flags, Role::All).await,
         Command::Mcm(flags) => manager::run(*flags, Role::Sets).await,

@@ -62,6 +62,7 @@ impl Process {
             tracing::warn!(%error, "failed to raise the limit of open files; many connections may exhaust it");
         }
         let metrics = Arc::new(Metrics::new().with_queue_alias("mcm_", QUEUE_ALIASES));
+        telemetry.register_metrics(&metrics);
         let secured =
             if flags.secure_metrics { Some((Authorization::default(), Certificate::create()?)) } else { None };
         let mut process = Self {

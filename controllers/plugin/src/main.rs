@@ -35,6 +35,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Parser;
 use jiff::Timestamp;
+use nodewright_driver::panics;
 
 use crate::{
     arguments::{Arguments, ClusterFlags, Command, PlanArguments, PlanCommand, RolloutCommand},
@@ -51,6 +52,7 @@ const COMPLETION: Duration = Duration::from_secs(3);
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
+    panics::withhold_messages();
     let Arguments { cluster, command } = Arguments::parse();
     match run(&cluster, command).await {
         Ok(text) => {

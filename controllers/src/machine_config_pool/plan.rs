@@ -170,7 +170,7 @@ fn prepare(decision: &Decision<'_>, scope: &Scope<'_>) -> Vec<Planned<Render>> {
     match decision {
         Decision::Create(wanted, object) => {
             let (key, resource) = (target_ref(wanted), ResourceType::of::<MachineConfig>());
-            let step = Step::Create { key, resource, body: (**object).clone() };
+            let step = Step::Create { key, resource, body: (**object).clone(), is_confidential: true };
             steps.push(Planned { why: "it is what the pool selects".into(), step });
         }
         Decision::Adopt(config) => steps.extend(adopt(config, &scope.snapshot.pool)),

@@ -66,7 +66,7 @@ impl Generated<'_> {
         let mut metadata = child_of(owner, "", self.name);
         metadata.labels = Some([(ROLE.to_owned(), self.role.to_owned())].into());
         metadata.annotations = Some(self.annotations());
-        Step::create(TARGET, &MachineConfig { metadata, spec: self.spec.clone() })
+        Step::create(TARGET, &MachineConfig { metadata, spec: self.spec.clone() }).map(Step::confidential)
     }
 
     /// Makes one that exists what it has to be.
@@ -85,6 +85,6 @@ impl Generated<'_> {
         };
         put("labels", meta.labels.as_ref(), [(ROLE.to_owned(), self.role.to_owned())].into());
         put("annotations", meta.annotations.as_ref(), self.annotations());
-        Step::edit(TARGET, existing, json_patch::Patch(patch))
+        Step::edit(TARGET, existing, json_patch::Patch(patch)).map(Step::confidential)
     }
 }

@@ -6,6 +6,7 @@
 //! | [`writes`], [`steady`] | requests per machine; requests of a fleet at rest |
 //! | [`fleet`] | time, CPU, memory and requests of many machines |
 //! | [`restart`] | a manager that starts beside a large fleet: time until it decides, writes, memory |
+//! | [`collector`] | the same without traces, and with collectors of traces that are good, away, slow or hang |
 //! | [`floor`] | the same requests without a manager: the time that none can beat, and what each costs the API server |
 //! | [`instructions`] | the instructions of a manager in a simulated cluster, by crate and controller |
 //! | [`pools`], [`pool_rollout`] | renderings and writes of pools at rest; CPU to move the nodes of a small and of a large pool |
@@ -14,6 +15,7 @@
 //! | [`hostile`] | attacks |
 //! | [`measure`], [`costs`], [`usage`] | shared: a devcluster with its audit log, requests by kind, the kernel's numbers |
 
+mod collector;
 mod costs;
 mod drain;
 mod error;
@@ -55,6 +57,7 @@ enum Command {
     Soak(soak::SoakArguments),
     Fleet(fleet::FleetArguments),
     Restart(restart::RestartArguments),
+    Collector(collector::CollectorArguments),
     Floor(floor::FloorArguments),
     Instructions(instructions::InstructionsArguments),
     Drain(drain::DrainArguments),
@@ -73,6 +76,7 @@ async fn main() -> ExitCode {
         Command::Soak(arguments) => soak::run(arguments).await,
         Command::Fleet(arguments) => fleet::run(arguments).await,
         Command::Restart(arguments) => restart::run(arguments).await,
+        Command::Collector(arguments) => collector::run(arguments).await,
         Command::Floor(arguments) => floor::run(arguments).await,
         Command::Instructions(arguments) => instructions::run(arguments).await,
         Command::Drain(arguments) => drain::run(arguments).await,

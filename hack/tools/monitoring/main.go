@@ -6,6 +6,8 @@
 //	unit-tests RULES                print tests of the rules in the file RULES, for promtool
 //	alerts URL                      print the alerts of a Prometheus and their states, one a line
 //	panels URL SINCE                check that each query of each panel had data since a time, and that it moved
+//	save URL SINCE FILE             write what the queries of all panels had since a time
+//	plot FILE INTO                  draw what was saved, a picture for each dashboard, into the folder INTO
 //	fired URL SINCE                 check that each alert fired since a time, except those that say why not
 package main
 
@@ -32,6 +34,8 @@ var commands = map[string]struct {
 	"unit-tests": {1, func(of []string) error { return printUnitTests(of[0]) }},
 	"alerts":     {1, func(of []string) error { return printAlerts(of[0]) }},
 	"panels":     {2, func(of []string) error { return checkPanels(of[0], of[1]) }},
+	"save":       {3, func(of []string) error { return savePanels(of[0], of[1], of[2]) }},
+	"plot":       {2, func(of []string) error { return plot(of[0], of[1]) }},
 	"fired":      {2, func(of []string) error { return checkFired(of[0], of[1]) }},
 }
 

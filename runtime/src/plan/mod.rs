@@ -108,6 +108,8 @@ pub enum Step<E> {
         resource: ResourceType,
         /// The object.
         body: Value,
+        /// See [`Step::confidential`].
+        is_confidential: bool,
     },
     /// A JSON patch with tests, for fields that have several writers.
     Edit {
@@ -117,6 +119,8 @@ pub enum Step<E> {
         subresource: &'static str,
         /// The operations.
         patch: Patch,
+        /// See [`Step::confidential`].
+        is_confidential: bool,
     },
     /// A consistent read of one object. If it is gone or being deleted, the plan ends here.
     Confirm(Target),
@@ -183,7 +187,7 @@ impl<E> Step<E> {
         let mut body = serde_json::to_value(object).ok()?;
         body["apiVersion"] = resource.api_version().into();
         body["kind"] = resource.kind.as_ref().into();
-        Some(Self::Create { key: ObjectRef::of(cluster, object), resource, body })
+        Some(Self::Create { key: ObjectRef::of(cluster, object), resource, body, is_confidential: false })
     }
 
     /// Changes shared fields of `live`; `None` when there is nothing to do.
@@ -208,7 +212,17 @@ impl<E> Step<E> {
     }
 
     fn edit_at<K: Kind>(cluster: Cluster, live: &K, subresource: &'static str, patch: Patch) -> Option<Self> {
-        (!patch.0.is_empty()).then(|| Self::Edit { at: Target::of(cluster, live), subresource, patch })
+        let at = Target::of(cluster, live);
+        (!patch.0.is_empty()).then_some(Self::Edit { at, subresource, patch, is_confidential: false })
+    }
+
+    /// The same creation or edit, whose text, which stands in logs, has nothing of what it writes.
+    #[must_use]
+    pub fn confidential(mut self) -> Self {
+        if let Self::Create { is_confidential, .. } | Self::Edit { is_confidential, .. } = &mut self {
+            *is_confidential = true;
+        }
+        self
     }
 
     /// The object that the step writes or reads; `None` for a call outside Kubernetes.

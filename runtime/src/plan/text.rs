@@ -10,6 +10,8 @@ use crate::{
     object::{Cluster, Target},
 };
 
+const CONFIDENTIAL: &str = "(confidential)";
+
 /// Prints the steps of each stage with their reasons, then waits, events and the time of the next run.
 ///
 /// ```text
@@ -58,12 +60,14 @@ impl<E: Effect> Display for Step<E> {
         };
         match self {
             Self::Apply(apply) => write!(f, "apply {}{} {}", of(apply.subresource), place(&apply.at), apply.fragment()),
-            Self::Create { key, resource, body } => {
-                write!(f, "create {} {key}{} {}", resource.kind, within(key.cluster), gist(body))
+            Self::Create { key, resource, body, is_confidential } => {
+                let body = if *is_confidential { CONFIDENTIAL.to_owned() } else { gist(body).to_string() };
+                write!(f, "create {} {key}{} {body}", resource.kind, within(key.cluster))
             }
-            Self::Edit { at, subresource, patch } => {
-                let operations = serde_json::to_string(patch).map_err(|_| fmt::Error)?;
-                write!(f, "edit {}{} {operations}", of(subresource), place(at))
+            Self::Edit { at, subresource, patch, is_confidential } => {
+                let operations =
+                    if *is_confidential { Ok(CONFIDENTIAL.to_owned()) } else { serde_json::to_string(patch) };
+                write!(f, "edit {}{} {}", of(subresource), place(at), operations.map_err(|_| fmt::Error)?)
             }
             Self::Confirm(at) => write!(f, "confirm that {} is not being deleted", place(at)),
             Self::ConfirmUnchanged(at) => {
@@ -96,10 +100,12 @@ fn gist(body: &Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use json_patch::Patch;
     use k8s_openapi::api::core::v1::ConfigMap;
 
     use super::*;
     use crate::effect::Never;
+    use crate::patch::set;
     use crate::testing::{AWAY, HOME};
     use nodewright_testing::object;
 
@@ -129,5 +135,17 @@ mod tests {
         assert_eq!(plan.to_string(), lines.join("\n") + "\n");
         let first = r#"1 create ConfigMap b in away {"data":{"key":"value"},"metadata":{}} | it is missing"#;
         assert_eq!(format!("{plan:#}").lines().next(), Some(first));
+
+        let rename = || Patch(vec![set(&["data", "key"], "other".into())]);
+        let mut plan = Plan::<Never>::idle();
+        plan.then("it is missing", Step::create(AWAY, &fresh).map(Step::confidential));
+        plan.then("it is wrong", Step::edit(HOME, &live, rename()).map(Step::confidential));
+        plan.beside("it is public", Step::edit(HOME, &live, rename()));
+        let lines = [
+            "1 create ConfigMap b (confidential) | it is missing",
+            "2 edit ConfigMap default/a (confidential) | it is wrong",
+            r#"  edit ConfigMap default/a [{"op":"add","path":"/data/key","value":"other"}] | it is public"#,
+        ];
+        assert_eq!(plan.to_string(), lines.join("\n") + "\n");
     }
 }

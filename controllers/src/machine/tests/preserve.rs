@@ -93,7 +93,7 @@ impl Life {
                 self.machine["status"] = apply.fragment()["status"].clone();
                 "machine status"
             }
-            Step::Edit { at, subresource, patch } if at.key().cluster == TARGET => {
+            Step::Edit { at, subresource, patch, .. } if at.key().cluster == TARGET => {
                 let node = self.node.as_mut().unwrap();
                 let spec = node["spec"].clone();
                 nodewright_testing::json_patch(node, patch).unwrap();

@@ -264,7 +264,7 @@ impl Cluster {
     async fn send(&self, step: &Step<Never>, manager: &str) -> kube::Result<()> {
         let force = PatchParams::apply(manager).force();
         match step {
-            Step::Create { key, resource, body } => {
+            Step::Create { key, resource, body, .. } => {
                 let is_set = &*resource.kind == "MachineSet";
                 assert!(!is_set || body["spec"]["replicas"] == 0, "a set is born without replicas");
                 // An apply of version 1, which no object has, only creates.

@@ -150,6 +150,7 @@ impl SimulatedDriver {
             boot_seconds: spec.boot_seconds,
             user_data: Some(request.user_data.0).filter(|data| !data.is_empty()),
         };
+        assert!(!spec.panics, "as providerSpec.panics asks: the user data is {:?}", order.user_data);
         let vm = match self.client.create(&order).await {
             // An earlier call created it, from another version of the class or with other user data.
             Err(error) if error.code == Code::AlreadyExists => self.made_by(&spec.cluster, &request.uid, error).await?,

@@ -19,7 +19,7 @@ const MOST_FAULTS: usize = 20;
 const LONGEST_NAME: usize = 64;
 
 /// `{"cluster": "c", "size": "small", "zone": "z", "region": "r", "bootSeconds": 2, "labels": {}, "taints": [],
-/// "externalCloudProvider": false}`; only `cluster` is required.
+/// "externalCloudProvider": false, "panics": false}`; only `cluster` is required.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ProviderSpec {
@@ -37,6 +37,9 @@ pub(super) struct ProviderSpec {
     /// Whether the kubelets run with `--cloud-provider=external`.
     #[serde(default)]
     pub external_cloud_provider: bool,
+    /// Whether the driver panics when it creates a VM, with a message that quotes the user data.
+    #[serde(default)]
+    pub panics: bool,
 }
 
 impl ProviderSpec {
@@ -110,19 +113,19 @@ fn check(fields: &Map<String, Value>, faults: &mut Faults) {
             "bootSeconds" => faults.add("bootSeconds", "must be a number between 0 and 86400"),
             "zone" | "region" if value.as_str().is_some_and(is_tag) => {}
             "zone" | "region" => faults.add(name, "must be a text of 1 to 253 bytes"),
-            "externalCloudProvider" if value.is_boolean() => {}
-            "externalCloudProvider" => faults.add(name, "must be true or false"),
+            "externalCloudProvider" | "panics" if value.is_boolean() => {}
+            "externalCloudProvider" | "panics" => faults.add(name, "must be true or false"),
             "labels" => check_labels(value, faults),
             "taints" => check_taints(value, faults),
             unknown => {
-                let what = "is no field of providerSpec; cluster, size, zone, region, bootSeconds, labels, taints and \
-                            externalCloudProvider are";
+                let what = "is no field of providerSpec; cluster, size, zone, region, bootSeconds, labels, taints, \
+                            externalCloudProvider and panics are";
                 faults.add(&shown(unknown), what);
             }
         }
     }
     // These may be absent but not null, in accordance with the types.
-    for name in ["labels", "taints", "externalCloudProvider"] {
+    for name in ["labels", "taints", "externalCloudProvider", "panics"] {
         if fields.get(name).is_some_and(Value::is_null) {
             faults.add(name, "must not be null; leave it out");
         }

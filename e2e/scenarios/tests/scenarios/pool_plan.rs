@@ -27,7 +27,7 @@ const PER_ZONE: u32 = 3;
 const BUDGET: usize = 3;
 
 /// What a run has printed, or its errors.
-async fn run(kubeconfig: &Path, arguments: &[&str]) -> TestResult<Result<String, String>> {
+pub(crate) async fn run(kubeconfig: &Path, arguments: &[&str]) -> TestResult<Result<String, String>> {
     let program = executable("nodewright", "NODEWRIGHT_BIN")?;
     let mut command = Command::new(program);
     command.args(["plan", "pool", "worker", "--kubeconfig"]).arg(kubeconfig).args(arguments);

@@ -32,7 +32,7 @@ use crate::{
     machine_configs::{UNELECTED, manager},
 };
 
-const ROLE: &str = "machineconfiguration.openshift.io/role";
+pub(crate) const ROLE: &str = "machineconfiguration.openshift.io/role";
 pub(crate) const WORKER: &str = "node-role.kubernetes.io/worker";
 pub(crate) const ZONE: &str = "topology.kubernetes.io/zone";
 pub(crate) const ZONES: [&str; 3] = ["a", "b", "c"];

@@ -1,5 +1,7 @@
 //! The traces of a machine's life.
 
+use std::net::TcpListener;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use nodewright_api::labels;
@@ -100,4 +102,26 @@ fn within(stage: &Span, whole: &Span) -> TestResult {
         && stage.end_time_unix_nano <= whole.end_time_unix_nano + SECOND
         && stage.start_time_unix_nano <= stage.end_time_unix_nano;
     ensure(fits, || format!("{} is not within {}: {stage:?} {whole:?}", stage.name, whole.name))
+}
+
+/// With a collector that accepts connections and never answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_works_and_ends_although_the_collector_hangs() -> TestResult {
+    let silent = TcpListener::bind("127.0.0.1:0")?;
+    let endpoint = format!("--otlp-endpoint=http://{}", silent.local_addr()?);
+    let env = Environment::builder("hanging").manager_flags([endpoint.as_str()]).start().await?;
+    env.apply_class("small").await?;
+    env.apply(&env.pool("a", 1)).await?;
+    env.wait_for_running(1).await?;
+    env.wait_for("a failed export", async || {
+        Ok(env.metric(r#"otel_sdk_exporter_span_exported_total{error_type="_OTHER"}"#).await? > Some(0.0))
+    })
+    .await?;
+    assert_eq!(env.metric(r#"otel_sdk_exporter_span_exported_total{error_type=""}"#).await?, Some(0.0));
+    env.scale("a", 0).await?;
+    env.wait_for_nothing().await?;
+    let status = env.manager().await?.terminate().await?;
+    ensure(status.is_some_and(|status| status.success()), || format!("asked to end, it ended with {status:?}"))?;
+    drop(silent);
+    env.end_unevaluated().await
 }

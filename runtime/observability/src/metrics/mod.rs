@@ -16,6 +16,7 @@ mod exposition;
 mod process;
 mod queue;
 mod request;
+mod span;
 
 use std::fmt;
 use std::fmt::Display;
@@ -36,6 +37,7 @@ pub use self::effect::RunningEffect;
 pub use self::exemplar::{DurationHistogram, observe};
 pub use self::exposition::Format;
 pub use self::queue::Unfinished;
+pub(crate) use self::span::SpanCounts;
 
 use self::effect::Effects;
 use self::exposition::TextWriter;

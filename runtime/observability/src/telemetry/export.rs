@@ -1,21 +1,62 @@
-//! Wrappers for the SDK: a processor for two users, and an exporter with rate-limited logging.
+//! Wrappers for the SDK: a processor for two users that bounds and counts its queue, and an exporter that counts and logs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use opentelemetry::Context;
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use crate::metrics::SpanCounts;
+
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A processor that the provider and [`crate::trace::Spans`] share.
+/// A processor that the provider and [`crate::trace::Spans`] share. It drops what does not fit into the queue of the SDK's one, which
+/// would do so without a count.
+#[derive(Debug)]
+pub(super) struct Bounded<P> {
+    processor: P,
+    counts: SpanCounts,
+    is_shut_down: AtomicBool,
+}
+
+impl<P> Bounded<P> {
+    pub(super) fn new(processor: P, counts: SpanCounts) -> Self {
+        Self { processor, counts, is_shut_down: AtomicBool::new(false) }
+    }
+}
+
+/// One for the provider, which would own it.
 #[derive(Debug)]
 pub(super) struct Shared<P>(pub(super) Arc<P>);
+
+impl<P: SpanProcessor> SpanProcessor for Bounded<P> {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.processor.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        if self.is_shut_down.load(Acquire) {
+            self.counts.ended_too_late();
+        } else if self.counts.enqueue() {
+            self.processor.on_end(span);
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.processor.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.is_shut_down.store(true, Release);
+        self.processor.shutdown_with_timeout(timeout)
+    }
+}
 
 impl<P: SpanProcessor> SpanProcessor for Shared<P> {
     fn on_start(&self, span: &mut Span, context: &Context) {
@@ -35,36 +76,42 @@ impl<P: SpanProcessor> SpanProcessor for Shared<P> {
     }
 }
 
-/// An exporter that counts failures and logs them once a minute; the SDK would log each.
+/// An exporter that counts, and logs lost spans once a minute; the SDK would log each failure.
 #[derive(Debug)]
-pub(super) struct Bounded<E> {
+pub(super) struct Counted<E> {
     exporter: E,
-    lost: AtomicU64,
+    counts: SpanCounts,
     logged: Mutex<Option<Instant>>,
 }
 
-impl<E> Bounded<E> {
-    pub(super) fn new(exporter: E) -> Self {
-        Self { exporter, lost: AtomicU64::new(0), logged: Mutex::new(None) }
+impl<E> Counted<E> {
+    pub(super) fn new(exporter: E, counts: SpanCounts) -> Self {
+        Self { exporter, counts, logged: Mutex::new(None) }
     }
 
-    fn log(&self, count: usize, error: &dyn std::fmt::Display) {
-        self.lost.fetch_add(u64::try_from(count).unwrap_or(u64::MAX), Ordering::Relaxed);
+    /// After a failed export, or one while which spans were dropped.
+    fn log(&self, error: Option<OTelSdkError>) {
         let mut logged = self.logged.lock();
-        if logged.is_none_or(|logged| logged.elapsed() >= LOG_INTERVAL) {
-            *logged = Some(Instant::now());
-            let lost = self.lost.swap(0, Ordering::Relaxed);
-            tracing::warn!(lost, %error, "failed to export spans, is the collector reachable?");
+        if logged.is_some_and(|logged| logged.elapsed() < LOG_INTERVAL) {
+            return;
         }
+        let lost = self.counts.take_lost();
+        match error {
+            Some(error) => tracing::warn!(lost, %error, "failed to export spans, is the collector reachable?"),
+            None if lost > 0 => tracing::warn!(lost, "dropped spans, the collector is too slow"),
+            None => return,
+        }
+        *logged = Some(Instant::now());
     }
 }
 
-impl<E: SpanExporter> SpanExporter for Bounded<E> {
+impl<E: SpanExporter> SpanExporter for Counted<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
-        let count = batch.len();
-        if let Err(error) = self.exporter.export(batch).await {
-            self.log(count, &error);
-        }
+        let spans = batch.len();
+        self.counts.processed(spans);
+        let error = self.exporter.export(batch).await.err();
+        self.counts.exported(spans, error.as_ref());
+        self.log(error);
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! # Guarantees
 //!
 //! - A collector that is unreachable, slow or full blocks nothing: spans wait in a queue of bounded length, and spans that do
-//!   not fit are dropped. This is logged once a minute.
+//!   not fit are dropped, counted ([`Telemetry::register_metrics`]) and logged once a minute.
 //! - [`Telemetry::flush`] and [`Telemetry::shutdown`] return within a second.
 //! - Log levels do not affect traces, and the other way round.
 //!
@@ -23,10 +23,10 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider;
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use opentelemetry_otlp::{ExporterBuildError, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
-    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanProcessor,
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider, SpanExporter, SpanProcessor,
 };
 use tracing::level_filters::LevelFilter;
 use tracing::{Dispatch, Subscriber};
@@ -36,7 +36,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
-use self::export::{Bounded, Shared};
+use self::export::{Bounded, Counted, Shared};
+use crate::metrics::{Metrics, SpanCounts};
 use crate::trace::{LOG_ONLY, Spans};
 
 /// How long [`Telemetry::flush`] and [`Telemetry::shutdown`] may take.
@@ -154,7 +155,15 @@ pub struct Telemetry {
     pub levels: Levels,
     /// The recorder of spans of long lives.
     pub spans: Spans,
-    provider: Option<SdkTracerProvider>,
+    traces: Option<Traces>,
+}
+
+/// The path of spans to a collector.
+#[derive(Clone)]
+struct Traces {
+    provider: SdkTracerProvider,
+    spans: Spans,
+    counts: SpanCounts,
 }
 
 impl Telemetry {
@@ -172,26 +181,33 @@ impl Telemetry {
     {
         let (filter, handle) = reload::Layer::new(parse_levels(&config.levels)?);
         let traces = config.endpoint.as_deref().map(|endpoint| traces(config, endpoint)).transpose()?;
-        let (provider, spans) = traces.unzip();
-        let layer = provider.as_ref().map(|provider| trace_layer(provider.tracer(SCOPE)));
+        let layer = traces.as_ref().map(|traces| trace_layer(traces.provider.tracer(SCOPE)));
         // The log layer comes last: it writes, the other layer only collects.
         let subscriber = Registry::default().with(layer).with(log_layer(config.format, writer).with_filter(filter));
         let levels = Levels {
             set: Arc::new(move |filter| handle.reload(filter).is_ok()),
             current: Arc::new(parking_lot::Mutex::new(config.levels.clone())),
         };
-        Ok((Self { levels, spans: spans.unwrap_or_default(), provider }, Dispatch::new(subscriber)))
+        let spans = traces.as_ref().map(|traces| traces.spans.clone()).unwrap_or_default();
+        Ok((Self { levels, spans, traces }, Dispatch::new(subscriber)))
+    }
+
+    /// Adds counts of spans, if they are exported.
+    pub fn register_metrics(&self, metrics: &Metrics) {
+        if let Some(traces) = &self.traces {
+            traces.counts.register(metrics);
+        }
     }
 
     /// Exports all finished spans, within a second.
     pub async fn flush(&self) {
-        let Some(provider) = self.provider.clone() else { return };
+        let Some(Traces { provider, .. }) = self.traces.clone() else { return };
         in_time("flush traces", move || provider.force_flush()).await;
     }
 
     /// Exports all finished spans, within a second, and none after that.
     pub async fn shutdown(&self) {
-        let Some(provider) = self.provider.clone() else { return };
+        let Some(Traces { provider, .. }) = self.traces.clone() else { return };
         in_time("shut down tracing", move || provider.shutdown_with_timeout(STOP_TIMEOUT)).await;
     }
 }
@@ -254,16 +270,22 @@ where
     tracing_opentelemetry::layer().with_tracer(tracer).with_threads(false).with_location(false).with_filter(filter)
 }
 
-/// The path of spans to the collector: one queue for both kinds of spans.
-fn traces(config: &TelemetryConfig, endpoint: &str) -> Result<(SdkTracerProvider, Spans), TelemetryError> {
+/// The path of spans to the collector.
+fn traces(config: &TelemetryConfig, endpoint: &str) -> Result<Traces, TelemetryError> {
     if !(0.0..=1.0).contains(&config.ratio) {
         return Err(TelemetryError::Ratio(config.ratio));
     }
     if endpoint.starts_with("https:") {
         return Err(TelemetryError::Tls(endpoint.to_owned()));
     }
-    let exporter = SpanExporter::builder().with_tonic().with_endpoint(endpoint).with_timeout(EXPORT_TIMEOUT).build();
+    let exporter = opentelemetry_otlp::SpanExporter::builder().with_tonic().with_endpoint(endpoint);
+    let exporter = exporter.with_timeout(EXPORT_TIMEOUT).build();
     let exporter = exporter.map_err(|error| TelemetryError::Endpoint(endpoint.to_owned(), Box::new(error)))?;
+    Ok(traces_to(exporter, config))
+}
+
+/// One queue for both kinds of spans.
+fn traces_to(exporter: impl SpanExporter + 'static, config: &TelemetryConfig) -> Traces {
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(QUEUE_LENGTH)
         .with_max_export_batch_size(BATCH_LENGTH)
@@ -274,16 +296,18 @@ fn traces(config: &TelemetryConfig, endpoint: &str) -> Result<(SdkTracerProvider
         .with_attribute(KeyValue::new("service.version", config.version.clone()))
         .with_attributes(config.attributes.iter().map(|(key, value)| KeyValue::new(*key, value.clone())))
         .build();
-    let mut processor = BatchSpanProcessor::builder(Bounded::new(exporter)).with_batch_config(batches).build();
+    let counts = SpanCounts::new(QUEUE_LENGTH);
+    let exporter = Counted::new(exporter, counts.clone());
+    let mut processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
     // Set it before the processor is shared; the provider cannot do it later.
     processor.set_resource(&resource);
-    let processor = Arc::new(processor);
+    let processor = Arc::new(Bounded::new(processor, counts.clone()));
     let provider = SdkTracerProvider::builder()
         .with_span_processor(Shared(processor.clone()))
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.ratio))))
         .with_resource(resource)
         .build();
-    Ok((provider, Spans::new(processor, SCOPE, config.ratio)))
+    Traces { provider, spans: Spans::new(processor, SCOPE, config.ratio), counts }
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::sync::mpsc;
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{TraceService, TraceServiceServer};
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::trace::v1::Span;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
+use opentelemetry_sdk::trace::SpanData;
 use parking_lot::Mutex;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
@@ -147,19 +149,100 @@ async fn a_shutdown_exports_what_waits() {
     telemetry.spans.record(creation());
 }
 
+/// An exporter that hangs until it is released.
+#[derive(Debug)]
+struct Hanging {
+    begun: mpsc::Sender<usize>,
+    released: Mutex<mpsc::Receiver<OTelSdkResult>>,
+}
+
+impl SpanExporter for Hanging {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        self.begun.send(batch.len()).unwrap();
+        // With the other end it is released for good.
+        self.released.lock().recv().unwrap_or(Ok(()))
+    }
+}
+
+/// Telemetry with such an exporter: the lengths of the batches whose export has begun, and what releases it.
+fn hanging() -> (Telemetry, mpsc::Receiver<usize>, mpsc::Sender<OTelSdkResult>) {
+    let (begun, batches) = mpsc::channel();
+    let (release, released) = mpsc::channel();
+    // Nothing but a full batch begins an export.
+    let config = TelemetryConfig { interval: Duration::from_hours(1), ..TelemetryConfig::default() };
+    let traces = traces_to(Hanging { begun, released: Mutex::new(released) }, &config);
+    let (telemetry, ..) = build(&config);
+    (Telemetry { spans: traces.spans.clone(), traces: Some(traces), ..telemetry }, batches, release)
+}
+
+/// The value of one of the metrics of spans.
+fn count(telemetry: &Telemetry, series: &str) -> usize {
+    let metrics = Metrics::new();
+    telemetry.register_metrics(&metrics);
+    let text = metrics.encode().unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(&format!("otel_sdk_{series} ")));
+    value.unwrap_or_else(|| panic!("{series}: {text}")).parse().unwrap()
+}
+
+fn record(telemetry: &Telemetry, spans: usize) {
+    for _ in 0..spans {
+        telemetry.spans.record(creation());
+    }
+}
+
+/// That nothing waits for the collector shows in the end of each line before it is released.
+#[test]
+fn while_a_collector_hangs_the_queue_is_bounded_and_drops_are_counted() {
+    let (telemetry, batches, release) = hanging();
+    record(&telemetry, BATCH_LENGTH);
+    assert_eq!(batches.recv(), Ok(BATCH_LENGTH));
+    record(&telemetry, QUEUE_LENGTH);
+    assert_eq!(count(&telemetry, r#"processor_span_processed_total{error_type="queue_full"}"#), 0);
+    record(&telemetry, 1_000);
+    assert_eq!(count(&telemetry, r#"processor_span_processed_total{error_type="queue_full"}"#), 1_000);
+    assert_eq!(count(&telemetry, "processor_span_queue_size"), QUEUE_LENGTH);
+    assert_eq!(count(&telemetry, "processor_span_queue_capacity"), QUEUE_LENGTH);
+    assert_eq!(count(&telemetry, r#"processor_span_processed_total{error_type=""}"#), BATCH_LENGTH);
+
+    let failure = OTelSdkError::InternalFailure("no".to_owned());
+    release.send(Err(failure)).unwrap();
+    drop(release);
+    // It comes back when all that waits is exported.
+    telemetry.traces.as_ref().unwrap().provider.force_flush().unwrap();
+    assert_eq!(batches.try_iter().sum::<usize>(), QUEUE_LENGTH);
+    assert_eq!(count(&telemetry, "processor_span_queue_size"), 0);
+    assert_eq!(count(&telemetry, r#"exporter_span_exported_total{error_type="_OTHER"}"#), BATCH_LENGTH);
+    assert_eq!(count(&telemetry, r#"exporter_span_exported_total{error_type=""}"#), QUEUE_LENGTH);
+    record(&telemetry, 1);
+    assert_eq!(count(&telemetry, "processor_span_queue_size"), 1, "there is room again");
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_is_away_holds_up_nothing() {
+async fn a_flush_and_a_shutdown_end_while_a_collector_hangs() {
+    let (telemetry, batches, release) = hanging();
+    record(&telemetry, BATCH_LENGTH);
+    assert_eq!(batches.recv(), Ok(BATCH_LENGTH));
+    let ended = async {
+        telemetry.flush().await;
+        telemetry.shutdown().await;
+    };
+    // Long enough for any computer: it is to fail and not to hang.
+    tokio::time::timeout(Duration::from_mins(1), ended).await.unwrap();
+    record(&telemetry, 1);
+    assert_eq!(count(&telemetry, r#"processor_span_processed_total{error_type="already_shutdown"}"#), 1);
+    assert_eq!(count(&telemetry, r#"exporter_span_exported_total{error_type=""}"#), 0, "it hangs");
+    drop(release);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_does_not_answer_is_given_up() {
     // Bound and never served: clients can connect but get no answer.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (telemetry, _, _) = build(&tracing_to(silent.local_addr().unwrap()));
-    let begun = Instant::now();
-    for _ in 0..QUEUE_LENGTH * 2 {
-        telemetry.spans.record(creation());
-    }
-    assert!(begun.elapsed() < Duration::from_secs(1));
-    let begun = Instant::now();
+    record(&telemetry, QUEUE_LENGTH * 2);
+    assert!(count(&telemetry, r#"processor_span_processed_total{error_type="queue_full"}"#) > 0);
     telemetry.shutdown().await;
-    assert!(begun.elapsed() < STOP_TIMEOUT + Duration::from_millis(500), "{:?}", begun.elapsed());
+    assert_eq!(count(&telemetry, r#"exporter_span_exported_total{error_type=""}"#), 0);
 }
 
 #[test]

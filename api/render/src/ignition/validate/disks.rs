@@ -162,14 +162,14 @@ impl Check {
     fn tang(&mut self, tang: &Tang, at: &FieldPath) {
         let url = tang.url.as_deref().unwrap_or_default();
         if !url::parse(url).is_some_and(|url| matches!(url.scheme.as_str(), "http" | "https")) {
-            self.invalid(at.child("url"), url, "must be a URL with the scheme http or https");
+            self.confidential(at.child("url"), url, "must be a URL with the scheme http or https");
         }
         if !is_set(tang.thumbprint.as_ref()) {
             self.invalid(at.child("thumbprint"), "", "must not be empty");
         }
         let is_json = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok();
         if let Some(text) = tang.advertisement.as_deref().filter(|text| !text.is_empty() && !is_json(text)) {
-            self.invalid(at.child("advertisement"), text, "must be JSON");
+            self.confidential(at.child("advertisement"), text, "must be JSON");
         }
     }
 

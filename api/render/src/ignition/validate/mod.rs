@@ -97,6 +97,8 @@ fn duplicate(path: &FieldPath, key: Key, text: &str) -> FieldError {
     match key {
         // The key of a resource is its source, which may be the content itself.
         Key::Field("source") => FieldError::confidential(path.clone(), &text.into(), "must not have a source twice"),
+        // Keys that log in, kernel arguments, or a URL that may have a password.
+        Key::Text | Key::Field("url") => FieldError::duplicate(path.clone(), text).without_value(),
         _ => FieldError::duplicate(path.clone(), text),
     }
 }

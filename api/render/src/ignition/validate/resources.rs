@@ -76,7 +76,7 @@ impl Check {
         let verification = at.child("verification");
         let hash = resource.verification.as_ref().and_then(|verification| verification.hash.as_deref());
         if let (Some(hash), None) = (hash, &resource.source) {
-            self.invalid(verification.child("hash"), hash, "must not be set without a source");
+            self.confidential(verification.child("hash"), hash, "must not be set without a source");
         }
         self.source(resource, &at.child("source"));
         let headers = all(resource.http_headers.as_ref());
@@ -126,7 +126,8 @@ impl Check {
             Some(_) => "must have 64 digits after sha256-, or 128 after sha512-",
             None => "must begin with sha512-, or since 3.1.0 with sha256-",
         };
-        self.invalid(at.child("hash"), hash, rule);
+        // What is no hash may be what was to be hashed.
+        self.confidential(at.child("hash"), hash, rule);
     }
 
     fn proxy(&mut self, proxy: &Proxy, at: &FieldPath) {

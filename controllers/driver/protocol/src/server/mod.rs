@@ -28,7 +28,7 @@ mod tests;
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use clap::Parser;
-use nodewright_driver::Driver;
+use nodewright_driver::{Driver, panics};
 use nodewright_observability::telemetry::{LogFormat, Telemetry, TelemetryConfig, TelemetryError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -88,8 +88,10 @@ impl Arguments {
     }
 }
 
-/// Serves the driver until SIGTERM, SIGINT, or the end of the standard input if the arguments say so.
+/// Serves the driver until SIGTERM, SIGINT, or the end of the standard input if the arguments say so. Sets up the log, to which panics
+/// do not print [what they quote](panics).
 pub async fn run(arguments: Arguments, driver: Arc<dyn Driver>, provider: Provider) -> ExitCode {
+    panics::withhold_messages();
     let telemetry = match arguments.telemetry(driver.name()) {
         Ok(telemetry) => telemetry,
         Err(error) => {
