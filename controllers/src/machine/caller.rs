@@ -59,8 +59,8 @@ impl Caller {
     /// Where the call is in the Machine's trace: its span, or the Machine's if it has none. `None` if traces are not exported.
     fn position(&self, call: &Call, begun: Timestamp) -> Option<TraceContext> {
         let machine = call.request.traceparent;
-        let span = span_name(call.verb).map(|name| span_id(&seed(call, name, begun)));
-        self.spans.are_exported().then(|| span.map_or(machine, |span| machine.at(span)))
+        let span = |name| machine.at(span_id(&seed(call, name, begun)));
+        self.spans.are_exported().then(|| span_name(call.verb).map_or(machine, span))
     }
 
     async fn call(&self, call: &Call, trace: Option<TraceContext>) -> Outcome {

@@ -212,8 +212,9 @@ impl<E> Step<E> {
     }
 
     fn edit_at<K: Kind>(cluster: Cluster, live: &K, subresource: &'static str, patch: Patch) -> Option<Self> {
-        let at = Target::of(cluster, live);
-        (!patch.0.is_empty()).then_some(Self::Edit { at, subresource, patch, is_confidential: false })
+        // Most patches change nothing: then the target is not allocated.
+        let is_needed = !patch.0.is_empty();
+        is_needed.then(|| Self::Edit { at: Target::of(cluster, live), subresource, patch, is_confidential: false })
     }
 
     /// The same creation or edit, whose text, which stands in logs, has nothing of what it writes.
