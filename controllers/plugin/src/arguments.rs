@@ -137,7 +137,7 @@ pub(crate) enum Command {
         /// Machine, or node/NAME.
         #[arg(value_parser = machine_target)]
         machine: Target,
-        /// Where Jaeger's query service listens, such as http://localhost:16686.
+        /// Where Jaeger's query service listens, such as `http://localhost:16686`.
         #[arg(long, value_name = "URL")]
         jaeger: Option<String>,
         /// How long ago the traces of a machine that is gone may have begun, at most.

@@ -167,7 +167,7 @@ async fn trace(
         return document(life, format);
     }
     let life = life.map(|life| life.text(snapshot.now));
-    let spans = jaeger.map(|_| trace::text(spans, format == Some(Format::Wide)));
+    let spans = jaeger.map(|_| trace::text(&spans, format == Some(Format::Wide)));
     Ok(life.into_iter().chain(spans).collect::<Vec<_>>().join("\n"))
 }
 

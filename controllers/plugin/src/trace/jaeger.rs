@@ -27,9 +27,10 @@ pub(super) const SERVICE: &str = "nodewright";
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Span {
     pub(crate) trace_id: String,
-    pub(crate) span_id: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) parent_span_id: String,
+    #[serde(rename = "spanId")]
+    pub(crate) id: String,
+    #[serde(rename = "parentSpanId", skip_serializing_if = "String::is_empty")]
+    pub(crate) parent: String,
     pub(crate) name: String,
     pub(crate) service: String,
     pub(crate) began: Timestamp,
@@ -206,8 +207,8 @@ fn span(sent: Sent, service: &str) -> Span {
         ended: time(&sent.end_time_unix_nano),
         error: failed.then_some(sent.status.message),
         trace_id: sent.trace_id,
-        span_id: sent.span_id,
-        parent_span_id: sent.parent_span_id,
+        id: sent.span_id,
+        parent: sent.parent_span_id,
         name: sent.name,
         service: service.to_owned(),
     }

@@ -108,11 +108,11 @@ pub(crate) async fn traced(
 }
 
 /// The traces as trees. A wide one has all spans of other services.
-pub(crate) fn text(found: Vec<Span>, is_wide: bool) -> String {
+pub(crate) fn text(found: &[Span], is_wide: bool) -> String {
     if found.is_empty() {
         return "Jaeger has no spans of these traces yet: parts are exported when they end, if the trace is sampled (--trace-ratio)\n".to_owned();
     }
-    spans::text(&if is_wide { found } else { spans::shortened(found) })
+    if is_wide { spans::text(found) } else { spans::text(&spans::shortened(found)) }
 }
 
 /// One part after the other, until one lasts.

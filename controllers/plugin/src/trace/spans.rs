@@ -14,8 +14,8 @@ const MOST: usize = 300;
 
 /// The spans about a machine, those above and those below them: of a trace of a hundred machines those of the others are left out.
 pub(super) fn of_machine(machine: &str, spans: Vec<Span>) -> Vec<Span> {
-    let id = |span: &Span| (span.trace_id.clone(), span.span_id.clone());
-    let parent = |span: &Span| (span.trace_id.clone(), span.parent_span_id.clone());
+    let id = |span: &Span| (span.trace_id.clone(), span.id.clone());
+    let parent = |span: &Span| (span.trace_id.clone(), span.parent.clone());
     let about: BTreeSet<_> = spans.iter().filter(|span| span.machine.as_deref() == Some(machine)).map(id).collect();
     let (mut below, mut above) = (about.clone(), about);
     loop {
@@ -32,21 +32,18 @@ pub(super) fn of_machine(machine: &str, spans: Vec<Span>) -> Vec<Span> {
 
 /// The spans without what other services do within theirs: of a request to the API server, such as `PATCH /api/v1/nodes/{:name}`, that
 /// span remains.
-pub(super) fn shortened(spans: Vec<Span>) -> Vec<Span> {
-    let by_id: BTreeMap<_, _> = spans.iter().map(|span| (span.span_id.as_str(), span)).collect();
-    let parent = |span: &Span| by_id.get(span.parent_span_id.as_str()).copied();
+pub(super) fn shortened(spans: &[Span]) -> Vec<Span> {
+    let by_id: BTreeMap<_, _> = spans.iter().map(|span| (span.id.as_str(), span)).collect();
+    let parent = |span: &Span| by_id.get(span.parent.as_str()).copied();
     // The drivers are ours, too.
     let is_ours = |span: &Span| span.service.starts_with(SERVICE);
     let is_shown = |span: &Span| is_ours(span) || span.name.contains(" /") || parent(span).is_some_and(is_ours);
     let nearest = |span: &Span| {
         let above = std::iter::successors(parent(span), |span| parent(span)).take(spans.len());
-        above
-            .into_iter()
-            .find(|span| is_shown(span))
-            .map_or_else(|| span.parent_span_id.clone(), |it| it.span_id.clone())
+        above.into_iter().find(|span| is_shown(span)).map_or_else(|| span.parent.clone(), |it| it.id.clone())
     };
     let shown = spans.iter().filter(|span| is_shown(span));
-    shown.map(|span| Span { parent_span_id: nearest(span), ..span.clone() }).collect()
+    shown.map(|span| Span { parent: nearest(span), ..span.clone() }).collect()
 }
 
 /// Each trace as a tree, in the order of time.
@@ -68,7 +65,7 @@ fn tree(spans: &[&Span]) -> String {
     let first = spans.iter().map(|span| span.began).min().unwrap_or_default();
     let last = spans.iter().map(|span| span.ended).max().unwrap_or_default();
     let mut rows = vec![["SPAN", "SERVICE", "BEGAN", "TOOK", ""].map(str::to_owned).to_vec()];
-    let has_parent = |span: &Span| spans.iter().any(|other| other.span_id == span.parent_span_id);
+    let has_parent = |span: &Span| spans.iter().any(|other| other.id == span.parent);
     for root in spans.iter().filter(|span| !has_parent(span)) {
         add(&mut rows, spans, root, 0, (first, last));
     }
@@ -91,7 +88,7 @@ fn add(rows: &mut Vec<Vec<String>>, spans: &[&Span], span: &Span, depth: usize, 
         length(span.began, span.ended),
         bar(span, whole) + &error,
     ]);
-    for child in spans.iter().filter(|child| child.parent_span_id == span.span_id) {
+    for child in spans.iter().filter(|child| child.parent == span.id) {
         add(rows, spans, child, depth + 1, whole);
     }
 }
@@ -110,8 +107,8 @@ fn bar(span: &Span, (first, last): (Timestamp, Timestamp)) -> String {
 fn length(began: Timestamp, ended: Timestamp) -> String {
     let milliseconds = ended.duration_since(began).as_millis();
     match milliseconds {
-        ..1_000 => format!("{milliseconds}ms"),
-        ..10_000 => format!("{}.{}s", milliseconds / 1_000, milliseconds % 1_000 / 100),
+        i128::MIN..1_000 => format!("{milliseconds}ms"),
+        1_000..10_000 => format!("{}.{}s", milliseconds / 1_000, milliseconds % 1_000 / 100),
         _ => age(began, ended),
     }
 }
@@ -124,8 +121,8 @@ mod tests {
         let at = |milliseconds| Timestamp::from_millisecond(1_780_000_000_000 + milliseconds).unwrap();
         Span {
             trace_id: "t".to_owned(),
-            span_id: id.to_owned(),
-            parent_span_id: parent.to_owned(),
+            id: id.to_owned(),
+            parent: parent.to_owned(),
             name: name.to_owned(),
             service: "nodewright".to_owned(),
             began: at(from),
@@ -170,7 +167,7 @@ mod tests {
             of("apiserver", span("5", "4", "PATCH", (0, 40), None)),
             of("apiserver", span("6", "5", "etcd", (0, 40), None)),
         ];
-        let shown: Vec<_> = shortened(spans).into_iter().map(|span| (span.span_id, span.parent_span_id)).collect();
+        let shown: Vec<_> = shortened(&spans).into_iter().map(|span| (span.id, span.parent)).collect();
         let expected = [("1", "0"), ("3", "1"), ("4", "3"), ("5", "4")];
         assert_eq!(shown, expected.map(|(id, parent)| (id.to_owned(), parent.to_owned())));
     }
@@ -180,7 +177,7 @@ mod tests {
         let spans = vec![span("1", "2", "a", (0, 1), Some("m")), span("2", "1", "b", (0, 1), None)];
         assert_eq!(of_machine("m", spans.clone()).len(), 2);
         assert!(text(&spans).contains("SPAN"));
-        assert_eq!(shortened(spans).len(), 2);
+        assert_eq!(shortened(&spans).len(), 2);
         let itself =
             [span("0", "", "root", (0, 1), None), span("1", "0", "a", (0, 1), None), span("1", "1", "a", (0, 1), None)];
         assert!(text(&itself).lines().count() < 10);

@@ -23,7 +23,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{
-    FutureExt, TryFutureExt,
+    FutureExt,
     future::{BoxFuture, ready},
 };
 use http::{Request, Response};
@@ -413,7 +413,8 @@ impl Driver for SimulatedDriver {
     }
 
     fn delete(&self, request: MachineRequest) -> BoxFuture<'static, Result<Option<String>>> {
-        self.clone().delete_vms(request).map_ok(|()| None).boxed()
+        let deletion = self.clone().delete_vms(request);
+        async move { deletion.await.map(|()| None) }.boxed()
     }
 
     fn status(&self, request: MachineRequest) -> BoxFuture<'static, Result<Instance>> {

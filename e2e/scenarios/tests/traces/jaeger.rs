@@ -84,7 +84,7 @@ impl Jaeger {
 
     /// The traces in which a span of this name is about a machine: all of their spans.
     pub(crate) async fn traces(&self, span: &str, namespace: &str) -> TestResult<Vec<Span>> {
-        let quoted = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+        let quoted = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
         let attributes = quoted(&format!("{{\"nodewright.machine.namespace\":\"{namespace}\"}}"));
         let period = "query.start_time_min=2020-01-01T00:00:00Z&query.start_time_max=2100-01-01T00:00:00Z";
         let query = format!(

@@ -63,7 +63,7 @@ pub struct Arguments {
     /// Stop when the standard input ends, as it does with the process that started this one.
     #[arg(long)]
     pub stop_with_stdin: bool,
-    /// URL of a collector of OpenTelemetry for spans of the calls that the manager traces, such as http://collector:4317.
+    /// URL of a collector of OpenTelemetry for spans of the calls that the manager traces, such as `http://collector:4317`.
     #[arg(long, env = OTLP_ENDPOINT, value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 }
