@@ -38,8 +38,8 @@ fn reviewed(deployment: &MachineDeployment) -> Option<TraceContext> {
 
 /// A trace that was chosen without the webhooks has no generation.
 fn is_reviewed(deployment: &MachineDeployment) -> bool {
-    let generation = annotation(deployment, annotations::TRACEPARENT_GENERATION).and_then(|text| text.parse().ok());
-    generation.is_none_or(|generation: i64| deployment.metadata.generation.unwrap_or_default() <= generation)
+    let reviewed = annotation(deployment, annotations::TRACEPARENT_GENERATION);
+    reviewed.is_none_or(|text| text == deployment.metadata.generation.unwrap_or_default().to_string())
 }
 
 fn unreviewed(deployment: &MachineDeployment, before: TraceContext) -> TraceContext {
