@@ -31,7 +31,7 @@ fn code<T>(result: Result<T>) -> Option<Code> {
     result.err().map(|error| error.code)
 }
 
-/// A driver whose VMs have the names of their Machines, and the traces of the calls as its notes. It hangs or panics if the name says so.
+/// A driver whose VMs have the names of their Machines, and the traces of the calls as its notes. It hangs or panics if that is the name.
 struct Named;
 
 impl Named {
