@@ -47,20 +47,24 @@ async fn creation_and_deletion_of_a_machine_are_traces() -> TestResult {
     within(&left, &drain)?;
     let decision = one(&env, &collector, "deletion decision", &machine).await?;
     assert_eq!(text(&decision, "nodewright.decision.reason"), Some("Scale"));
-    assert_eq!(decision.trace_id, creation.trace_id, "the request that last changed the set");
-    assert_eq!(linked(&decision), [(&deletion.trace_id, &deletion.span_id)]);
+    assert_eq!((&deletion.trace_id, &deletion.parent_span_id), (&decision.trace_id, &decision.span_id));
+    let is_scale = |span: &Span| span.name == "unreviewed change" && span.span_id == decision.parent_span_id;
+    env.wait_for("the request to scale in the trace", async || Ok(collector.spans().iter().any(is_scale))).await?;
     env.end().await
 }
 
 /// The creation of a machine, from the admission of the request to its stages.
 async fn created(env: &Environment, collector: &Collector, machine: &str) -> TestResult<Span> {
     let creation = one(env, collector, "machine creation", machine).await?;
-    for name in ["create call", "boot and join"] {
+    for name in ["VM creation", "boot and join"] {
         let stage = one(env, collector, name, machine).await?;
         assert_eq!(stage.trace_id, creation.trace_id, "{name}");
         assert_eq!(stage.parent_span_id, creation.span_id, "{name}");
         within(&stage, &creation)?;
     }
+    let vm = one(env, collector, "VM creation", machine).await?;
+    let call = one(env, collector, "create call", machine).await?;
+    assert_eq!((&call.trace_id, &call.parent_span_id), (&vm.trace_id, &vm.span_id));
     let decision = one(env, collector, "creation decision", machine).await?;
     assert_eq!((&decision.trace_id, &decision.span_id), (&creation.trace_id, &creation.parent_span_id));
     let admission = |span: &Span| span.name == "admission" && span.trace_id == creation.trace_id;
