@@ -28,6 +28,11 @@ pub(super) fn asked(set: &MachineSet) -> Option<TraceContext> {
     TraceContext::from_annotation(set.metadata.annotations.as_ref(), annotations::TRACEPARENT)
 }
 
+/// The same, if it is exported.
+fn exported(context: &Context<'_>, set: &MachineSet) -> Option<TraceContext> {
+    asked(set).filter(|trace| context.traces && trace.sampled)
+}
+
 /// Whether the set has done what it was asked for.
 pub(super) fn is_settled(set: &MachineSet) -> bool {
     set.status.as_ref().is_some_and(|status| {
@@ -35,11 +40,6 @@ pub(super) fn is_settled(set: &MachineSet) -> bool {
         status.observed_generation >= set.metadata.generation.unwrap_or_default()
             && counts.iter().all(|count| *count == set.spec.replicas)
     })
-}
-
-/// The same, if it is exported.
-fn exported(context: &Context<'_>, set: &MachineSet) -> Option<TraceContext> {
-    asked(set).filter(|trace| context.traces && trace.sampled)
 }
 
 /// Has the creations of these Machines hang below the decision, in the trace of the request that last changed the set. Without one
