@@ -39,7 +39,8 @@ impl ControlPlane {
     }
 }
 
-/// Copies a directory, which must not exist at the new place.
+/// Copies a directory, which must not exist at the new place. Not `*.tmp`: 64 MB of room for what etcd's log will write, which
+/// etcd makes again by itself.
 async fn copy_directory(from: &Path, to: &Path) -> Result<(), ControlPlaneError> {
     let mut open = vec![(from.to_owned(), to.to_owned())];
     while let Some((from, to)) = open.pop() {
@@ -49,7 +50,7 @@ async fn copy_directory(from: &Path, to: &Path) -> Result<(), ControlPlaneError>
             let (path, copy) = (entry.path(), to.join(entry.file_name()));
             if path.is_dir() {
                 open.push((path, copy));
-            } else {
+            } else if path.extension().is_none_or(|extension| extension != "tmp") {
                 tokio::fs::copy(&path, &copy).await.map_err(ControlPlaneError::file("copy", &path))?;
             }
         }

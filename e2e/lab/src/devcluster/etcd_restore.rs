@@ -14,6 +14,7 @@ use crate::{
         Devcluster, DevclusterOptions, NAMESPACE,
         machines::{machine_deployments, machines, wait_for_running},
     },
+    process::with_causes,
 };
 
 /// Shorter timeouts than by default for Nodes that are gone, and longer ones for the Lease: the API server starts twice.
@@ -151,6 +152,6 @@ async fn rewinds(set: &mut Devcluster) -> Result<u64, String> {
     Ok(values.filter_map(|value| value.parse::<u64>().ok()).sum())
 }
 
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
+fn text(error: impl std::error::Error) -> String {
+    with_causes(&error)
 }

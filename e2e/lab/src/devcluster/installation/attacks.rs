@@ -7,6 +7,7 @@ use super::{DEFAULT_INSTALLATION, Site, config};
 use crate::{
     control_plane::{audit::AuditLog, rights::UsedRights},
     devcluster::{DevclusterError, machines::machines},
+    process::with_causes,
 };
 
 type Measured = Result<String, String>;
@@ -304,5 +305,5 @@ pub(super) async fn wait(what: &str, mut is_there: impl AsyncFnMut() -> Result<b
 
 pub(super) fn text(error: impl Into<DevclusterError>) -> String {
     let error: DevclusterError = error.into();
-    error.to_string()
+    with_causes(&error)
 }
