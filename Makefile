@@ -103,6 +103,11 @@ bench-runtime: ## Compare the runtime with kube-runtime: memory, look-ups by own
 #  Fails when a goal is missed. Needs an idle computer with 9 GiB of free memory; compiles for 5 minutes at first.
 	cargo bench --locked --package nodewright-runtime --bench runtime
 
+# The programs of the benches that run a manager of a release build. Each takes a minute and more to link.
+build_release_bench := cargo build --locked --release --package nodewright --package nodewright-driver-simulated \
+	--package nodewright-e2e-lab --package nodewright-e2e-bench \
+	--bin nodewright --bin nodewright-driver-simulated --bin nodewright-cloud --bin nodewright-bench
+
 .PHONY: bench-fleet
 bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
 #  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
@@ -111,31 +116,27 @@ bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory 
 ifneq ($(BASE),)
 	@hack/bench-base "$(BASE)" "$(N)" "$(TURNS)"
 else
-	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
-		--package nodewright-e2e-bench
+	@$(build_release_bench)
 	@$(release)/nodewright-bench fleet --machines=$(N) $(if $(PEER),--peer=$(PEER) --peer-qps=$(PEER_QPS)) -- $(MANAGER_FLAGS)
 endif
 
 .PHONY: bench-collector
 bench-collector: control-plane ## Compare a manager without traces, with a collector, and with one that is away, slow or hangs, N=500, in TURNS=3, release build (25 minutes)
 #  Fails when a goal is missed. The release build takes 6 minutes at first.
-	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
-		--package nodewright-e2e-bench
+	@$(build_release_bench)
 	@$(release)/nodewright-bench collector --machines=$(if $(filter command line environment,$(origin N)),$(N),500) --turns=$(TURNS) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-restart
 bench-restart: control-plane ## Kill the manager of N=10000 machines and start it again: time until it decides, writes, memory, release build (10 minutes)
 #  Fails when a goal is missed. The release build takes 6 minutes at first.
-	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
-		--package nodewright-e2e-bench
+	@$(build_release_bench)
 	@$(release)/nodewright-bench restart --machines=$(if $(filter command line environment,$(origin N)),$(N),10000) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-floor
 bench-floor: control-plane ## Replay the requests of N=1000 machines without the manager: the time that none can beat (5 minutes)
 #  Fails when the manager takes more than 1.3 times as long up, or 1.5 times down. Prints the API server's CPU for each kind of
 #  request. The release build takes 6 minutes at first.
-	@cargo build --locked --release --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
-		--package nodewright-e2e-bench --bin nodewright --bin nodewright-driver-simulated --bin nodewright-cloud --bin nodewright-bench
+	@$(build_release_bench)
 	@$(release)/nodewright-bench floor --machines=$(N) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-scrape

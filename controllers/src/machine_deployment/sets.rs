@@ -7,7 +7,6 @@ use nodewright_api::{
     MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels,
     stored::{REVISION, SizedFor, Updating},
 };
-use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
     object::{annotation, uid},
@@ -21,7 +20,7 @@ use crate::shared::{
 };
 
 /// Annotations of a MachineDeployment that are never copied to a set: MCM's list, and those that each set has of its own.
-const NOT_COPIED: [&str; 13] = [
+const NOT_COPIED: [&str; 14] = [
     annotations::KUBECTL_LAST_APPLIED_CONFIGURATION,
     annotations::REVISION,
     annotations::REVISION_HISTORY,
@@ -34,6 +33,7 @@ const NOT_COPIED: [&str; 13] = [
     annotations::CREATION_BACKOFF,
     annotations::SIZED_FOR,
     annotations::UPDATING,
+    annotations::TRACEPARENT,
     annotations::TRACEPARENT_GENERATION,
 ];
 
@@ -190,9 +190,7 @@ pub(super) fn next_revision<'a>(others: impl Iterator<Item = &'a SetView>) -> i6
 }
 
 pub(super) fn copied(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    let mut copied = without(annotations, &NOT_COPIED);
-    TraceContext::normalize(&mut copied, annotations::TRACEPARENT);
-    copied
+    without(annotations, &NOT_COPIED)
 }
 
 fn without(map: Option<&BTreeMap<String, String>>, keys: &[&str]) -> BTreeMap<String, String> {

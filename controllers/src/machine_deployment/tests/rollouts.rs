@@ -238,10 +238,13 @@ fn a_rollback_restores_the_template_and_clears_the_wish() {
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.annotate("team", "red");
     cluster.settle();
+    let request = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    cluster.annotate("nodewright.dev/traceparent", request);
     cluster.edit(|live| live["spec"]["rollbackTo"] = json!({"revision": 0}));
     cluster.act();
     let live = cluster.live();
     assert!(live["spec"].get("rollbackTo").is_none());
+    assert_eq!(live["metadata"]["annotations"]["nodewright.dev/traceparent"], request, "not that of the revision");
     assert_eq!(live["spec"]["template"]["spec"]["class"]["name"], "v1");
     assert_eq!(live["spec"]["template"]["metadata"]["labels"], json!({"name": "pool"}));
     assert_eq!(live["metadata"]["annotations"]["team"], "blue");
