@@ -27,7 +27,11 @@ use crate::{
     orphan_vm::{self, OrphanMetrics, OrphanVmController, OrphanVmSettings},
     rollout_node::RolloutNodeController,
     shared::{
-        CONTROL, TARGET, fleet::FleetSettings, frozen::FrozenCollector, mcm_metrics::DriverCalls, ownership::NodeProof,
+        CONTROL, TARGET,
+        fleet::FleetSettings,
+        frozen::FrozenCollector,
+        mcm_metrics::{DriverCalls, register_provider_requests},
+        ownership::NodeProof,
         schema::Schemas,
     },
     unowned_node::{Describer, UnownedNodeController},
@@ -154,6 +158,8 @@ impl Wiring {
         let lookups = control.clone();
         let driver = self.driver.clone().ok_or(WiringError::NoDriver)?;
         let calls = DriverCalls::register(&self.metrics, driver.name());
+        let counted = driver.clone();
+        register_provider_requests(&self.metrics, driver.name(), move || counted.requests());
         let orphans = Arc::new(orphan_vm::Caller {
             driver: driver.clone(),
             control: control.clone(),

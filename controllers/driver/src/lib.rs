@@ -33,6 +33,7 @@
 //! * `user_data` has its placeholders replaced.
 
 pub mod panics;
+mod requests;
 
 use std::{
     collections::BTreeMap,
@@ -49,6 +50,8 @@ use futures::{
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeAddress, Secret};
 use nodewright_api::{Code, NodeTemplate, RawJson};
+
+pub use self::requests::{ProviderRequests, REQUEST_BOUNDS, RequestCounter};
 
 /// The failure of a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -427,5 +430,11 @@ pub trait Driver: Send + Sync + 'static {
     /// the volume exists does not matter. A drain does not wait for volumes that are not the provider's; of a failure it takes none out.
     fn volume_ids(&self, _: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
         ready(Err(DriverError::new(Code::Unimplemented, "the driver does not say whose a volume is"))).boxed()
+    }
+
+    /// The requests to the provider since the driver has started, by what was requested; of a driver in another process, those that are
+    /// known of it. `None` of a driver that does not count them, as by default.
+    fn requests(&self) -> Option<Vec<ProviderRequests>> {
+        None
     }
 }

@@ -13,8 +13,9 @@ use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::Full;
 use nodewright_api::Code;
-use nodewright_driver::DriverError;
+use nodewright_driver::{DriverError, RequestCounter};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::{
@@ -35,12 +36,14 @@ pub(crate) struct Client {
     page_size: usize,
     transport: Transport,
     identities: Arc<Identities>,
+    /// Those of EC2 that have ended. A page of a list is one.
+    pub(crate) requests: RequestCounter,
 }
 
 impl Client {
     pub(crate) fn new(endpoints: Endpoints, page_size: usize, transport: Transport) -> Self {
         let identities = Arc::new(Identities::new(&endpoints, &transport));
-        Self { endpoints, page_size, transport, identities }
+        Self { endpoints, page_size, transport, identities, requests: RequestCounter::default() }
     }
 
     /// All VMs of a request that describes them, of all pages.
@@ -64,14 +67,26 @@ impl Client {
 
     pub(crate) async fn call<T: DeserializeOwned>(&self, session: &Session, action: &Action) -> Result<T, Refused> {
         let credentials = self.identities.credentials(session).await.map_err(Refused::without_code)?;
-        let request = self.signed(session, action, &credentials)?;
+        let begun = Instant::now();
+        let answer = self.send(session, action, &credentials).await;
+        self.requests.record(action.service, begun.elapsed(), answer.is_ok());
+        answer
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        session: &Session,
+        action: &Action,
+        credentials: &Credentials,
+    ) -> Result<T, Refused> {
+        let request = self.signed(session, action, credentials)?;
         let span =
             tracing::info_span!("request", otel.name = action.name, otel.kind = "client", rpc.system = "aws-api");
         let sent = self.transport.send(request).instrument(span).await;
         let (status, body) = sent.map_err(|lost| lost_answer(action.name, &lost))?;
         if !status.is_success() {
             let refused = refusal(action.name, status, &body);
-            return Err(self.identities.after(session, &credentials, refused));
+            return Err(self.identities.after(session, credentials, refused));
         }
         answers::read(&body).map_err(|why| {
             let message = format!("the answer cannot be understood: {why}; it may have had an effect");

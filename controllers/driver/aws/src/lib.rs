@@ -46,8 +46,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
-    Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, OrphanRequest, Result,
-    UnownedRequest,
+    Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, OrphanRequest, ProviderRequests,
+    Result, UnownedRequest,
 };
 use serde::{Deserialize, Serialize};
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
@@ -265,7 +265,7 @@ impl AwsDriver {
 
     /// The VMs with the tags of a Machine that are not gone.
     async fn tagged(&self, account: &Account, owner: &Owner<'_>) -> Result<Vec<Vm>> {
-        let vms = self.client.list(&account.session, &parameters::describe_tagged(&owner.tags())).await;
+        let vms = self.client.list(&account.session, &parameters::describe_owned(&owner.tags())).await;
         let vms = vms.map_err(|refused| refused.error)?;
         Ok(vms.into_iter().filter(|vm| !vm.is_gone() && owner.prove(vm).is_ok()).collect())
     }
@@ -396,7 +396,7 @@ impl AwsDriver {
 
     async fn list_vms(self, class: Class) -> Result<BTreeMap<String, ListedVm>> {
         let account = Account::of(&class)?;
-        let vms = self.client.list(&account.session, &parameters::describe_tagged(&account.identity.tags)).await;
+        let vms = self.client.list(&account.session, &parameters::describe_all(&account.identity.tags)).await;
         let vms = vms.map_err(|refused| refused.error)?;
         let listed = |vm: &Vm| {
             let machine = machine_of(&account.identity, vm)?;
@@ -438,6 +438,10 @@ impl Driver for AwsDriver {
 
     fn consistency(&self) -> Duration {
         self.consistency
+    }
+
+    fn requests(&self) -> Option<Vec<ProviderRequests>> {
+        Some(self.client.requests.requests())
     }
 
     fn poll(&self) -> Duration {

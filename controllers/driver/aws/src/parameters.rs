@@ -35,18 +35,20 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b
 #[derive(Clone)]
 pub(crate) struct Action {
     pub name: &'static str,
+    /// What the request counts as in metrics: the names of machine-controller-manager's provider, and of its providers for other clouds.
+    pub service: &'static str,
     version: &'static str,
     parameters: Vec<(String, String)>,
 }
 
 impl Action {
-    pub(crate) fn new(name: &'static str) -> Self {
-        Self { name, version: VERSION, parameters: vec![] }
+    pub(crate) fn new(name: &'static str, service: &'static str) -> Self {
+        Self { name, service, version: VERSION, parameters: vec![] }
     }
 
-    /// A request of STS.
+    /// A request of STS. Those are not counted.
     pub(crate) fn of_sts(name: &'static str) -> Self {
-        Self { version: STS_VERSION, ..Self::new(name) }
+        Self { version: STS_VERSION, ..Self::new(name, "") }
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "a call with a number or a text reads better without a reference")]
@@ -97,16 +99,25 @@ impl Action {
 
 /// The root device of the class's AMI is looked up: classes call it `/root`.
 pub(crate) fn describe_image(ami: &str) -> Action {
-    Action::new("DescribeImages").with("ImageId.1", ami)
+    Action::new("DescribeImages", "image_get").with("ImageId.1", ami)
 }
 
 pub(crate) fn describe_instance(id: &str) -> Action {
-    Action::new("DescribeInstances").with("InstanceId.1", id)
+    Action::new("DescribeInstances", "instance_get_by_id").with("InstanceId.1", id)
 }
 
-/// The VMs with all these tags that are not gone.
-pub(crate) fn describe_tagged(tags: &BTreeMap<String, String>) -> Action {
-    let live = Action::new("DescribeInstances").with_filter(1, "instance-state-name", &LIVE_STATES);
+/// The VMs of a Machine that are not gone: those with all these tags.
+pub(crate) fn describe_owned(tags: &BTreeMap<String, String>) -> Action {
+    describe_tagged("instance_get_by_machine", tags)
+}
+
+/// The VMs of a cluster that are not gone: those with all these tags.
+pub(crate) fn describe_all(tags: &BTreeMap<String, String>) -> Action {
+    describe_tagged("instance_get_by_tag_and_status", tags)
+}
+
+fn describe_tagged(service: &'static str, tags: &BTreeMap<String, String>) -> Action {
+    let live = Action::new("DescribeInstances", service).with_filter(1, "instance-state-name", &LIVE_STATES);
     tags.iter()
         .enumerate()
         .fold(live, |action, (at, (key, value))| action.with_filter(at + 2, &format!("tag:{key}"), &[&literal(value)]))
@@ -118,12 +129,12 @@ fn literal(text: &str) -> String {
 }
 
 pub(crate) fn terminate(id: &str) -> Action {
-    Action::new("TerminateInstances").with("InstanceId.1", id)
+    Action::new("TerminateInstances", "instance_terminate").with("InstanceId.1", id)
 }
 
 /// Lets a VM forward packets that are not its own. It is said of each interface, since EC2 takes it for a VM of one only.
 pub(crate) fn stop_source_check(interface: &str) -> Action {
-    Action::new("ModifyNetworkInterfaceAttribute")
+    Action::new("ModifyNetworkInterfaceAttribute", "instance_disable_source_dest_check")
         .with("NetworkInterfaceId", interface)
         .with("SourceDestCheck.Value", false)
 }
@@ -140,7 +151,7 @@ pub(crate) fn owner_tags(identity: &Identity, machine: &str) -> BTreeMap<String,
 /// # Errors
 /// `InvalidArgument` for user data, tokens and placements that EC2 does not take.
 pub(crate) fn run_instances(spec: &ProviderSpec, request: &MachineRequest, root_device: &str) -> Result<Action> {
-    let mut action = Action::new("RunInstances");
+    let mut action = Action::new("RunInstances", "instance_create");
     action.set("ImageId", &spec.ami);
     action.set("InstanceType", &spec.machine_type);
     action.set("MinCount", 1);
@@ -571,7 +582,7 @@ mod tests {
     #[test]
     fn a_body_is_a_form_and_a_filter_has_no_wildcards() {
         let tags = BTreeMap::from([("a/b".to_owned(), "x*?\\ &=ü".to_owned())]);
-        let body = describe_tagged(&tags).body();
+        let body = describe_owned(&tags).body();
         assert!(body.starts_with(
             "Action=DescribeInstances&Version=2016-11-15&Filter.1.Name=instance-state-name&Filter.1.Value.1=pending&"
         ));

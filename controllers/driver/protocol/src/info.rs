@@ -40,6 +40,8 @@ pub struct Info {
     pub describes_instances: bool,
     /// Whether the driver describes VMs that were not made for a Machine.
     pub describes_unowned: bool,
+    /// Whether the driver counts its requests to the provider.
+    pub counts_requests: bool,
 }
 
 /// The driver's `GetInfo` cannot be used.
@@ -67,6 +69,7 @@ impl Info {
             knows_volumes: self.knows_volumes,
             describes_instances: self.describes_instances,
             describes_unowned: self.describes_unowned,
+            counts_requests: self.counts_requests,
         }
     }
 
@@ -98,6 +101,7 @@ impl Info {
             knows_volumes: message.knows_volumes,
             describes_instances: message.describes_instances,
             describes_unowned: message.describes_unowned,
+            counts_requests: message.counts_requests,
         })
     }
 }
@@ -138,6 +142,7 @@ mod tests {
             knows_volumes: true,
             describes_instances: true,
             describes_unowned: true,
+            counts_requests: true,
         }
     }
 

@@ -16,6 +16,7 @@
 #![cfg(not(feature = "generate"))]
 
 mod info;
+mod provider_requests;
 mod request;
 mod response;
 mod secret;
@@ -23,6 +24,7 @@ pub mod server;
 
 pub use self::{
     info::{Info, InvalidInfo},
+    provider_requests::{decode_requests, encode_requests},
     request::{
         class, create_request, decode_class, decode_create, decode_machine, decode_orphan, decode_unowned,
         decode_volumes, machine_request, orphan_request, unowned_request, volumes_request,

@@ -41,7 +41,8 @@ use futures::{
 };
 use nodewright_api::{Code, RawJson};
 use nodewright_driver::{
-    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, Result, UnownedRequest,
+    Class, Driver, DriverError, Instance, ListedVm, MachineRequest, OrphanRequest, ProviderRequests, Result,
+    UnownedRequest,
 };
 use nodewright_driver_protocol::{self as protocol, Info};
 use nodewright_runtime::leadership::Leadership;
@@ -220,5 +221,9 @@ impl Driver for RemoteDriver {
 
     fn volume_ids(&self, volumes: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
         calls::volume_ids(self.link.clone(), protocol::volumes_request(&volumes)).boxed()
+    }
+
+    fn requests(&self) -> Option<Vec<ProviderRequests>> {
+        self.info().counts_requests.then(|| self.link.requests.borrow().clone())
     }
 }

@@ -13,7 +13,8 @@ use hyper_util::{
     client::legacy::connect::{Connected, Connection},
     rt::TokioIo,
 };
-use nodewright_driver_protocol::{Info, MESSAGE_LIMIT, SERVICE, v1};
+use nodewright_driver::ProviderRequests;
+use nodewright_driver_protocol::{self as protocol, Info, MESSAGE_LIMIT, SERVICE, v1};
 use nodewright_runtime::{error::with_causes, leadership::Leadership};
 use parking_lot::Mutex;
 use tokio::{
@@ -34,7 +35,7 @@ use tower::{BoxError, ServiceExt, service_fn};
 const GREETING: Duration = Duration::from_secs(5);
 /// The pause after an attempt to connect that failed.
 const RETRY: Duration = Duration::from_millis(100);
-/// The pause between two questions about the driver's health.
+/// The pause between two questions about the driver's health, and about its requests to the provider.
 const HEALTH: Duration = Duration::from_secs(5);
 
 pub(crate) type Client = v1::driver_client::DriverClient<Channel>;
@@ -56,6 +57,8 @@ pub(crate) struct Session {
 pub(crate) struct Link {
     sessions: watch::Receiver<Option<Arc<Session>>>,
     pub(crate) health: watch::Receiver<Health>,
+    /// The requests to the provider, as the driver has counted them last.
+    pub(crate) requests: watch::Receiver<Vec<ProviderRequests>>,
 }
 
 impl Link {
@@ -94,6 +97,7 @@ pub(crate) struct Keeper {
     leadership: Leadership,
     sessions: watch::Sender<Option<Arc<Session>>>,
     health: watch::Sender<Health>,
+    requests: watch::Sender<Vec<ProviderRequests>>,
     /// Told of each answer, whatever it says.
     answers: Arc<Notify>,
 }
@@ -102,7 +106,9 @@ impl Keeper {
     pub(crate) fn new(socket: PathBuf, leadership: Leadership, answers: Arc<Notify>) -> (Link, Self) {
         let waiting = Err(format!("the driver at {} has not answered yet", socket.display()));
         let ((sessions, seen), (health, told)) = (watch::channel(None), watch::channel(waiting));
-        (Link { sessions: seen, health: told }, Self { socket, leadership, sessions, health, answers })
+        let (requests, counted) = watch::channel(vec![]);
+        let link = Link { sessions: seen, health: told, requests: counted };
+        (link, Self { socket, leadership, sessions, health, requests, answers })
     }
 
     pub(crate) async fn run(self) {
@@ -139,6 +145,9 @@ impl Keeper {
 
     async fn follow_health(&self, session: &Session) {
         loop {
+            if session.info.counts_requests {
+                self.count_requests(session).await;
+            }
             sleep(HEALTH).await;
             let answer = timeout(GREETING, session.check()).await;
             if answer.is_ok() {
@@ -146,6 +155,15 @@ impl Keeper {
             }
             let silent = |_| Err(format!("the driver has not answered within {GREETING:?} whether it is healthy"));
             self.report(answer.unwrap_or_else(silent));
+        }
+    }
+
+    /// Keeps the counts that are known if there is no answer: they are for metrics alone.
+    async fn count_requests(&self, session: &Session) {
+        match timeout(GREETING, session.requests()).await {
+            Ok(Ok(counted)) => drop(self.requests.send_replace(counted)),
+            Ok(Err(why)) => tracing::debug!("the driver does not count its requests: {why}"),
+            Err(_) => tracing::debug!("the driver has not counted its requests within {GREETING:?}"),
         }
     }
 
@@ -180,6 +198,12 @@ impl Session {
             Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => Ok(()),
             Ok(answer) => Err(format!("the driver says that it is {}", answer.get_ref().status().as_str_name())),
         }
+    }
+
+    async fn requests(&self) -> Result<Vec<ProviderRequests>, String> {
+        let counted = self.client.clone().get_provider_requests(v1::GetProviderRequestsRequest {}).await;
+        let counted = counted.map_err(|status| format!("GetProviderRequests fails with {}", status.code()))?;
+        protocol::decode_requests(counted.into_inner()).map_err(|what| format!("it answers with {what}"))
     }
 }
 

@@ -9,7 +9,7 @@ use futures::{
     stream::BoxStream,
 };
 use nodewright_api::{Code, RawJson};
-use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, Result};
+use nodewright_driver::{Class, Driver, DriverError, Instance, ListedVm, MachineRequest, ProviderRequests, Result};
 use nodewright_driver_contract as contract;
 use nodewright_driver_protocol::server::{Provider, Socket, serve};
 use nodewright_driver_protocol::{Info, v1};
@@ -29,6 +29,11 @@ fn machine(name: &str) -> MachineRequest {
 
 fn code<T>(result: Result<T>) -> Option<Code> {
     result.err().map(|error| error.code)
+}
+
+fn requests() -> ProviderRequests {
+    let succeeded = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2, 5];
+    ProviderRequests { service: "instance_get".to_owned(), made: 7, failed: 1, succeeded, seconds: 70.5 }
 }
 
 /// A driver whose VMs have the names of their Machines, and the traces of the calls as its notes. It hangs or panics if that is the name.
@@ -78,6 +83,9 @@ impl Driver for Named {
     }
     fn list(&self, _: Class) -> BoxFuture<'static, Result<BTreeMap<String, ListedVm>>> {
         std::future::ready(Err(DriverError::new(Code::Unimplemented, "no list"))).boxed()
+    }
+    fn requests(&self) -> Option<Vec<ProviderRequests>> {
+        Some(vec![requests()])
     }
 }
 
@@ -138,6 +146,7 @@ fn raw_info() -> Info {
         knows_volumes: true,
         describes_instances: true,
         describes_unowned: true,
+        counts_requests: true,
     }
 }
 
@@ -223,6 +232,13 @@ impl v1::driver_server::Driver for Raw {
         _: Request<v1::GetVolumeIdsRequest>,
     ) -> std::result::Result<Response<v1::GetVolumeIdsResponse>, Status> {
         Err(Status::unimplemented("as a driver from before the call"))
+    }
+    async fn get_provider_requests(
+        &self,
+        _: Request<v1::GetProviderRequestsRequest>,
+    ) -> std::result::Result<Response<v1::GetProviderRequestsResponse>, Status> {
+        let service = v1::ProviderRequests { service: "a label of no metric".to_owned(), ..Default::default() };
+        Ok(Response::new(v1::GetProviderRequestsResponse { services: vec![service] }))
     }
     type ListMachinesStream = BoxStream<'static, std::result::Result<v1::ListMachinesResponse, Status>>;
     async fn list_machines(
@@ -391,6 +407,32 @@ async fn a_driver_without_the_call_does_not_say_whose_a_volume_is() {
     let named = fixture.driver().await;
     assert!(!named.knows_volumes());
     assert_eq!(code(named.volume_ids(volumes()).await), Some(Code::Unimplemented));
+}
+
+#[tokio::test]
+async fn the_requests_that_a_driver_has_counted_are_known_soon_and_stay_known() {
+    let fixture = Fixture::new();
+    let served = fixture.serve(Named);
+    let remote = fixture.remote();
+    let readiness = remote.readiness();
+    let driver = remote.driver().await;
+    while driver.requests() != Some(vec![requests()]) {
+        assert!(driver.requests().is_some_and(|all| all.is_empty()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(served);
+    while readiness().is_ok() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(driver.requests(), Some(vec![requests()]), "a counter does not end while its process is away");
+}
+
+#[tokio::test]
+async fn counts_that_would_be_no_metrics_are_not_passed_on() {
+    let fixture = Fixture::new();
+    let (driver, _task) = fixture.serve_raw(Raw::default()).await;
+    driver.create(machine("m")).await.unwrap();
+    assert_eq!(driver.requests(), Some(vec![]));
 }
 
 #[tokio::test]

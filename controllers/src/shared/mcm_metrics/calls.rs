@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nodewright_api::Code;
-use nodewright_driver::DriverError;
+use nodewright_driver::{DriverError, REQUEST_BOUNDS};
 use nodewright_observability::{
     metrics::{DurationHistogram, Metrics, observe},
     trace::TraceContext,
@@ -82,5 +82,5 @@ impl DriverCalls {
 
 /// Those of Prometheus' client for Go.
 fn buckets() -> DurationHistogram {
-    DurationHistogram::new([0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0].into_iter())
+    DurationHistogram::new(REQUEST_BOUNDS.into_iter())
 }

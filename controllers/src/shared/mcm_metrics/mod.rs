@@ -9,9 +9,11 @@
 //! * A restart forgets durations and counts.
 
 mod calls;
+mod provider_requests;
 mod scrape;
 
 pub(crate) use self::{
     calls::DriverCalls,
+    provider_requests::register_provider_requests,
     scrape::{HELP, Label, Number, Scrape, created_at, register_objects},
 };

@@ -318,7 +318,7 @@ impl Fixture for Account {
     fn stop_vm(&self, id: &str) -> Hook<'_, ()> {
         let id = instance_id(REGION, id).unwrap().to_owned();
         async move {
-            self.ask::<Terminated>(Action::new("StopInstances").with("InstanceId.1", id)).await?;
+            self.ask::<Terminated>(Action::new("StopInstances", "instance_stop").with("InstanceId.1", id)).await?;
             Ok(Some(()))
         }
         .boxed()
@@ -326,8 +326,10 @@ impl Fixture for Account {
 
     fn untagged_vm(&self) -> Hook<'_, String> {
         async {
-            let run =
-                Action::new("RunInstances").with("ImageId", &self.made.image).with("MinCount", 1).with("MaxCount", 1);
+            let run = Action::new("RunInstances", "instance_create")
+                .with("ImageId", &self.made.image)
+                .with("MinCount", 1)
+                .with("MaxCount", 1);
             let made: Reservation = self.ask(run.with("SubnetId", &self.made.subnet)).await?;
             Ok(Some(provider_id(REGION, &made.instances_set.items[0].id)))
         }

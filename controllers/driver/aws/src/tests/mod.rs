@@ -137,6 +137,21 @@ async fn a_list_has_all_pages_and_only_vms_of_the_cluster() {
 }
 
 #[tokio::test]
+async fn requests_count_by_what_they_ask_for() {
+    let (driver, _) = scripted(&[(200, &page(&[], "more")), (200, &page(&[], "")), (400, &refused("Blocked"))]);
+    driver.list(class_of(&small("c"))).await.unwrap();
+    let request = MachineRequest {
+        provider_id: Some(provider_id("eu-west-1", VM)),
+        is_proven: true,
+        ..machine("m", class_of(&small("c")))
+    };
+    driver.status(request).await.unwrap_err();
+    let counted = driver.requests().unwrap();
+    let counted: Vec<_> = counted.iter().map(|of| (of.service.as_str(), of.made, of.failed)).collect();
+    assert_eq!(counted, [("instance_get_by_id", 0, 1), ("instance_get_by_tag_and_status", 2, 0)]);
+}
+
+#[tokio::test]
 async fn a_list_that_does_not_end_is_an_error() {
     let (driver, asked) = scripted(&[(200, &page(&[], "again"))]);
     assert_eq!(driver.list(class_of(&small("c"))).await.unwrap_err().code, Code::Internal);

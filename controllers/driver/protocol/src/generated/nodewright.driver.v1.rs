@@ -46,6 +46,9 @@ pub struct GetInfoResponse {
     /// Whether DescribeUnowned is to be called. If not, Nodes without a Machine are initialized by others.
     #[prost(bool, tag = "13")]
     pub describes_unowned: bool,
+    /// Whether GetProviderRequests is to be called.
+    #[prost(bool, tag = "14")]
+    pub counts_requests: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ValidateClassRequest {
@@ -335,6 +338,35 @@ pub struct Exhausted {
     /// When to try again; absent for the manager's own pause.
     #[prost(message, optional, tag = "2")]
     pub retry_after: ::core::option::Option<::prost_types::Duration>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetProviderRequestsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetProviderRequestsResponse {
+    /// At most 64, one of each service.
+    #[prost(message, repeated, tag = "1")]
+    pub services: ::prost::alloc::vec::Vec<ProviderRequests>,
+}
+/// The requests of one kind, as machine-controller-manager's providers count them.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProviderRequests {
+    /// What was requested, such as "instance_terminate": 1 to 63 of a to z, 0 to 9 and _.
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    /// How many were made; of most providers of machine-controller-manager without those that failed.
+    #[prost(uint64, tag = "2")]
+    pub made: u64,
+    /// How many have failed.
+    #[prost(uint64, tag = "3")]
+    pub failed: u64,
+    /// How many have succeeded within each of these numbers of seconds and not within the one before: 0.005, 0.01, 0.025, 0.05, 0.1,
+    /// 0.25, 0.5, 1, 2.5, 5, 10; and at last those that took longer. Twelve, or
+    /// none if durations are not counted.
+    #[prost(uint64, repeated, tag = "4")]
+    pub succeeded: ::prost::alloc::vec::Vec<u64>,
+    /// How many seconds those that have succeeded took together.
+    #[prost(double, tag = "5")]
+    pub seconds: f64,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -813,6 +845,34 @@ pub mod driver_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Counts the requests to the provider since the driver has started, without the provider. It is called every five seconds if
+        /// counts_requests, for the manager's metrics.
+        pub async fn get_provider_requests(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetProviderRequestsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetProviderRequestsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/nodewright.driver.v1.Driver/GetProviderRequests",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("nodewright.driver.v1.Driver", "GetProviderRequests"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -901,6 +961,15 @@ pub mod driver_server {
             &self,
             request: tonic::Request<super::DescribeUnownedRequest>,
         ) -> std::result::Result<tonic::Response<super::MachineResponse>, tonic::Status>;
+        /// Counts the requests to the provider since the driver has started, without the provider. It is called every five seconds if
+        /// counts_requests, for the manager's metrics.
+        async fn get_provider_requests(
+            &self,
+            request: tonic::Request<super::GetProviderRequestsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetProviderRequestsResponse>,
+            tonic::Status,
+        >;
     }
     /// A provider of VMs.
     #[derive(Debug)]
@@ -1407,6 +1476,51 @@ pub mod driver_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DescribeUnownedSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/nodewright.driver.v1.Driver/GetProviderRequests" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetProviderRequestsSvc<T: Driver>(pub Arc<T>);
+                    impl<
+                        T: Driver,
+                    > tonic::server::UnaryService<super::GetProviderRequestsRequest>
+                    for GetProviderRequestsSvc<T> {
+                        type Response = super::GetProviderRequestsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetProviderRequestsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Driver>::get_provider_requests(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetProviderRequestsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

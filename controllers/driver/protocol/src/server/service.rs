@@ -14,8 +14,9 @@ use crate::{
     self as protocol, Info,
     v1::{
         CreateMachineRequest, DeleteMachineResponse, DeleteOrphanRequest, DescribeUnownedRequest, GetInfoRequest,
-        GetInfoResponse, GetVolumeIdsRequest, GetVolumeIdsResponse, ListMachinesRequest, ListMachinesResponse,
-        MachineRequest as Request, MachineResponse, ValidateClassRequest, ValidateClassResponse, driver_server,
+        GetInfoResponse, GetProviderRequestsRequest, GetProviderRequestsResponse, GetVolumeIdsRequest,
+        GetVolumeIdsResponse, ListMachinesRequest, ListMachinesResponse, MachineRequest as Request, MachineResponse,
+        ValidateClassRequest, ValidateClassResponse, driver_server,
     },
 };
 
@@ -43,6 +44,7 @@ impl driver_server::Driver for Service {
             knows_volumes: driver.knows_volumes(),
             describes_instances: driver.describes_instances(),
             describes_unowned: driver.describes_unowned(),
+            counts_requests: driver.requests().is_some(),
         };
         Ok(Response::new(info.encode()))
     }
@@ -100,6 +102,13 @@ impl driver_server::Driver for Service {
             Err(error) => Err(error),
         };
         Ok(Response::new(protocol::encode_volume_ids(ids)))
+    }
+
+    async fn get_provider_requests(
+        &self,
+        _: tonic::Request<GetProviderRequestsRequest>,
+    ) -> Answer<GetProviderRequestsResponse> {
+        Ok(Response::new(protocol::encode_requests(self.driver.requests().unwrap_or_default())))
     }
 
     type ListMachinesStream = BoxStream<'static, Result<ListMachinesResponse, Status>>;
