@@ -108,6 +108,8 @@ struct State {
     live: VecDeque<ObjectRef>,
     initial: VecDeque<ObjectRef>,
     timers: BinaryHeap<Reverse<(Instant, ObjectRef)>>,
+    /// How many keys have joined the queue, whatever the reason, and are not recorded yet.
+    joined: usize,
     taken: u64,
     jitter: fastrand::Rng,
 }
@@ -141,13 +143,21 @@ impl Queue {
         }
         if let Some(at) = entry.paused_until(now) {
             state.wake_at(key, at);
-        } else if state.enqueue(key, priority, now) {
-            self.metrics.queue_added(self.name, state.depth());
         } else {
-            return;
+            state.enqueue(key, priority, now);
+            if state.joined == 0 {
+                return;
+            }
+            self.record_joined(&mut state);
         }
         drop(state);
         self.ready.notify_one();
+    }
+
+    fn record_joined(&self, state: &mut State) {
+        for _ in 0..std::mem::take(&mut state.joined) {
+            self.metrics.queue_added(self.name, state.depth());
+        }
     }
 
     /// Forgets the failures of a key, whose user has changed the object.
@@ -167,6 +177,7 @@ impl Queue {
             let timer = {
                 let mut state = self.state.lock();
                 counts::woken(self.name, "timer", state.ring(Instant::now()));
+                self.record_joined(&mut state);
                 if let Some((key, waited)) = state.take() {
                     self.metrics.queue_taken(self.name, state.depth(), waited);
                     return key;
@@ -214,6 +225,7 @@ impl Queue {
         } else {
             state.forget(key, now);
         }
+        self.record_joined(&mut state);
         let depth = state.depth();
         drop(state);
         self.metrics.queue_done(self.name, depth, ran, matches!(result, ReconcileResult::Failed { .. }));
@@ -247,18 +259,18 @@ impl State {
         self.live.len() + self.initial.len()
     }
 
-    fn enqueue(&mut self, key: ObjectRef, priority: Priority, now: Instant) -> bool {
+    fn enqueue(&mut self, key: ObjectRef, priority: Priority, now: Instant) {
         let entry = self.entries.entry(key.clone()).or_default();
         if entry.queued.is_some() || entry.running.is_some() {
-            return false;
+            return;
         }
         entry.queued = Some(now);
         entry.wake = None;
+        self.joined += 1;
         match priority {
             Priority::Live => self.live.push_back(key),
             Priority::Initial => self.initial.push_back(key),
         }
-        true
     }
 
     fn wake_at(&mut self, key: ObjectRef, at: Instant) {
@@ -346,6 +358,30 @@ mod tests {
         queue.done(&key("a"), ReconcileResult::DONE);
         assert!(is_empty(&queue).await);
         assert!(queue.state.lock().entries.is_empty(), "an idle key costs nothing");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_is_taken_was_counted_as_added_whatever_brought_it_back() {
+        let metrics = Arc::new(Metrics::new());
+        let queue = Queue::new("test", 1, metrics.clone());
+        let in_a_second =
+            ReconcileResult::Done { wake: Some(Instant::now() + Duration::from_secs(1)), pause: Duration::ZERO };
+        queue.add(key("a"), Priority::Live);
+        for result in [in_a_second, ReconcileResult::Again, ReconcileResult::FAILED, ReconcileResult::DONE] {
+            queue.next().await;
+            queue.done(&key("a"), result);
+        }
+        queue.add(key("a"), Priority::Live);
+        queue.next().await;
+        queue.add(key("a"), Priority::Live);
+        queue.done(&key("a"), ReconcileResult::DONE);
+        queue.next().await;
+        let text = metrics.encode().unwrap();
+        for line in ["workqueue_adds_total", "workqueue_queue_duration_seconds_count"]
+            .map(|it| format!("{it}{{name=\"test\"}} 6"))
+        {
+            assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -87,7 +87,8 @@ impl Caller {
             }
             Verb::DeleteOthers => {
                 let namesakes = async || namesakes::look_up(&self.control, &machine).await;
-                return others::delete(self.driver.as_ref(), &machine, namesakes).await;
+                let driver = others::Recorded { driver: self.driver.as_ref(), calls: &calls, clock };
+                return others::delete(driver, &machine, namesakes).await;
             }
             Verb::Namesakes => {
                 return namesakes::look_up(&self.control, &machine)

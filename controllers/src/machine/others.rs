@@ -1,16 +1,37 @@
 //! Deletes what a provider lists for a Machine, except the VM that it shares with another one.
 
+use std::collections::BTreeMap;
+
 use nodewright_api::Code;
-use nodewright_driver::{Driver, DriverError, ListedVm, MachineRequest, OrphanRequest};
+use nodewright_driver::{Class, Driver, DriverError, ListedVm, MachineRequest, OrphanRequest};
+use nodewright_runtime::leadership::Clock;
 
 use super::calls::Outcome;
-use crate::shared::indexes::instance_id;
+use crate::shared::{indexes::instance_id, mcm_metrics::DriverCalls};
+
+/// A driver whose calls are recorded.
+#[derive(Clone, Copy)]
+pub(super) struct Recorded<'a> {
+    pub(super) driver: &'a dyn Driver,
+    pub(super) calls: &'a DriverCalls,
+    pub(super) clock: &'a dyn Clock,
+}
+
+impl Recorded<'_> {
+    async fn list(&self, class: Class) -> Result<BTreeMap<String, ListedVm>, DriverError> {
+        self.calls.measure("list_machine", self.clock, self.driver.list(class)).await
+    }
+
+    async fn delete_orphan(&self, orphan: OrphanRequest) -> Result<(), DriverError> {
+        self.calls.measure("delete_machine", self.clock, self.driver.delete_orphan(orphan)).await
+    }
+}
 
 /// Deletes each VM by its id: a driver that takes another Machine's VM for this one's would delete that by the name. `NotFound` once
 /// the provider lists none, and `Done` until then. A VM that was made for another Machine of the name stays; so does one of which
 /// nothing says for whom it was made, while there are other Machines of the name.
 pub(super) async fn delete(
-    driver: &dyn Driver,
+    driver: Recorded<'_>,
     machine: &MachineRequest,
     namesakes: impl AsyncFnOnce() -> Result<Vec<String>, DriverError>,
 ) -> Outcome {
@@ -54,14 +75,17 @@ pub(super) async fn delete(
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeMap, sync::Arc, time::Duration};
+    use std::{sync::Arc, time::Duration};
 
     use futures::{
         FutureExt,
         future::{BoxFuture, ready},
     };
+    use jiff::Timestamp;
     use nodewright_api::RawJson;
-    use nodewright_driver::{Class, Instance, Result, SecretText};
+    use nodewright_driver::{Instance, Result, SecretText};
+    use nodewright_observability::metrics::Metrics;
+    use nodewright_runtime::leadership::tokio_clock;
     use parking_lot::Mutex;
 
     use super::*;
@@ -124,13 +148,23 @@ mod tests {
         }
     }
 
+    fn delete_of(driver: &Listing, namesakes: Result<Vec<String>>) -> Outcome {
+        delete_counted(driver, &DriverCalls::default(), namesakes)
+    }
+
+    fn delete_counted(driver: &Listing, calls: &DriverCalls, namesakes: Result<Vec<String>>) -> Outcome {
+        let clock = tokio_clock(Timestamp::UNIX_EPOCH);
+        let driver = Recorded { driver, calls, clock: clock.as_ref() };
+        delete(driver, &sharing(), async || namesakes).now_or_never().unwrap()
+    }
+
     fn deleted(vms: &[(&str, &str)], going: &[&str], answer: Result<()>) -> (Outcome, Vec<(String, String)>) {
         let listed = vms.iter().map(|(id, machine)| {
             let is_deleting = going.contains(id);
             ((*id).to_owned(), ListedVm { is_deleting, ..ListedVm::of(*machine) })
         });
         let driver = Listing { vms: Ok(listed.collect()), answer, deleted: Mutex::default() };
-        let outcome = delete(&driver, &sharing(), async || Ok(vec![])).now_or_never().unwrap();
+        let outcome = delete_of(&driver, Ok(vec![]));
         (outcome, driver.deleted.into_inner())
     }
 
@@ -158,7 +192,7 @@ mod tests {
             let vms = Ok(BTreeMap::from([("p:///own".to_owned(), vm)]));
             let driver = Listing { vms, answer: Ok(()), deleted: Mutex::default() };
             let namesakes = namesakes.iter().map(|&name| name.to_owned()).collect();
-            delete(&driver, &sharing(), async || Ok(namesakes)).now_or_never().unwrap();
+            delete_of(&driver, Ok(namesakes));
             driver.deleted.into_inner().len()
         };
         let table =
@@ -169,7 +203,7 @@ mod tests {
         let vms = Ok(BTreeMap::from([("p:///own".to_owned(), ListedVm::of("m"))]));
         let driver = Listing { vms, answer: Ok(()), deleted: Mutex::default() };
         let forbidden = || Err(DriverError::new(Code::PermissionDenied, "no"));
-        let outcome = delete(&driver, &sharing(), async || forbidden()).now_or_never().unwrap();
+        let outcome = delete_of(&driver, forbidden());
         assert_eq!((outcome, driver.deleted.into_inner().len()), (Outcome::Failed(forbidden().unwrap_err()), 0));
     }
 
@@ -178,8 +212,27 @@ mod tests {
         for (code, expected) in [(Code::NotFound, Code::Unavailable), (Code::Internal, Code::Internal)] {
             let vms = Err(DriverError::new(code, "no list"));
             let driver = Listing { vms, answer: Ok(()), deleted: Mutex::default() };
-            let outcome = delete(&driver, &sharing(), async || Ok(vec![])).now_or_never().unwrap();
+            let outcome = delete_of(&driver, Ok(vec![]));
             assert_eq!(outcome.error().map(|error| error.code), Some(expected));
+        }
+    }
+
+    #[test]
+    fn its_calls_are_those_of_mcms_metrics() {
+        let metrics = Metrics::new();
+        let calls = DriverCalls::register(&metrics, "p");
+        let vms = || Ok(BTreeMap::from([("p:///own".to_owned(), ListedVm::of("m"))]));
+        for answer in [Ok(()), Err(DriverError::new(Code::PermissionDenied, "no"))] {
+            delete_counted(&Listing { vms: vms(), answer, deleted: Mutex::default() }, &calls, Ok(vec![]));
+        }
+        let text = metrics.encode().unwrap();
+        for (series, value) in [
+            (r#"request_duration_seconds_count{provider="p",operation="list_machine"}"#, 2),
+            (r#"request_duration_seconds_count{provider="p",operation="delete_machine"}"#, 1),
+            (r#"requests_failed_total{provider="p",operation="delete_machine",error_code="7"}"#, 1),
+        ] {
+            let line = format!("mcm_cloud_api_driver_{series} {value}");
+            assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
         }
     }
 }

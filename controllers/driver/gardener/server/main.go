@@ -35,6 +35,7 @@ type arguments struct {
 	socket        string
 	stopWithStdin bool
 	verbosity     int
+	otlpEndpoint  string
 }
 
 // Main serves a provider until SIGTERM, SIGINT, or the end of the standard input if the arguments say so. It returns the exit code.
@@ -51,16 +52,29 @@ func Main(provider Provider) int {
 	if arguments.stopWithStdin {
 		ctx = untilEnd(ctx, os.Stdin)
 	}
-	socket, err := bind(arguments.socket)
-	if err == nil {
-		klog.Infof("serving %s on %s", provider.Name, arguments.socket)
-		err = serve(ctx, newService(provider, redactor), socket)
-	}
-	if err != nil {
+	if err := run(ctx, provider, redactor, arguments); err != nil {
 		klog.Error(err)
 		return 1
 	}
 	return 0
+}
+
+// run serves until the context ends.
+func run(ctx context.Context, provider Provider, redactor *redactor, arguments arguments) error {
+	socket, err := bind(arguments.socket)
+	if err != nil {
+		return err
+	}
+	traces, err := startTraces(provider.Name, arguments.otlpEndpoint)
+	if err != nil {
+		// A collector that this program cannot use is no reason to make no machines.
+		klog.Warningf("without traces: %v", err)
+	}
+	defer traces.stop()
+	service := newService(provider, redactor)
+	service.tracer = traces.tracer
+	klog.Infof("serving %s on %s", provider.Name, arguments.socket)
+	return serve(ctx, service, socket)
 }
 
 // Serve serves a provider on a socket until the context ends, as Main does, and leaves logs as they are. It is for tests of providers.
@@ -79,10 +93,14 @@ func parse(line []string, provider *Provider, output io.Writer) (arguments, erro
 	flags.StringVar(&parsed.socket, "socket", "", "path of the Unix socket to serve")
 	flags.BoolVar(&parsed.stopWithStdin, "stop-with-stdin", false, "stop when the standard input ends, as it does with the process that started this one")
 	flags.IntVar(&parsed.verbosity, "v", 0, "how much the provider logs, as for klog")
+	flags.StringVar(&parsed.otlpEndpoint, "otlp-endpoint", "", "URL of a collector of OpenTelemetry for spans of the calls that the manager traces, such as http://collector:4317 (default: "+otlpEndpoint+" of the environment)")
 	flags.DurationVar(&provider.LongestCall, "longest-call", provider.LongestCall, "how long the manager waits for a call, 1s to 10m")
 	flags.DurationVar(&provider.Consistency, "consistency", provider.Consistency, "how long the provider may hide a new VM, up to 10m")
 	if err := flags.Parse(line[1:]); err != nil {
 		return parsed, err
+	}
+	if parsed.otlpEndpoint == "" {
+		parsed.otlpEndpoint = os.Getenv(otlpEndpoint)
 	}
 	if parsed.socket == "" || flags.NArg() > 0 {
 		err := fmt.Errorf("needs --socket=FILE, and takes no arguments besides flags")

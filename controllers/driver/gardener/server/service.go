@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -41,10 +42,13 @@ type service struct {
 	redactor *redactor
 	calls    *calls
 	lists    *lists
+	tracer   trace.Tracer
 }
 
 func newService(provider Provider, redactor *redactor) *service {
-	return &service{provider: provider.withDefaults(), redactor: redactor, calls: newCalls(), lists: newLists()}
+	return &service{
+		provider: provider.withDefaults(), redactor: redactor, calls: newCalls(), lists: newLists(), tracer: noTraces().tracer,
+	}
 }
 
 func (s *service) GetInfo(ctx context.Context, _ *pb.GetInfoRequest) (*pb.GetInfoResponse, error) {
@@ -80,7 +84,9 @@ func (s *service) ValidateClass(_ context.Context, request *pb.ValidateClassRequ
 func (s *service) CreateMachine(ctx context.Context, message *pb.CreateMachineRequest) (*pb.MachineResponse, error) {
 	machine := message.GetMachine()
 	run := func(ctx context.Context, notes *string) outcome { return s.create(ctx, message, notes) }
-	return machineResponse(s.call(ctx, createMachine, machine, message.GetUserData().GetText(), run)), nil
+	return machineResponse(s.traced(ctx, createMachine, machine, func() outcome {
+		return s.call(ctx, createMachine, machine, message.GetUserData().GetText(), run)
+	})), nil
 }
 
 func (s *service) InitializeMachine(ctx context.Context, machine *pb.MachineRequest) (*pb.MachineResponse, error) {
@@ -88,16 +94,21 @@ func (s *service) InitializeMachine(ctx context.Context, machine *pb.MachineRequ
 		return machineResponse(failed(pb.Code_CODE_UNIMPLEMENTED, "the provider's VMs need no initialization")), nil
 	}
 	run := func(ctx context.Context, notes *string) outcome { return s.initialize(ctx, machine, notes) }
-	return machineResponse(s.call(ctx, initializeMachine, machine, "", run)), nil
+	return machineResponse(s.traced(ctx, initializeMachine, machine, func() outcome {
+		return s.call(ctx, initializeMachine, machine, "", run)
+	})), nil
 }
 
 func (s *service) DeleteMachine(ctx context.Context, machine *pb.MachineRequest) (*pb.DeleteMachineResponse, error) {
 	run := func(ctx context.Context, notes *string) outcome { return s.delete(ctx, machine, notes) }
-	return deleteResponse(s.call(ctx, deleteMachine, machine, "", run)), nil
+	return deleteResponse(s.traced(ctx, deleteMachine, machine, func() outcome {
+		return s.call(ctx, deleteMachine, machine, "", run)
+	})), nil
 }
 
 func (s *service) GetMachineStatus(ctx context.Context, machine *pb.MachineRequest) (*pb.MachineResponse, error) {
 	run := func(ctx context.Context, notes *string) outcome { return s.status(ctx, machine, notes) }
+	// It is asked too often to be worth a span each.
 	return machineResponse(s.call(ctx, getMachineStatus, machine, "", run)), nil
 }
 

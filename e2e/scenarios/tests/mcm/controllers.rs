@@ -29,12 +29,17 @@ impl Side {
         if self == Self::Nodewright {
             return Ok(true);
         }
-        // Both are in its source tree, which may be another one than that of the pinned release.
-        let version = fs::read_to_string(machine_controller_manager_crds().await?.join("../../VERSION"))?;
-        let minor = version.trim().strip_prefix("v0.").and_then(|rest| rest.split('.').next());
-        let minor = minor.ok_or_else(|| Failure::new(format!("the version {version} is not v0")))?;
-        Ok(minor.parse::<u32>()? > 62)
+        Ok(minor_of_mcm().await? > 62)
     }
+}
+
+/// The second number of machine-controller-manager's version.
+pub(crate) async fn minor_of_mcm() -> TestResult<u32> {
+    // It is in the source tree of the CRDs, which may be another one than that of the pinned release.
+    let version = fs::read_to_string(machine_controller_manager_crds().await?.join("../../VERSION"))?;
+    let minor = version.trim().strip_prefix("v0.").and_then(|rest| rest.split('.').next());
+    let minor = minor.ok_or_else(|| Failure::new(format!("the version {version} is not v0")))?;
+    Ok(minor.parse::<u32>()?)
 }
 
 /// Running controllers. Dropping them kills them.

@@ -70,6 +70,10 @@ type VM struct {
 
 // Client calls one cloud. Its errors are those of machine-controller-manager's drivers: they have a code.
 type Client struct {
+	// Requested, if it is not nil, is called for each request about VMs that has ended: instance_create, instance_get,
+	// instance_delete or instance_list, when it began, and its error.
+	Requested func(service string, begun time.Time, err error)
+
 	url  string
 	http *http.Client
 }
@@ -94,18 +98,18 @@ func ID(providerID string) (string, error) {
 // Create creates a VM. The cloud creates one VM for a token, and returns the same VM for a repeated order.
 func (c *Client) Create(ctx context.Context, order CreateVM) (VM, error) {
 	var vm VM
-	return vm, c.call(ctx, http.MethodPost, "/vms", order, &vm)
+	return vm, c.request(ctx, "instance_create", http.MethodPost, "/vms", order, &vm)
 }
 
 // Get returns a VM.
 func (c *Client) Get(ctx context.Context, id string) (VM, error) {
 	var vm VM
-	return vm, c.call(ctx, http.MethodGet, "/vms/"+url.PathEscape(id), nil, &vm)
+	return vm, c.request(ctx, "instance_get", http.MethodGet, "/vms/"+url.PathEscape(id), nil, &vm)
 }
 
 // Delete starts the deletion of a VM. A VM that is gone is no error.
 func (c *Client) Delete(ctx context.Context, id string) error {
-	err := c.call(ctx, http.MethodDelete, "/vms/"+url.PathEscape(id), nil, nil)
+	err := c.request(ctx, "instance_delete", http.MethodDelete, "/vms/"+url.PathEscape(id), nil, nil)
 	if CodeOf(err) == codes.NotFound {
 		return nil
 	}
@@ -134,7 +138,7 @@ func (c *Client) List(ctx context.Context, tags map[string]string) ([]VM, error)
 			Items []VM   `json:"items"`
 			Next  string `json:"next"`
 		}
-		if err := c.call(ctx, http.MethodGet, "/vms?"+query.Encode(), nil, &page); err != nil {
+		if err := c.request(ctx, "instance_list", http.MethodGet, "/vms?"+query.Encode(), nil, &page); err != nil {
 			return nil, err
 		}
 		vms = append(vms, page.Items...)
@@ -156,6 +160,15 @@ func CodeOf(err error) codes.Code {
 	default:
 		return codes.Unknown
 	}
+}
+
+func (c *Client) request(ctx context.Context, service, method, path string, order, answer any) error {
+	begun := time.Now()
+	err := c.call(ctx, method, path, order, answer)
+	if c.Requested != nil {
+		c.Requested(service, begun, err)
+	}
+	return err
 }
 
 func (c *Client) call(ctx context.Context, method, path string, order, answer any) error {

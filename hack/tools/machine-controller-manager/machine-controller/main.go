@@ -28,7 +28,9 @@ func main() {
 	if *url == "" {
 		fail("--simulated-cloud-url is missing: it is the URL of nodewright-cloud")
 	}
-	if err := app.Run(server, &simulated{cloud: cloud.New(*url)}); err != nil {
+	client := cloud.New(*url)
+	client.Requested = recordRequest
+	if err := app.Run(server, measured{&simulated{cloud: client}}); err != nil {
 		fail(err.Error())
 	}
 }
