@@ -302,8 +302,10 @@ type GetInfoResponse struct {
 	DescribesInstances bool `protobuf:"varint,12,opt,name=describes_instances,json=describesInstances,proto3" json:"describes_instances,omitempty"`
 	// Whether DescribeUnowned is to be called. If not, Nodes without a Machine are initialized by others.
 	DescribesUnowned bool `protobuf:"varint,13,opt,name=describes_unowned,json=describesUnowned,proto3" json:"describes_unowned,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Whether GetProviderRequests is to be called.
+	CountsRequests bool `protobuf:"varint,14,opt,name=counts_requests,json=countsRequests,proto3" json:"counts_requests,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetInfoResponse) Reset() {
@@ -423,6 +425,13 @@ func (x *GetInfoResponse) GetDescribesInstances() bool {
 func (x *GetInfoResponse) GetDescribesUnowned() bool {
 	if x != nil {
 		return x.DescribesUnowned
+	}
+	return false
+}
+
+func (x *GetInfoResponse) GetCountsRequests() bool {
+	if x != nil {
+		return x.CountsRequests
 	}
 	return false
 }
@@ -1959,6 +1968,171 @@ func (x *Exhausted) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+type GetProviderRequestsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProviderRequestsRequest) Reset() {
+	*x = GetProviderRequestsRequest{}
+	mi := &file_driver_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProviderRequestsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProviderRequestsRequest) ProtoMessage() {}
+
+func (x *GetProviderRequestsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProviderRequestsRequest.ProtoReflect.Descriptor instead.
+func (*GetProviderRequestsRequest) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{26}
+}
+
+type GetProviderRequestsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 64, one of each service.
+	Services      []*ProviderRequests `protobuf:"bytes,1,rep,name=services,proto3" json:"services,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProviderRequestsResponse) Reset() {
+	*x = GetProviderRequestsResponse{}
+	mi := &file_driver_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProviderRequestsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProviderRequestsResponse) ProtoMessage() {}
+
+func (x *GetProviderRequestsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProviderRequestsResponse.ProtoReflect.Descriptor instead.
+func (*GetProviderRequestsResponse) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GetProviderRequestsResponse) GetServices() []*ProviderRequests {
+	if x != nil {
+		return x.Services
+	}
+	return nil
+}
+
+// The requests of one kind, as machine-controller-manager's providers count them.
+type ProviderRequests struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What was requested, such as "instance_terminate": 1 to 63 of a to z, 0 to 9 and _.
+	Service string `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
+	// How many were made; of most providers of machine-controller-manager without those that failed.
+	Made uint64 `protobuf:"varint,2,opt,name=made,proto3" json:"made,omitempty"`
+	// How many have failed.
+	Failed uint64 `protobuf:"varint,3,opt,name=failed,proto3" json:"failed,omitempty"`
+	// How many have succeeded within each of these numbers of seconds and not within the one before: 0.005, 0.01, 0.025, 0.05, 0.1,
+	// 0.25, 0.5, 1, 2.5, 5, 10; and at last those that took longer. Twelve, or
+	// none if durations are not counted.
+	Succeeded []uint64 `protobuf:"varint,4,rep,packed,name=succeeded,proto3" json:"succeeded,omitempty"`
+	// How many seconds those that have succeeded took together.
+	Seconds       float64 `protobuf:"fixed64,5,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProviderRequests) Reset() {
+	*x = ProviderRequests{}
+	mi := &file_driver_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProviderRequests) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProviderRequests) ProtoMessage() {}
+
+func (x *ProviderRequests) ProtoReflect() protoreflect.Message {
+	mi := &file_driver_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProviderRequests.ProtoReflect.Descriptor instead.
+func (*ProviderRequests) Descriptor() ([]byte, []int) {
+	return file_driver_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ProviderRequests) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+func (x *ProviderRequests) GetMade() uint64 {
+	if x != nil {
+		return x.Made
+	}
+	return 0
+}
+
+func (x *ProviderRequests) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *ProviderRequests) GetSucceeded() []uint64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return nil
+}
+
+func (x *ProviderRequests) GetSeconds() float64 {
+	if x != nil {
+		return x.Seconds
+	}
+	return 0
+}
+
 var file_driver_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
@@ -1983,7 +2157,7 @@ var File_driver_proto protoreflect.FileDescriptor
 const file_driver_proto_rawDesc = "" +
 	"\n" +
 	"\fdriver.proto\x12\x14nodewright.driver.v1\x1a google/protobuf/descriptor.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\xb2\x04\n" +
+	"\x0eGetInfoRequest\"\xdb\x04\n" +
 	"\x0fGetInfoResponse\x12)\n" +
 	"\x10protocol_version\x18\x01 \x01(\tR\x0fprotocolVersion\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12,\n" +
@@ -1998,7 +2172,8 @@ const file_driver_proto_rawDesc = "" +
 	" \x01(\bR\vstoresOwner\x12#\n" +
 	"\rknows_volumes\x18\v \x01(\bR\fknowsVolumes\x12/\n" +
 	"\x13describes_instances\x18\f \x01(\bR\x12describesInstances\x12+\n" +
-	"\x11describes_unowned\x18\r \x01(\bR\x10describesUnowned\";\n" +
+	"\x11describes_unowned\x18\r \x01(\bR\x10describesUnowned\x12'\n" +
+	"\x0fcounts_requests\x18\x0e \x01(\bR\x0ecountsRequests\";\n" +
 	"\x14ValidateClassRequest\x12#\n" +
 	"\rprovider_spec\x18\x01 \x01(\tR\fproviderSpec\"L\n" +
 	"\x15ValidateClassResponse\x123\n" +
@@ -2117,7 +2292,16 @@ const file_driver_proto_rawDesc = "" +
 	"\tExhausted\x12\x12\n" +
 	"\x04zone\x18\x01 \x01(\tR\x04zone\x12:\n" +
 	"\vretry_after\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter*@\n" +
+	"retryAfter\"\x1c\n" +
+	"\x1aGetProviderRequestsRequest\"a\n" +
+	"\x1bGetProviderRequestsResponse\x12B\n" +
+	"\bservices\x18\x01 \x03(\v2&.nodewright.driver.v1.ProviderRequestsR\bservices\"\x90\x01\n" +
+	"\x10ProviderRequests\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\x12\x12\n" +
+	"\x04made\x18\x02 \x01(\x04R\x04made\x12\x16\n" +
+	"\x06failed\x18\x03 \x01(\x04R\x06failed\x12\x1c\n" +
+	"\tsucceeded\x18\x04 \x03(\x04R\tsucceeded\x12\x18\n" +
+	"\aseconds\x18\x05 \x01(\x01R\aseconds*@\n" +
 	"\x05Power\x12\x11\n" +
 	"\rPOWER_UNKNOWN\x10\x00\x12\x11\n" +
 	"\rPOWER_RUNNING\x10\x01\x12\x11\n" +
@@ -2145,7 +2329,7 @@ const file_driver_proto_rawDesc = "" +
 	"\bMismatch\x12\x11\n" +
 	"\rMISMATCH_NONE\x10\x00\x12\x14\n" +
 	"\x10MISMATCH_CLUSTER\x10\x01\x12\x14\n" +
-	"\x10MISMATCH_MACHINE\x10\x022\xf5\a\n" +
+	"\x10MISMATCH_MACHINE\x10\x022\xf1\b\n" +
 	"\x06Driver\x12V\n" +
 	"\aGetInfo\x12$.nodewright.driver.v1.GetInfoRequest\x1a%.nodewright.driver.v1.GetInfoResponse\x12h\n" +
 	"\rValidateClass\x12*.nodewright.driver.v1.ValidateClassRequest\x1a+.nodewright.driver.v1.ValidateClassResponse\x12b\n" +
@@ -2156,7 +2340,8 @@ const file_driver_proto_rawDesc = "" +
 	"\fListMachines\x12).nodewright.driver.v1.ListMachinesRequest\x1a*.nodewright.driver.v1.ListMachinesResponse0\x01\x12f\n" +
 	"\fDeleteOrphan\x12).nodewright.driver.v1.DeleteOrphanRequest\x1a+.nodewright.driver.v1.DeleteMachineResponse\x12e\n" +
 	"\fGetVolumeIds\x12).nodewright.driver.v1.GetVolumeIdsRequest\x1a*.nodewright.driver.v1.GetVolumeIdsResponse\x12f\n" +
-	"\x0fDescribeUnowned\x12,.nodewright.driver.v1.DescribeUnownedRequest\x1a%.nodewright.driver.v1.MachineResponse:7\n" +
+	"\x0fDescribeUnowned\x12,.nodewright.driver.v1.DescribeUnownedRequest\x1a%.nodewright.driver.v1.MachineResponse\x12z\n" +
+	"\x13GetProviderRequests\x120.nodewright.driver.v1.GetProviderRequestsRequest\x1a1.nodewright.driver.v1.GetProviderRequestsResponse:7\n" +
 	"\x06secret\x12\x1d.google.protobuf.FieldOptions\x18\xb5\x87\x03 \x01(\bR\x06secretb\x06proto3"
 
 var (
@@ -2172,55 +2357,58 @@ func file_driver_proto_rawDescGZIP() []byte {
 }
 
 var file_driver_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_driver_proto_goTypes = []any{
-	(Power)(0),                        // 0: nodewright.driver.v1.Power
-	(Code)(0),                         // 1: nodewright.driver.v1.Code
-	(Mismatch)(0),                     // 2: nodewright.driver.v1.Mismatch
-	(*GetInfoRequest)(nil),            // 3: nodewright.driver.v1.GetInfoRequest
-	(*GetInfoResponse)(nil),           // 4: nodewright.driver.v1.GetInfoResponse
-	(*ValidateClassRequest)(nil),      // 5: nodewright.driver.v1.ValidateClassRequest
-	(*ValidateClassResponse)(nil),     // 6: nodewright.driver.v1.ValidateClassResponse
-	(*Fault)(nil),                     // 7: nodewright.driver.v1.Fault
-	(*Class)(nil),                     // 8: nodewright.driver.v1.Class
-	(*Secrets)(nil),                   // 9: nodewright.driver.v1.Secrets
-	(*UserData)(nil),                  // 10: nodewright.driver.v1.UserData
-	(*MachineRequest)(nil),            // 11: nodewright.driver.v1.MachineRequest
-	(*CreateMachineRequest)(nil),      // 12: nodewright.driver.v1.CreateMachineRequest
-	(*MachineResponse)(nil),           // 13: nodewright.driver.v1.MachineResponse
-	(*DeleteMachineResponse)(nil),     // 14: nodewright.driver.v1.DeleteMachineResponse
-	(*Deleted)(nil),                   // 15: nodewright.driver.v1.Deleted
-	(*ListMachinesRequest)(nil),       // 16: nodewright.driver.v1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),      // 17: nodewright.driver.v1.ListMachinesResponse
-	(*ListedMachine)(nil),             // 18: nodewright.driver.v1.ListedMachine
-	(*DeleteOrphanRequest)(nil),       // 19: nodewright.driver.v1.DeleteOrphanRequest
-	(*DescribeUnownedRequest)(nil),    // 20: nodewright.driver.v1.DescribeUnownedRequest
-	(*GetVolumeIdsRequest)(nil),       // 21: nodewright.driver.v1.GetVolumeIdsRequest
-	(*GetVolumeIdsResponse)(nil),      // 22: nodewright.driver.v1.GetVolumeIdsResponse
-	(*VolumeIds)(nil),                 // 23: nodewright.driver.v1.VolumeIds
-	(*Instance)(nil),                  // 24: nodewright.driver.v1.Instance
-	(*InstanceMetadata)(nil),          // 25: nodewright.driver.v1.InstanceMetadata
-	(*Address)(nil),                   // 26: nodewright.driver.v1.Address
-	(*Failure)(nil),                   // 27: nodewright.driver.v1.Failure
-	(*Exhausted)(nil),                 // 28: nodewright.driver.v1.Exhausted
-	nil,                               // 29: nodewright.driver.v1.Secrets.DataEntry
-	nil,                               // 30: nodewright.driver.v1.CreateMachineRequest.NodeAnnotationsEntry
-	nil,                               // 31: nodewright.driver.v1.InstanceMetadata.LabelsEntry
-	(*durationpb.Duration)(nil),       // 32: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 33: google.protobuf.Timestamp
-	(*descriptorpb.FieldOptions)(nil), // 34: google.protobuf.FieldOptions
+	(Power)(0),                          // 0: nodewright.driver.v1.Power
+	(Code)(0),                           // 1: nodewright.driver.v1.Code
+	(Mismatch)(0),                       // 2: nodewright.driver.v1.Mismatch
+	(*GetInfoRequest)(nil),              // 3: nodewright.driver.v1.GetInfoRequest
+	(*GetInfoResponse)(nil),             // 4: nodewright.driver.v1.GetInfoResponse
+	(*ValidateClassRequest)(nil),        // 5: nodewright.driver.v1.ValidateClassRequest
+	(*ValidateClassResponse)(nil),       // 6: nodewright.driver.v1.ValidateClassResponse
+	(*Fault)(nil),                       // 7: nodewright.driver.v1.Fault
+	(*Class)(nil),                       // 8: nodewright.driver.v1.Class
+	(*Secrets)(nil),                     // 9: nodewright.driver.v1.Secrets
+	(*UserData)(nil),                    // 10: nodewright.driver.v1.UserData
+	(*MachineRequest)(nil),              // 11: nodewright.driver.v1.MachineRequest
+	(*CreateMachineRequest)(nil),        // 12: nodewright.driver.v1.CreateMachineRequest
+	(*MachineResponse)(nil),             // 13: nodewright.driver.v1.MachineResponse
+	(*DeleteMachineResponse)(nil),       // 14: nodewright.driver.v1.DeleteMachineResponse
+	(*Deleted)(nil),                     // 15: nodewright.driver.v1.Deleted
+	(*ListMachinesRequest)(nil),         // 16: nodewright.driver.v1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),        // 17: nodewright.driver.v1.ListMachinesResponse
+	(*ListedMachine)(nil),               // 18: nodewright.driver.v1.ListedMachine
+	(*DeleteOrphanRequest)(nil),         // 19: nodewright.driver.v1.DeleteOrphanRequest
+	(*DescribeUnownedRequest)(nil),      // 20: nodewright.driver.v1.DescribeUnownedRequest
+	(*GetVolumeIdsRequest)(nil),         // 21: nodewright.driver.v1.GetVolumeIdsRequest
+	(*GetVolumeIdsResponse)(nil),        // 22: nodewright.driver.v1.GetVolumeIdsResponse
+	(*VolumeIds)(nil),                   // 23: nodewright.driver.v1.VolumeIds
+	(*Instance)(nil),                    // 24: nodewright.driver.v1.Instance
+	(*InstanceMetadata)(nil),            // 25: nodewright.driver.v1.InstanceMetadata
+	(*Address)(nil),                     // 26: nodewright.driver.v1.Address
+	(*Failure)(nil),                     // 27: nodewright.driver.v1.Failure
+	(*Exhausted)(nil),                   // 28: nodewright.driver.v1.Exhausted
+	(*GetProviderRequestsRequest)(nil),  // 29: nodewright.driver.v1.GetProviderRequestsRequest
+	(*GetProviderRequestsResponse)(nil), // 30: nodewright.driver.v1.GetProviderRequestsResponse
+	(*ProviderRequests)(nil),            // 31: nodewright.driver.v1.ProviderRequests
+	nil,                                 // 32: nodewright.driver.v1.Secrets.DataEntry
+	nil,                                 // 33: nodewright.driver.v1.CreateMachineRequest.NodeAnnotationsEntry
+	nil,                                 // 34: nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	(*durationpb.Duration)(nil),         // 35: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),       // 36: google.protobuf.Timestamp
+	(*descriptorpb.FieldOptions)(nil),   // 37: google.protobuf.FieldOptions
 }
 var file_driver_proto_depIdxs = []int32{
-	32, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
-	32, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
-	32, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
+	35, // 0: nodewright.driver.v1.GetInfoResponse.longest_call:type_name -> google.protobuf.Duration
+	35, // 1: nodewright.driver.v1.GetInfoResponse.consistency:type_name -> google.protobuf.Duration
+	35, // 2: nodewright.driver.v1.GetInfoResponse.poll:type_name -> google.protobuf.Duration
 	7,  // 3: nodewright.driver.v1.ValidateClassResponse.faults:type_name -> nodewright.driver.v1.Fault
 	9,  // 4: nodewright.driver.v1.Class.secrets:type_name -> nodewright.driver.v1.Secrets
-	29, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
+	32, // 5: nodewright.driver.v1.Secrets.data:type_name -> nodewright.driver.v1.Secrets.DataEntry
 	8,  // 6: nodewright.driver.v1.MachineRequest.class:type_name -> nodewright.driver.v1.Class
 	11, // 7: nodewright.driver.v1.CreateMachineRequest.machine:type_name -> nodewright.driver.v1.MachineRequest
 	10, // 8: nodewright.driver.v1.CreateMachineRequest.user_data:type_name -> nodewright.driver.v1.UserData
-	30, // 9: nodewright.driver.v1.CreateMachineRequest.node_annotations:type_name -> nodewright.driver.v1.CreateMachineRequest.NodeAnnotationsEntry
+	33, // 9: nodewright.driver.v1.CreateMachineRequest.node_annotations:type_name -> nodewright.driver.v1.CreateMachineRequest.NodeAnnotationsEntry
 	24, // 10: nodewright.driver.v1.MachineResponse.instance:type_name -> nodewright.driver.v1.Instance
 	27, // 11: nodewright.driver.v1.MachineResponse.failure:type_name -> nodewright.driver.v1.Failure
 	15, // 12: nodewright.driver.v1.DeleteMachineResponse.deleted:type_name -> nodewright.driver.v1.Deleted
@@ -2228,7 +2416,7 @@ var file_driver_proto_depIdxs = []int32{
 	8,  // 14: nodewright.driver.v1.ListMachinesRequest.class:type_name -> nodewright.driver.v1.Class
 	18, // 15: nodewright.driver.v1.ListMachinesResponse.machines:type_name -> nodewright.driver.v1.ListedMachine
 	27, // 16: nodewright.driver.v1.ListMachinesResponse.failure:type_name -> nodewright.driver.v1.Failure
-	33, // 17: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
+	36, // 17: nodewright.driver.v1.ListedMachine.created:type_name -> google.protobuf.Timestamp
 	8,  // 18: nodewright.driver.v1.DeleteOrphanRequest.class:type_name -> nodewright.driver.v1.Class
 	8,  // 19: nodewright.driver.v1.DescribeUnownedRequest.class:type_name -> nodewright.driver.v1.Class
 	23, // 20: nodewright.driver.v1.GetVolumeIdsResponse.volumes:type_name -> nodewright.driver.v1.VolumeIds
@@ -2236,37 +2424,40 @@ var file_driver_proto_depIdxs = []int32{
 	26, // 22: nodewright.driver.v1.Instance.addresses:type_name -> nodewright.driver.v1.Address
 	25, // 23: nodewright.driver.v1.Instance.metadata:type_name -> nodewright.driver.v1.InstanceMetadata
 	0,  // 24: nodewright.driver.v1.Instance.power:type_name -> nodewright.driver.v1.Power
-	31, // 25: nodewright.driver.v1.InstanceMetadata.labels:type_name -> nodewright.driver.v1.InstanceMetadata.LabelsEntry
+	34, // 25: nodewright.driver.v1.InstanceMetadata.labels:type_name -> nodewright.driver.v1.InstanceMetadata.LabelsEntry
 	1,  // 26: nodewright.driver.v1.Failure.code:type_name -> nodewright.driver.v1.Code
 	2,  // 27: nodewright.driver.v1.Failure.mismatch:type_name -> nodewright.driver.v1.Mismatch
 	28, // 28: nodewright.driver.v1.Failure.exhausted:type_name -> nodewright.driver.v1.Exhausted
-	32, // 29: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
-	34, // 30: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
-	3,  // 31: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
-	5,  // 32: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
-	12, // 33: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
-	11, // 34: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
-	11, // 35: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
-	11, // 36: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
-	16, // 37: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
-	19, // 38: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
-	21, // 39: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
-	20, // 40: nodewright.driver.v1.Driver.DescribeUnowned:input_type -> nodewright.driver.v1.DescribeUnownedRequest
-	4,  // 41: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
-	6,  // 42: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
-	13, // 43: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
-	13, // 44: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
-	14, // 45: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	13, // 46: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
-	17, // 47: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
-	14, // 48: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
-	22, // 49: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
-	13, // 50: nodewright.driver.v1.Driver.DescribeUnowned:output_type -> nodewright.driver.v1.MachineResponse
-	41, // [41:51] is the sub-list for method output_type
-	31, // [31:41] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	30, // [30:31] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	35, // 29: nodewright.driver.v1.Exhausted.retry_after:type_name -> google.protobuf.Duration
+	31, // 30: nodewright.driver.v1.GetProviderRequestsResponse.services:type_name -> nodewright.driver.v1.ProviderRequests
+	37, // 31: nodewright.driver.v1.secret:extendee -> google.protobuf.FieldOptions
+	3,  // 32: nodewright.driver.v1.Driver.GetInfo:input_type -> nodewright.driver.v1.GetInfoRequest
+	5,  // 33: nodewright.driver.v1.Driver.ValidateClass:input_type -> nodewright.driver.v1.ValidateClassRequest
+	12, // 34: nodewright.driver.v1.Driver.CreateMachine:input_type -> nodewright.driver.v1.CreateMachineRequest
+	11, // 35: nodewright.driver.v1.Driver.InitializeMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 36: nodewright.driver.v1.Driver.DeleteMachine:input_type -> nodewright.driver.v1.MachineRequest
+	11, // 37: nodewright.driver.v1.Driver.GetMachineStatus:input_type -> nodewright.driver.v1.MachineRequest
+	16, // 38: nodewright.driver.v1.Driver.ListMachines:input_type -> nodewright.driver.v1.ListMachinesRequest
+	19, // 39: nodewright.driver.v1.Driver.DeleteOrphan:input_type -> nodewright.driver.v1.DeleteOrphanRequest
+	21, // 40: nodewright.driver.v1.Driver.GetVolumeIds:input_type -> nodewright.driver.v1.GetVolumeIdsRequest
+	20, // 41: nodewright.driver.v1.Driver.DescribeUnowned:input_type -> nodewright.driver.v1.DescribeUnownedRequest
+	29, // 42: nodewright.driver.v1.Driver.GetProviderRequests:input_type -> nodewright.driver.v1.GetProviderRequestsRequest
+	4,  // 43: nodewright.driver.v1.Driver.GetInfo:output_type -> nodewright.driver.v1.GetInfoResponse
+	6,  // 44: nodewright.driver.v1.Driver.ValidateClass:output_type -> nodewright.driver.v1.ValidateClassResponse
+	13, // 45: nodewright.driver.v1.Driver.CreateMachine:output_type -> nodewright.driver.v1.MachineResponse
+	13, // 46: nodewright.driver.v1.Driver.InitializeMachine:output_type -> nodewright.driver.v1.MachineResponse
+	14, // 47: nodewright.driver.v1.Driver.DeleteMachine:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	13, // 48: nodewright.driver.v1.Driver.GetMachineStatus:output_type -> nodewright.driver.v1.MachineResponse
+	17, // 49: nodewright.driver.v1.Driver.ListMachines:output_type -> nodewright.driver.v1.ListMachinesResponse
+	14, // 50: nodewright.driver.v1.Driver.DeleteOrphan:output_type -> nodewright.driver.v1.DeleteMachineResponse
+	22, // 51: nodewright.driver.v1.Driver.GetVolumeIds:output_type -> nodewright.driver.v1.GetVolumeIdsResponse
+	13, // 52: nodewright.driver.v1.Driver.DescribeUnowned:output_type -> nodewright.driver.v1.MachineResponse
+	30, // 53: nodewright.driver.v1.Driver.GetProviderRequests:output_type -> nodewright.driver.v1.GetProviderRequestsResponse
+	43, // [43:54] is the sub-list for method output_type
+	32, // [32:43] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	31, // [31:32] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_driver_proto_init() }
@@ -2298,7 +2489,7 @@ func file_driver_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_driver_proto_rawDesc), len(file_driver_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 1,
 			NumServices:   1,
 		},

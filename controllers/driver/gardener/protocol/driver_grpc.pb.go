@@ -31,16 +31,17 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Driver_GetInfo_FullMethodName           = "/nodewright.driver.v1.Driver/GetInfo"
-	Driver_ValidateClass_FullMethodName     = "/nodewright.driver.v1.Driver/ValidateClass"
-	Driver_CreateMachine_FullMethodName     = "/nodewright.driver.v1.Driver/CreateMachine"
-	Driver_InitializeMachine_FullMethodName = "/nodewright.driver.v1.Driver/InitializeMachine"
-	Driver_DeleteMachine_FullMethodName     = "/nodewright.driver.v1.Driver/DeleteMachine"
-	Driver_GetMachineStatus_FullMethodName  = "/nodewright.driver.v1.Driver/GetMachineStatus"
-	Driver_ListMachines_FullMethodName      = "/nodewright.driver.v1.Driver/ListMachines"
-	Driver_DeleteOrphan_FullMethodName      = "/nodewright.driver.v1.Driver/DeleteOrphan"
-	Driver_GetVolumeIds_FullMethodName      = "/nodewright.driver.v1.Driver/GetVolumeIds"
-	Driver_DescribeUnowned_FullMethodName   = "/nodewright.driver.v1.Driver/DescribeUnowned"
+	Driver_GetInfo_FullMethodName             = "/nodewright.driver.v1.Driver/GetInfo"
+	Driver_ValidateClass_FullMethodName       = "/nodewright.driver.v1.Driver/ValidateClass"
+	Driver_CreateMachine_FullMethodName       = "/nodewright.driver.v1.Driver/CreateMachine"
+	Driver_InitializeMachine_FullMethodName   = "/nodewright.driver.v1.Driver/InitializeMachine"
+	Driver_DeleteMachine_FullMethodName       = "/nodewright.driver.v1.Driver/DeleteMachine"
+	Driver_GetMachineStatus_FullMethodName    = "/nodewright.driver.v1.Driver/GetMachineStatus"
+	Driver_ListMachines_FullMethodName        = "/nodewright.driver.v1.Driver/ListMachines"
+	Driver_DeleteOrphan_FullMethodName        = "/nodewright.driver.v1.Driver/DeleteOrphan"
+	Driver_GetVolumeIds_FullMethodName        = "/nodewright.driver.v1.Driver/GetVolumeIds"
+	Driver_DescribeUnowned_FullMethodName     = "/nodewright.driver.v1.Driver/DescribeUnowned"
+	Driver_GetProviderRequests_FullMethodName = "/nodewright.driver.v1.Driver/GetProviderRequests"
 )
 
 // DriverClient is the client API for Driver service.
@@ -71,6 +72,9 @@ type DriverClient interface {
 	// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
 	// CODE_FAILED_PRECONDITION if ListMachines shows it, or its tags are those of another cluster's Machine as far as the driver can know.
 	DescribeUnowned(ctx context.Context, in *DescribeUnownedRequest, opts ...grpc.CallOption) (*MachineResponse, error)
+	// Counts the requests to the provider since the driver has started, without the provider. It is called every five seconds if
+	// counts_requests, for the manager's metrics.
+	GetProviderRequests(ctx context.Context, in *GetProviderRequestsRequest, opts ...grpc.CallOption) (*GetProviderRequestsResponse, error)
 }
 
 type driverClient struct {
@@ -190,6 +194,16 @@ func (c *driverClient) DescribeUnowned(ctx context.Context, in *DescribeUnownedR
 	return out, nil
 }
 
+func (c *driverClient) GetProviderRequests(ctx context.Context, in *GetProviderRequestsRequest, opts ...grpc.CallOption) (*GetProviderRequestsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetProviderRequestsResponse)
+	err := c.cc.Invoke(ctx, Driver_GetProviderRequests_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // DriverServer is the server API for Driver service.
 // All implementations must embed UnimplementedDriverServer
 // for forward compatibility.
@@ -218,6 +232,9 @@ type DriverServer interface {
 	// describes_unowned. CODE_NOT_FOUND if the account and region of the class have no such VM, or the id is of another provider;
 	// CODE_FAILED_PRECONDITION if ListMachines shows it, or its tags are those of another cluster's Machine as far as the driver can know.
 	DescribeUnowned(context.Context, *DescribeUnownedRequest) (*MachineResponse, error)
+	// Counts the requests to the provider since the driver has started, without the provider. It is called every five seconds if
+	// counts_requests, for the manager's metrics.
+	GetProviderRequests(context.Context, *GetProviderRequestsRequest) (*GetProviderRequestsResponse, error)
 	mustEmbedUnimplementedDriverServer()
 }
 
@@ -257,6 +274,9 @@ func (UnimplementedDriverServer) GetVolumeIds(context.Context, *GetVolumeIdsRequ
 }
 func (UnimplementedDriverServer) DescribeUnowned(context.Context, *DescribeUnownedRequest) (*MachineResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method DescribeUnowned not implemented")
+}
+func (UnimplementedDriverServer) GetProviderRequests(context.Context, *GetProviderRequestsRequest) (*GetProviderRequestsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetProviderRequests not implemented")
 }
 func (UnimplementedDriverServer) mustEmbedUnimplementedDriverServer() {}
 func (UnimplementedDriverServer) testEmbeddedByValue()                {}
@@ -452,6 +472,24 @@ func _Driver_DescribeUnowned_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Driver_GetProviderRequests_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetProviderRequestsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(DriverServer).GetProviderRequests(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Driver_GetProviderRequests_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(DriverServer).GetProviderRequests(ctx, req.(*GetProviderRequestsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Driver_ServiceDesc is the grpc.ServiceDesc for Driver service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -494,6 +532,10 @@ var Driver_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "DescribeUnowned",
 			Handler:    _Driver_DescribeUnowned_Handler,
+		},
+		{
+			MethodName: "GetProviderRequests",
+			Handler:    _Driver_GetProviderRequests_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -63,6 +63,7 @@ func (s *service) GetInfo(ctx context.Context, _ *pb.GetInfoRequest) (*pb.GetInf
 		Initializes:      s.provider.Initializes,
 		Validates:        s.provider.Validate != nil,
 		KnowsVolumes:     s.knowsVolumes(ctx),
+		CountsRequests:   true,
 	}, nil
 }
 

@@ -74,7 +74,7 @@ func startTraces(provider, endpoint string) (traces, error) {
 }
 
 func tracesTo(provider string, exporter sdktrace.SpanExporter) traces {
-	batches := sdktrace.NewBatchSpanProcessor(&patientExporter{SpanExporter: exporter},
+	batches := sdktrace.NewBatchSpanProcessor(&loggingExporter{SpanExporter: exporter},
 		sdktrace.WithMaxQueueSize(spanQueue), sdktrace.WithMaxExportBatchSize(spanBatch),
 		sdktrace.WithBatchTimeout(exportInterval), sdktrace.WithExportTimeout(exportTimeout))
 	made := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(batches), sdktrace.WithResource(process(provider)),
@@ -98,13 +98,13 @@ func process(provider string) *resource.Resource {
 	return resource.NewSchemaless(attributes...)
 }
 
-// patientExporter logs failures now and then. The SDK would log each, and past the redactor. It makes one export at a time.
-type patientExporter struct {
+// loggingExporter logs failures now and then. The SDK would log each, and past the redactor. It makes one export at a time.
+type loggingExporter struct {
 	sdktrace.SpanExporter
 	logged time.Time
 }
 
-func (e *patientExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+func (e *loggingExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	err := e.SpanExporter.ExportSpans(ctx, spans)
 	if err != nil && (e.logged.IsZero() || time.Since(e.logged) >= failureInterval) {
 		klog.Warningf("failed to export %d spans, is the collector reachable? %v", len(spans), err)
