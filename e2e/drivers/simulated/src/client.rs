@@ -17,10 +17,11 @@ use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
 use hyper_util::client::legacy;
 use jiff::Timestamp;
 use nodewright_api::Code;
-use nodewright_driver::{DriverError, Exhausted, Result};
+use nodewright_driver::{DriverError, Exhausted, RequestCounter, Result};
 use nodewright_runtime::error::with_causes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use tokio::time::Instant;
 use tower::{BoxError, ServiceExt, util::BoxCloneSyncService};
 
 use super::UrlError;
@@ -137,6 +138,8 @@ pub(crate) struct Client {
     url: String,
     timeout: Duration,
     transport: Transport,
+    /// Those that have ended. A page of a list is one.
+    pub(crate) requests: RequestCounter,
 }
 
 impl Client {
@@ -150,20 +153,20 @@ impl Client {
         if parsed.host().is_none_or(str::is_empty) || parsed.query().is_some() {
             return Err(failed("it must have a host and no query"));
         }
-        Ok(Self { url: url.to_owned(), timeout, transport })
+        Ok(Self { url: url.to_owned(), timeout, transport, requests: RequestCounter::default() })
     }
 
     pub(crate) async fn create(&self, order: &CreateVm) -> Result<Vm> {
         let body = serde_json::to_vec(order).map_err(|error| DriverError::new(Code::Internal, error.to_string()))?;
-        self.call(Method::POST, "/vms", body).await
+        self.request("instance_create", Method::POST, "/vms", body).await
     }
 
     pub(crate) async fn get(&self, id: &str) -> Result<Vm> {
-        self.call(Method::GET, &format!("/vms/{}", escaped(id)), Vec::new()).await
+        self.request("instance_get", Method::GET, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
 
     pub(crate) async fn delete(&self, id: &str) -> Result<Vm> {
-        self.call(Method::DELETE, &format!("/vms/{}", escaped(id)), Vec::new()).await
+        self.request("instance_delete", Method::DELETE, &format!("/vms/{}", escaped(id)), Vec::new()).await
     }
 
     pub(crate) async fn list(&self, tags: &[(&str, &str)]) -> Result<Vec<Vm>> {
@@ -174,7 +177,7 @@ impl Client {
         let (mut vms, mut cursors) = (Vec::new(), HashSet::new());
         let mut after = String::new();
         loop {
-            let page: Page = self.call(Method::GET, &format!("{path}{after}"), Vec::new()).await?;
+            let page: Page = self.request("instance_list", Method::GET, &format!("{path}{after}"), Vec::new()).await?;
             vms.extend(page.items);
             let Some(next) = page.next else { return Ok(vms) };
             after = format!("&after={}", escaped(&next));
@@ -183,6 +186,19 @@ impl Client {
                 return Err(DriverError::new(Code::Internal, message));
             }
         }
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        service: &'static str,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        let answer = self.call(method, path, body).await;
+        self.requests.record(service, begun.elapsed(), answer.is_ok());
+        answer
     }
 
     async fn call<T: DeserializeOwned>(&self, method: Method, path: &str, body: Vec<u8>) -> Result<T> {

@@ -37,7 +37,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{Code, RawJson, finalizers};
 use nodewright_driver::{
     Class, Driver, DriverError, Instance, InstanceMetadata, ListedVm, MachineRequest, Mismatch, OrphanRequest, Power,
-    Result, UnownedRequest,
+    ProviderRequests, Result, UnownedRequest,
 };
 use nodewright_runtime::leadership::Leadership;
 use tower::{BoxError, Service, ServiceExt, util::BoxCloneSyncService};
@@ -443,6 +443,10 @@ impl Driver for SimulatedDriver {
 
     fn describes_unowned(&self) -> bool {
         true
+    }
+
+    fn requests(&self) -> Option<Vec<ProviderRequests>> {
+        Some(self.client.requests.requests())
     }
 
     fn describe_unowned(&self, request: UnownedRequest) -> BoxFuture<'static, Result<Instance>> {

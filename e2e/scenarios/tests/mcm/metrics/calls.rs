@@ -8,6 +8,9 @@ use super::{CREATED, DELAY, Families, REFUSALS, Work};
 
 const DURATION: &str = "mcm_cloud_api_driver_request_duration_seconds";
 const FAILED: &str = "mcm_cloud_api_driver_requests_failed_total";
+const REQUESTS: &str = "mcm_cloud_api_requests_total";
+const FAILED_REQUESTS: &str = "mcm_cloud_api_requests_failed_total";
+const REQUEST_DURATION: &str = "mcm_cloud_api_api_request_duration_seconds";
 /// gRPC's numbers of the codes of the failures; a call that succeeded has none.
 const SUCCEEDED: &str = "";
 const NOT_FOUND: &str = "5";
@@ -80,11 +83,43 @@ pub(super) fn compare(theirs: &Work, ours: &Work) -> TestResult {
         ensure(unknown.is_none(), || format!("{side} made {unknown:?}"))?;
         as_the_cloud_counts(side, work, &made)?;
         durations(side, work)?;
+        requests(side, work)?;
         let stale = counted(work, "mcm_machine_stale_machines_total", "", &[]);
         ensure(stale == 1.0, || format!("{side} has replaced {stale} sick machines"))?;
     }
-    let bounds = [theirs, ours].map(|work| work.after[DURATION].values_of("le"));
-    ensure(bounds[0] == bounds[1], || format!("the bounds of the buckets are {bounds:?}"))
+    for family in [DURATION, REQUEST_DURATION] {
+        let bounds = [theirs, ours].map(|work| work.after[family].values_of("le"));
+        ensure(bounds[0] == bounds[1], || format!("the bounds of the buckets of {family} are {bounds:?}"))?;
+    }
+    Ok(())
+}
+
+/// Whether the requests are counted that the work has made: a driver of Nodewright is asked for its counts every five seconds.
+pub(super) fn are_requests_complete(work: &Work) -> bool {
+    counted(work, REQUESTS, "", &[("service", "instance_create")]) >= CREATED as f64
+        && counted(work, REQUESTS, "", &[("service", "instance_delete")]) >= CREATED as f64
+}
+
+/// Both have one request for each creation, one that was refused, and none that was faster than the cloud.
+fn requests(side: &str, work: &Work) -> TestResult {
+    let services = work.after[REQUESTS].values_of("service");
+    let known = BTreeSet::from(["instance_create", "instance_delete", "instance_get", "instance_list"]);
+    ensure(services.is_subset(&known), || format!("{side} has requests {services:?}"))?;
+    for service in services {
+        let labels = [("provider", "simulated"), ("service", service)];
+        let made = counted(work, REQUESTS, "", &labels);
+        let failed = counted(work, FAILED_REQUESTS, "", &labels);
+        let [count, sum] = ["_count", "_sum"].map(|suffix| counted(work, REQUEST_DURATION, suffix, &labels));
+        let fits = made == count && (count * DELAY.as_secs_f64()..=count * work.lasted.as_secs_f64()).contains(&sum);
+        ensure(fits, || format!("{side} says that {made} {service} took {sum} s, of which it has {count}"))?;
+        println!("{side}: {made} {service} succeeded and {failed} failed");
+        if service == "instance_create" {
+            ensure([made, failed] == [CREATED as f64, 1.0], || {
+                format!("{side} has {made} {service} and {failed} failed")
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// What was counted during the work.
@@ -149,7 +184,7 @@ fn durations(side: &str, work: &Work) -> TestResult {
 
 /// Checks that all calls of a process are of the one provider, in lower case.
 pub(super) fn is_of_one_provider(families: &Families) -> TestResult {
-    for family in [DURATION, FAILED] {
+    for family in [DURATION, FAILED, REQUESTS, FAILED_REQUESTS, REQUEST_DURATION] {
         let providers = families[family].values_of("provider");
         ensure(providers == BTreeSet::from(["simulated"]), || format!("{family} is of {providers:?}"))?;
     }

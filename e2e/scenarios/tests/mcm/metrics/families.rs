@@ -6,14 +6,6 @@ use nodewright_e2e_scenarios::{TestResult, ensure};
 
 use super::{DURATIONS, Families, Work, text::Family};
 
-/// Families that are not here.
-const ABSENT: [(&str, &str); 3] = [
-    ("mcm_cloud_api_requests_total", OF_PROVIDERS),
-    ("mcm_cloud_api_requests_failed_total", OF_PROVIDERS),
-    ("mcm_cloud_api_api_request_duration_seconds", OF_PROVIDERS),
-];
-const OF_PROVIDERS: &str = "a provider fills it with the requests of its own process, which here is the driver's";
-
 /// Beginnings of families that machine-controller-manager registers and that never have a series; here they do not exist.
 const EMPTY: [(&str, &str); 2] = [
     ("mcm_reflector_", "client-go no longer records what its reflectors do"),
@@ -41,15 +33,11 @@ const QUEUES: [(&str, Option<&str>); 10] = [
 pub(super) fn compare(theirs: &Families, ours: &Families) -> TestResult {
     println!("{} families: {:?}", theirs.len(), theirs.keys());
     ensure(theirs.len() >= 38, || format!("machine-controller-manager has only {:?}", theirs.keys()))?;
-    for (name, reason) in ABSENT {
-        let is_so = theirs.contains_key(name) && !ours.contains_key(name);
-        ensure(is_so, || format!("{name} is not there and absent here, although {reason}"))?;
-    }
     for (beginning, reason) in EMPTY {
         let found = [theirs, ours].into_iter().flat_map(Families::keys).find(|name| name.starts_with(beginning));
         ensure(found.is_none(), || format!("{found:?} has series, although {reason}"))?;
     }
-    for name in theirs.keys().filter(|name| !ABSENT.iter().any(|(absent, _)| absent == name)) {
+    for name in theirs.keys() {
         is_the_same(name, theirs, ours)?;
     }
     queues(theirs, ours)

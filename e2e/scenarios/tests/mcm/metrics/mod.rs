@@ -115,9 +115,15 @@ async fn work(env: &Environment, controllers: &Controllers, class: &str) -> Test
     env.cloud().kubelet(vm, &KubeletOrder::NotReady).await?;
     let is_other = |machine: &Machine| machine.metadata.uid != sick.metadata.uid;
     all_of(env, "another machine for the sick one", is_other).await?;
-    let after = at_rest(env, controllers).await?;
-    let (later, lasted) = (at_rest(env, controllers).await?, begun.elapsed());
-    Ok(Work { before, after, later, cloud: [cloud, env.cloud().stats().await?], lasted })
+    let (after, lasted) = (at_rest(env, controllers).await?, begun.elapsed());
+    let cloud = [cloud, env.cloud().stats().await?];
+    let mut work = Work { before, later: after.clone(), after, cloud, lasted };
+    env.wait_for("the counts of the requests to the cloud", async || {
+        work.after = at_rest(env, controllers).await?;
+        Ok(calls::are_requests_complete(&work))
+    })
+    .await?;
+    Ok(Work { later: at_rest(env, controllers).await?, lasted: begun.elapsed(), ..work })
 }
 
 /// Waits until there are these machines alone, and all run.
