@@ -156,9 +156,7 @@ mod tests {
 
     #[test]
     fn an_answer_without_metrics_is_an_error_that_says_what_is_missing() {
-        let deployment = |args: Value| {
-            json!({"metadata": {"namespace": "n", "name": "d"}, "spec": {"template": {"spec": {"containers": [{"args": args}]}}}})
-        };
+        let deployment = |args: Value| json!({"metadata": {"namespace": "n", "name": "d"}, "spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
         let (open, secure) = (deployment(json!([])), deployment(json!(["--secure-metrics"])));
         let account = "service account nodewright-report";
         for (deployment, code, expected) in [

@@ -366,13 +366,20 @@ async fn a_report_without_metrics_has_a_line_that_says_why() {
         let text = format!(r#"{{"kind": "Status", "message": "{message}", "reason": "Forbidden", "code": 403}}"#);
         (403, &*text.leak())
     };
-    let no_account = (404, r#"{"kind": "Status", "message": "not found", "details": {"name": "nodewright-report"}, "code": 404}"#);
+    let no_account =
+        (404, r#"{"kind": "Status", "message": "not found", "details": {"name": "nodewright-report"}, "code": 404}"#);
     let no_pod = (404, r#"{"kind": "Status", "message": "not found", "details": {"name": "manager-1"}, "code": 404}"#);
     let (open, secure) = (&json!(["manager"]), &json!(["--secure-metrics=true"]));
     let (pod, deployment) = ("Pod manager-1", "Deployment nodewright");
     for (args, token, port, of, why) in [
         (open, TOKEN, no_right("get", "pods/portforward"), pod, "you may not get pods/portforward in namespace shoot"),
-        (open, TOKEN, no_right("create", "pods/portforward"), pod, "you may not create pods/portforward in namespace shoot"),
+        (
+            open,
+            TOKEN,
+            no_right("create", "pods/portforward"),
+            pod,
+            "you may not create pods/portforward in namespace shoot",
+        ),
         (open, TOKEN, no_pod, pod, "pods/portforward. \"manager-1\" not found in namespace shoot"),
         (
             secure,

@@ -40,7 +40,8 @@ async fn a_user_with_the_rights_of_the_roles_gets_the_metrics() -> TestResult {
     env.kubectl(&format!("apply --server-side --kustomize={}", repository().join("config/plugin").display())).await?;
     env.kubectl(&format!("create rolebinding view --clusterrole=nodewright-view --user={user}")).await?;
     let without = report(&env, &user, "without").await?;
-    for line in ["no metrics of Deployment open: you may not list pods", "no metrics of Deployment secure: you may not"] {
+    for line in ["no metrics of Deployment open: you may not list pods", "no metrics of Deployment secure: you may not"]
+    {
         ensure(without.contains(line), || format!("no line {line:?} in {without}"))?;
     }
     env.kubectl(&format!("create rolebinding report --clusterrole=nodewright-report --user={user}")).await?;
@@ -51,8 +52,11 @@ async fn a_user_with_the_rights_of_the_roles_gets_the_metrics() -> TestResult {
         // Zeros fill the archive up between the files.
         let gaps: Vec<_> = text.split(['\n', '\0']).filter(|line| line.starts_with("no metrics")).collect();
         println!("{gaps:?}");
-        Ok(text.contains("metrics/open.txt") && text.contains("open_metric 1") && text.contains("metrics/secure.txt")
-            && text.contains("kubelet_node_name{node=") && gaps.is_empty())
+        Ok(text.contains("metrics/open.txt")
+            && text.contains("open_metric 1")
+            && text.contains("metrics/secure.txt")
+            && text.contains("kubelet_node_name{node=")
+            && gaps.is_empty())
     })
     .await?;
     env.kubectl(&format!("delete clusterrole,clusterrolebinding {reader}")).await?;
@@ -84,7 +88,8 @@ async fn report(env: &Environment, user: &str, name: &str) -> TestResult<String>
 fn kubeconfig(env: &Environment, user: &str) -> TestResult<PathBuf> {
     let mut config = Kubeconfig::read_from(env.cluster().kubeconfig())?;
     for known in &mut config.auth_infos {
-        let info = known.auth_info.as_mut().ok_or_else(|| Failure::new("the kubeconfig has no credentials".to_owned()))?;
+        let info =
+            known.auth_info.as_mut().ok_or_else(|| Failure::new("the kubeconfig has no credentials".to_owned()))?;
         info.impersonate = Some(user.to_owned());
     }
     let path = env.directory().join("user.kubeconfig");
