@@ -430,3 +430,24 @@ async fn a_fleet_that_runs_is_told_in_a_line() {
     let trees = tree::trees(&snapshot, Some("pool"), false);
     assert_eq!((trees.len(), trees[0].children.len()), (1, 2), "{trees:?}");
 }
+
+#[tokio::test]
+async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
+    let server = fleet();
+    let rolled = plan::rollout(&scope(&server), "pool", &plan::Takes::default(), None).await.unwrap();
+    assert!(!rolled.contains("in place"), "{rolled}");
+    assert!(
+        server.requests().iter().all(|it| !it.path.ends_with("/nodes")),
+        "they are read only where they are needed"
+    );
+    server.change(&format!("{GROUP}/machinedeployments/pool"), |deployment| {
+        deployment["spec"]["strategy"] =
+            json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+        deployment["spec"]["template"]["metadata"]["labels"]["version"] = "2".into();
+    });
+    let plan = plan::rollout(&scope(&server), "pool", &plan::Takes::default(), None).await.unwrap();
+    let line = |line: &str| line.split_whitespace().eq(["+5s", "update", "pool-b", "pool-b-1"]);
+    assert!(plan.lines().any(line), "{plan}");
+    assert!(plan.contains("0 machines created, 0 deleted, 1 updated in place, 0 changed"), "{plan}");
+    assert!(plan.contains(", 10m for an update (--update-takes)"), "{plan}");
+}
