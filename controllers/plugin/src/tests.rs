@@ -440,7 +440,16 @@ async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
         server.requests().iter().all(|it| !it.path.ends_with("/nodes")),
         "they are read only where they are needed"
     );
+    for set in ["pool-a", "pool-b"] {
+        server.change(&format!("{GROUP}/machinesets/{set}"), |it| {
+            it["spec"]["selector"] = json!({"matchLabels": it["spec"]["template"]["metadata"]["labels"]});
+        });
+    }
+    server.change(&format!("{GROUP}/machines/pool-b-1"), |machine| {
+        machine["metadata"]["labels"] = json!({"name": "pool", "machine-template-hash": "2", "node": "pool-b-1"});
+    });
     server.change(&format!("{GROUP}/machinedeployments/pool"), |deployment| {
+        deployment["spec"]["selector"] = json!({"matchLabels": {"name": "pool"}});
         deployment["spec"]["strategy"] =
             json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
         deployment["spec"]["template"]["metadata"]["labels"]["version"] = "2".into();

@@ -2,7 +2,7 @@
 
 use std::{any::TypeId, collections::BTreeMap, sync::Arc};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use json_patch::{Patch, PatchOperation};
 use nodewright_api::{Machine, MachineDeployment, MachineSet, labels};
 use nodewright_runtime::{
@@ -312,12 +312,10 @@ impl Cluster {
         let (Some(nodes), Ok(node)) = (&mut self.nodes, Node::deserialize(&value)) else { return };
         let named = name(&node).to_owned();
         nodes.insert(named.clone(), value);
-        let next = nodes::next(&node);
+        let next = nodes::foreseen(&node, self.durations.update, self.now);
         self.stores.of::<Node>(TARGET).apply(node);
         let machine = self.of::<Machine>().by(MACHINE_BY_NODE, &named).pop();
-        if let (Some(event), Some(machine)) = (next, machine) {
-            let takes = if event == Event::Updated { self.durations.update } else { SignedDuration::ZERO };
-            let at = self.now.saturating_add(takes).unwrap_or(self.now);
+        if let (Some((at, event)), Some(machine)) = (next, machine) {
             self.events.add(at, ObjectRef::of(CONTROL, machine.as_ref()), event);
         }
     }

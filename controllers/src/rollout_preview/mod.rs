@@ -12,8 +12,8 @@
 //!
 //! # Caveats
 //! * A Machine that has failed, or has no VM because its creation fails, stays as it is until its set deletes it.
-//! * Of Machines that are updated in place the drain and the program on the Node are one duration, and each update succeeds. Who selects
-//!   Nodes where users do ([`nodes`]) is not foreseen, nor how long Nodes of MachineConfigPools wait for the budgets of these.
+//! * Of Machines that are updated in place the drain and the program on the Node are one duration, and each update succeeds ([`nodes`]). Not
+//!   foreseen are which Nodes users select, and how long Nodes of MachineConfigPools wait for the budgets of these.
 
 mod cluster;
 mod durations;

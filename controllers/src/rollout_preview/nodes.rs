@@ -1,22 +1,31 @@
 //! What becomes of the Nodes of Machines that are updated in place: they are drained, and updated by the program on them.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{conditions, labels, reasons::node as reasons, taints};
 use serde_json::{Value, json};
 
 use super::machines::Event;
 use crate::shared::{
-    in_place::{Progress, awaits_components},
+    in_place::{Progress, awaits_components, reason, since},
     node::Node,
 };
 
 /// What happens next to a Node, if anything does.
-pub(super) fn next(node: &Node) -> Option<Event> {
+fn next(node: &Node) -> Option<Event> {
     match Progress::of(node) {
         Progress::Selected | Progress::Drained => Some(Event::Permitted),
         Progress::Ready => Some(Event::Updated),
+        // The program has answered, and the manager has not noticed yet.
+        Progress::Successful if reason(node) != Some(reasons::UPDATE_SUCCESSFUL) => Some(Event::Updated),
         _ => awaits_components(node).then_some(Event::Opened),
     }
+}
+
+/// The same, and when, if an update takes so long.
+pub(super) fn foreseen(node: &Node, update: SignedDuration, now: Timestamp) -> Option<(Timestamp, Event)> {
+    let event = next(node)?;
+    let permitted = since(node, reasons::READY_FOR_UPDATE).filter(|_| Progress::of(node) == Progress::Ready);
+    Some((permitted.and_then(|at| at.saturating_add(update).ok()).map_or(now, |at| at.max(now)), event))
 }
 
 /// The Node after an event, and the phase of its Machine if that changes; `None` if it is not what happens next.

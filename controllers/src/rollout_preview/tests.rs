@@ -261,16 +261,39 @@ fn a_machine_that_has_yet_to_join_is_updated_once_it_has() {
     assert!(preview.changes.iter().all(|change| change.verb == Verb::UpdateInPlace) && ends(&preview).is_some());
 }
 
-#[test]
-fn an_update_in_place_that_has_begun_goes_on() {
+/// The objects while the first Node is updated in place, and its place among the Nodes.
+fn under_way() -> (Objects, usize) {
     let mut objects = complete(in_place(2, 0, 1, "Auto"));
     new_template(&mut objects);
     let mut forecast = Forecast::new(objects, &key(), &FleetSettings::default(), (DURATIONS, now()));
     forecast.settle().unwrap();
-    assert!(forecast.advance() && forecast.settle().is_ok(), "the first node is selected after five seconds");
+    for what in ["its selection, after five seconds", "its drain"] {
+        assert!(forecast.advance() && forecast.settle().is_ok(), "{what}");
+    }
     let (stores, nodes) = (forecast.cluster.stores(), forecast.cluster.nodes());
     let objects = Objects { deployments: all(stores), sets: all(stores), machines: all(stores), pools: vec![], nodes };
     let selected = |node: &Value| node["metadata"]["labels"][labels::SELECTED_FOR_UPDATE] == "true";
-    assert_eq!(objects.nodes.iter().flatten().filter(|node| selected(node)).count(), 1);
-    assert_eq!(foreseen(&objects).changes.len(), 2, "that one, and the other");
+    let places: Vec<_> = objects.nodes.iter().flatten().enumerate().filter(|(_, node)| selected(node)).collect();
+    assert_eq!(places.len(), 1, "{places:?}");
+    let place = places[0].0;
+    (objects, place)
+}
+
+#[test]
+fn an_update_in_place_that_has_begun_goes_on_from_where_it_is() {
+    let (mut objects, place) = under_way();
+    let after = |objects: &Objects, seconds: i64| {
+        let at = now() + SignedDuration::from_secs(5 + seconds);
+        let preview = preview(objects.clone(), &key(), &FleetSettings::default(), DURATIONS, at).unwrap();
+        let seconds = |at: Timestamp| at.duration_since(now()).as_secs() - 5;
+        let End::Complete(end) = preview.end else { panic!("{preview:?}") };
+        (preview.changes.iter().map(|change| seconds(change.at)).collect::<Vec<_>>(), seconds(end))
+    };
+    // The first one is under way: only the second one has yet to begin.
+    assert_eq!(after(&objects, 100), (vec![300], 600));
+    // Nothing is selected in the first five seconds in which a manager sees a change.
+    assert_eq!(after(&objects, 1000), (vec![1005], 1305), "the program is late");
+    let nodes = objects.nodes.as_mut().unwrap();
+    nodes[place]["metadata"]["labels"][labels::UPDATE_RESULT] = labels::UPDATE_SUCCESSFUL.into();
+    assert_eq!(after(&objects, 100), (vec![105], 405), "it has answered");
 }
