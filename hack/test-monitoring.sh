@@ -72,7 +72,7 @@ started=$SECONDS
 passed "rules, dashboards and docs/tasks/alerts.md are what their sources make"
 plant
 [ -z "${PLOTS:-}" ] || PLOTS=$(realpath "$PLOTS")
-(cd "$scratch/source" && tools=$scratch tool_go source vet . && tools=$scratch tool_go source build -o "$scratch/monitoring" .) >&2
+(cd "$scratch/source" && tools=$scratch tool_go source vet . && tools=$scratch tool_go source test . && tools=$scratch tool_go source build -o "$scratch/monitoring" .) >&2
 test_rendering
 test_rules
 "$root/hack/test-monitoring-fleet.sh" "$scratch/monitoring" "$prometheus" "$scratch/rendered.yaml"

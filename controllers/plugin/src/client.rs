@@ -4,8 +4,9 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Client, Config,
+    Api, Client, Config,
     client::Body,
     config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
 };
@@ -15,7 +16,8 @@ use serde_json::Value;
 
 use crate::{
     fault::{Fault, Outcome},
-    resources::{NODES, PODS, Resource},
+    port,
+    resources::{NODES, PODS, Resource, SERVICE_ACCOUNTS},
 };
 
 /// How many objects are requested at once.
@@ -90,17 +92,37 @@ impl Cluster {
         self.pages(of, Some(namespace), &format!("&labelSelector={}", encoded(labels))).await
     }
 
-    /// `/metrics` of a Pod's port, by way of the API server. `at` is the scheme and the port.
-    pub(crate) async fn metrics(&self, namespace: &str, pod: &str, at: (&str, &str)) -> Outcome<String> {
-        let (scheme, port) = at;
-        let path = format!("{}/{scheme}:{}:{port}/proxy/metrics", PODS.path(Some(namespace)), encoded(pod));
-        let of = Resource { plural: "pods/proxy", ..PODS };
-        let call = Call { verb: "get", of, namespace: Some(namespace), name: Some(pod) };
-        // Metrics are no JSON: they come as text.
-        match self.request(call, path, None).await? {
-            Value::String(text) => Ok(text),
-            _ => Err(Fault::Message(format!("port {port} has answered with something else"))),
-        }
+    /// A token of a service account that is valid for ten minutes, the shortest time that API servers allow.
+    pub(crate) async fn token(&self, namespace: &str, account: &str) -> Outcome<String> {
+        let of = Resource { plural: "serviceaccounts/token", ..SERVICE_ACCOUNTS };
+        let path = format!("{}/{}/token", SERVICE_ACCOUNTS.path(Some(namespace)), encoded(account));
+        let request = serde_json::json!({"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+            "spec": {"expirationSeconds": 600}});
+        let call = Call { verb: "create", of, namespace: Some(namespace), name: Some(account) };
+        let body = request.to_string().into_bytes();
+        let answer = self.request(call, path, Some((Method::POST, "application/json", body))).await?;
+        let token = answer.pointer("/status/token").and_then(Value::as_str);
+        token.map(str::to_owned).ok_or_else(|| Fault::Message(format!("{call}: the answer has no token")))
+    }
+
+    /// What a port of a Pod answers to a GET request, by way of the API server and the Pod's kubelet. With a token over TLS: see
+    /// [`port::get`].
+    pub(crate) async fn get_from_port(
+        &self,
+        (namespace, pod, number): (&str, &str, u16),
+        path: &str,
+        token: Option<&str>,
+    ) -> Outcome<(StatusCode, String)> {
+        let of = Resource { plural: "pods/portforward", ..PODS };
+        let call = Call { verb: "create", of, namespace: Some(namespace), name: Some(pod) };
+        let answer = async {
+            let pods = Api::<Pod>::namespaced(self.client.clone(), namespace);
+            let forwarded = pods.portforward(pod, &[number]).await;
+            port::forwarded(forwarded.map_err(|error| call.forwarding(&error))?, number, path, token).await
+        };
+        let seconds = self.timeout.as_secs();
+        let answer = tokio::time::timeout(self.timeout, answer).await;
+        answer.map_err(|_| Fault::Timeout { seconds, request: call.to_string() })?
     }
 
     async fn pages(&self, of: Resource, namespace: Option<&str>, select: &str) -> Outcome<Vec<Value>> {
@@ -218,6 +240,17 @@ impl Call<'_> {
             None if self.of.namespaced => " in all namespaces".to_owned(),
             None => String::new(),
         }
+    }
+
+    /// Why a port was not forwarded. API servers ask for two verbs: `get`, because it is a WebSocket, and newer ones `create` as well.
+    fn forwarding(self, error: &kube::Error) -> Fault {
+        let kube::Error::Api(status) = error else {
+            let message = clip(one_line(error));
+            return Fault::Refused { request: self.to_string(), message, code: 0 };
+        };
+        let verb = if status.message.contains("cannot get ") { "get" } else { self.verb };
+        let code = StatusCode::from_u16(status.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        Self { verb, ..self }.fault(code, &serde_json::to_value(status).unwrap_or_default())
     }
 
     fn fault(self, code: StatusCode, answer: &Value) -> Fault {

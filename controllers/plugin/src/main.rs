@@ -3,11 +3,13 @@
 //! ```text
 //! arguments ──▶ client: paged lists, timeouts ──▶ read: snapshot ──▶ tree, why ──▶ output
 //!                       ▲                                  └──────▶ redact ──▶ report
-//!                       └── patches ── rollout, machines
+//!                       ├── patches ── rollout, machines
+//!                       └── port-forwards ── port: metrics ──▶ report
 //! ```
 //!
 //! # Guarantees
 //! * No Secret is ever requested.
+//! * The user's credentials are sent to API servers and nobody else.
 //! * A command writes the fields that it names, of the object that it has read, and no others.
 
 mod arguments;
@@ -19,6 +21,7 @@ mod metrics;
 mod names;
 mod output;
 mod plan;
+mod port;
 mod read;
 mod redact;
 mod report;

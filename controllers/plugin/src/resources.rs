@@ -33,6 +33,7 @@ resources! {
     EVENTS = "", "v1", "Event", "events", true;
     LEASES = "coordination.k8s.io", "v1", "Lease", "leases", true;
     PODS = "", "v1", "Pod", "pods", true;
+    SERVICE_ACCOUNTS = "", "v1", "ServiceAccount", "serviceaccounts", true;
     CLAIMS = "", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true;
     ATTACHMENTS = "storage.k8s.io", "v1", "VolumeAttachment", "volumeattachments", false;
     BUDGETS = "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true;

@@ -294,8 +294,15 @@ async fn a_planted_secret_is_in_no_file_of_a_report() {
     assert!(report::write(&path, &files).is_err(), "a file is not overwritten");
 }
 
-/// A manager with a Pod, and what its port answers to a request by way of the API server.
-async fn reported(args: &Value, answer: (u16, &'static str)) -> (Vec<String>, Vec<report::Entry>) {
+/// An answer of the API server.
+type Answer = (u16, &'static str);
+
+const TOKEN: Answer = (201, r#"{"kind": "TokenRequest", "status": {"token": "t"}}"#);
+const REFUSED: Answer = (500, r#"{"kind": "Status", "message": "error dialing backend: EOF", "code": 500}"#);
+
+/// A report with a manager that has a Pod, where the API server answers to the request of a token and of a port with these. The requests
+/// of both.
+async fn reported(args: &Value, token: Answer, port: Answer) -> (Vec<String>, Vec<report::Entry>) {
     let server = fleet();
     let labels = json!({"app": "manager"});
     let spec = json!({"selector": {"matchLabels": labels},
@@ -309,21 +316,21 @@ async fn reported(args: &Value, answer: (u16, &'static str)) -> (Vec<String>, Ve
     }
     let (asked, inner) = (Arc::new(Mutex::new(vec![])), server.client());
     let noted = asked.clone();
-    let proxy = tower::service_fn(move |request: Request<Body>| {
-        let path = request.uri().path().to_owned();
-        let is_proxied = path.contains("/proxy/");
-        if is_proxied {
-            noted.lock().unwrap().push(path);
-        }
+    let special = tower::service_fn(move |request: Request<Body>| {
+        let asked = format!("{} {}", request.method(), request.uri());
+        let answer = match request.uri().path() {
+            path if path.ends_with("/token") => Some(token),
+            path if path.ends_with("/portforward") => Some(port),
+            _ => None,
+        };
+        noted.lock().unwrap().extend(answer.map(|_| asked));
         let inner = inner.clone();
         async move {
-            if !is_proxied {
-                return inner.send(request).await;
-            }
-            Ok(Response::builder().status(answer.0).body(Body::from(answer.1.as_bytes().to_vec())).unwrap())
+            let Some((code, text)) = answer else { return inner.send(request).await };
+            Ok(Response::builder().status(code).body(Body::from(text.as_bytes().to_vec())).unwrap())
         }
     });
-    let cluster = Cluster::of(Client::new(proxy, "default"), Duration::from_secs(30));
+    let cluster = Cluster::of(Client::new(special, "default"), Duration::from_secs(30));
     let scope = Scope { control: cluster.clone(), target: cluster, namespace: Some("shoot".to_owned()) };
     let files = report::collect(&scope).await.unwrap();
     let asked = asked.lock().unwrap().clone();
@@ -335,39 +342,71 @@ fn text_of<'a>(files: &'a [report::Entry], path: &str) -> Option<&'a str> {
 }
 
 #[tokio::test]
-async fn a_report_has_the_metrics_of_the_managers_pods() {
-    let (asked, files) = reported(&json!(["manager"]), (200, "a 1\nb{x=\"y\"} 2\n")).await;
-    assert_eq!(asked, ["/api/v1/namespaces/shoot/pods/http:manager-1:10258/proxy/metrics"]);
-    assert_eq!(text_of(&files, "metrics/manager-1.txt"), Some("a 1\nb{x=\"y\"} 2"));
-    assert_eq!(text_of(&files, "gaps.txt"), Some(""));
-    let (asked, _) = reported(&json!(["mc"]), (200, "a 1")).await;
-    assert_eq!(asked, ["/api/v1/namespaces/shoot/pods/http:manager-1:10259/proxy/metrics"]);
-    let (asked, _) = reported(&json!(["--port=8443", "--secure-metrics"]), (200, "a 1")).await;
-    assert_eq!(asked, ["/api/v1/namespaces/shoot/pods/https:manager-1:8443/proxy/metrics"]);
+async fn a_report_asks_for_the_ports_of_the_managers_pods_and_for_a_token_where_they_want_one() {
+    let token = "POST /api/v1/namespaces/shoot/serviceaccounts/nodewright-report/token";
+    let port = |number: u16| format!("GET /api/v1/namespaces/shoot/pods/manager-1/portforward?&ports={number}");
+    for (args, expected) in [
+        (json!(["manager"]), vec![port(10258)]),
+        (json!(["mc"]), vec![port(10259)]),
+        (json!(["--secure-metrics=false", "--port=80"]), vec![port(80)]),
+        (json!(["--port=8443", "--secure-metrics"]), vec![token.to_owned(), port(8443)]),
+    ] {
+        let (asked, _) = reported(&args, TOKEN, REFUSED).await;
+        assert_eq!(asked, expected, "{args}");
+    }
 }
 
 #[tokio::test]
 async fn a_report_without_metrics_has_a_line_that_says_why() {
-    let forbidden = r#"{"kind": "Status", "message": "pods \"https:manager-1:10258\" is forbidden: User \"eve\" cannot get resource \"pods/proxy\" in API group \"\" in the namespace \"shoot\""}"#;
-    let refused = r#"{"kind": "Status", "message": "error trying to reach service: dial tcp 10.0.0.7:10258: connect: connection refused"}"#;
-    let (open, secure) = (json!(["manager"]), json!(["--secure-metrics=true"]));
-    for (args, answer, why) in [
-        (&open, (403, forbidden), "you may not get pods/proxy in namespace shoot"),
+    let no_right = |verb: &str, on: &str| {
+        let message = format!(
+            "pods \\\"manager-1\\\" is forbidden: User \\\"eve\\\" cannot {verb} resource \\\"{on}\\\" in API group \\\"\\\" in the \
+             namespace \\\"shoot\\\""
+        );
+        let text = format!(r#"{{"kind": "Status", "message": "{message}", "reason": "Forbidden", "code": 403}}"#);
+        (403, &*text.leak())
+    };
+    let no_account =
+        (404, r#"{"kind": "Status", "message": "not found", "details": {"name": "nodewright-report"}, "code": 404}"#);
+    let no_pod = (404, r#"{"kind": "Status", "message": "not found", "details": {"name": "manager-1"}, "code": 404}"#);
+    let (open, secure) = (&json!(["manager"]), &json!(["--secure-metrics=true"]));
+    let (pod, deployment) = ("Pod manager-1", "Deployment nodewright");
+    for (args, token, port, of, why) in [
+        (open, TOKEN, no_right("get", "pods/portforward"), pod, "you may not get pods/portforward in namespace shoot"),
         (
-            &open,
-            (503, refused),
-            "failed to get pods/proxy manager-1 in namespace shoot: error trying to reach service: dial tcp \
-             10.0.0.7:10258: connect: connection refused",
+            open,
+            TOKEN,
+            no_right("create", "pods/portforward"),
+            pod,
+            "you may not create pods/portforward in namespace shoot",
+        ),
+        (open, TOKEN, no_pod, pod, "pods/portforward. \"manager-1\" not found in namespace shoot"),
+        (
+            secure,
+            TOKEN,
+            REFUSED,
+            pod,
+            "failed to create pods/portforward manager-1 in namespace shoot: error dialing backend: EOF",
         ),
         (
-            &secure,
-            (401, "no bearer token"),
-            "with --secure-metrics it wants a token, which the API server does not pass on; use kubectl port-forward",
+            secure,
+            no_right("create", "serviceaccounts/token"),
+            REFUSED,
+            deployment,
+            "you may not create serviceaccounts/token in namespace shoot",
         ),
-        (&secure, (200, "{}"), "port 10258 has answered with something else"),
+        (
+            secure,
+            no_account,
+            REFUSED,
+            deployment,
+            "with --secure-metrics it wants a token, and namespace shoot has no service account nodewright-report, whose it \
+             could be: install config/rbac/metrics.yaml",
+        ),
+        (&json!(["--port=no"]), TOKEN, REFUSED, deployment, "--port=no is no port"),
     ] {
-        let (_, files) = reported(args, answer).await;
-        assert_eq!(text_of(&files, "gaps.txt"), Some(format!("no metrics of Pod manager-1: {why}").as_str()));
+        let (_, files) = reported(args, token, port).await;
+        assert_eq!(text_of(&files, "gaps.txt"), Some(format!("no metrics of {of}: {why}").as_str()));
         assert!(text_of(&files, "why.txt").is_some() && text_of(&files, "metrics/manager-1.txt").is_none(), "{why}");
     }
 }
@@ -390,4 +429,34 @@ async fn a_fleet_that_runs_is_told_in_a_line() {
     );
     let trees = tree::trees(&snapshot, Some("pool"), false);
     assert_eq!((trees.len(), trees[0].children.len()), (1, 2), "{trees:?}");
+}
+
+#[tokio::test]
+async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
+    let server = fleet();
+    let rolled = plan::rollout(&scope(&server), "pool", &plan::Takes::default(), None).await.unwrap();
+    assert!(!rolled.contains("in place"), "{rolled}");
+    assert!(
+        server.requests().iter().all(|it| !it.path.ends_with("/nodes")),
+        "they are read only where they are needed"
+    );
+    for set in ["pool-a", "pool-b"] {
+        server.change(&format!("{GROUP}/machinesets/{set}"), |it| {
+            it["spec"]["selector"] = json!({"matchLabels": it["spec"]["template"]["metadata"]["labels"]});
+        });
+    }
+    server.change(&format!("{GROUP}/machines/pool-b-1"), |machine| {
+        machine["metadata"]["labels"] = json!({"name": "pool", "machine-template-hash": "2", "node": "pool-b-1"});
+    });
+    server.change(&format!("{GROUP}/machinedeployments/pool"), |deployment| {
+        deployment["spec"]["selector"] = json!({"matchLabels": {"name": "pool"}});
+        deployment["spec"]["strategy"] =
+            json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+        deployment["spec"]["template"]["metadata"]["labels"]["version"] = "2".into();
+    });
+    let plan = plan::rollout(&scope(&server), "pool", &plan::Takes::default(), None).await.unwrap();
+    let line = |line: &str| line.split_whitespace().eq(["+5s", "update", "pool-b", "pool-b-1"]);
+    assert!(plan.lines().any(line), "{plan}");
+    assert!(plan.contains("0 machines created, 0 deleted, 1 updated in place, 0 changed"), "{plan}");
+    assert!(plan.contains(", 10m for an update (--update-takes)"), "{plan}");
 }

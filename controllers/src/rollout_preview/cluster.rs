@@ -1,10 +1,10 @@
 //! A copy of the objects of a cluster, which is changed by the steps of plans as an API server would change it.
 
-use std::{any::TypeId, sync::Arc};
+use std::{any::TypeId, collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use json_patch::{Patch, PatchOperation};
-use nodewright_api::{Machine, MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineDeployment, MachineSet, labels};
 use nodewright_runtime::{
     apply_configuration::STATUS,
     cache::{Store, Stores},
@@ -12,12 +12,13 @@ use nodewright_runtime::{
     object::{Kind, ObjectRef, controller, is_deleting, name, resource_version, uid},
     plan::{Apply, Step},
 };
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
 use super::{
     Change, Durations, Objects, Verb,
-    machines::{Event, Events, after},
+    machines::{self, Event, Events, after},
+    nodes,
 };
 use crate::shared::{
     CONTROL, TARGET,
@@ -26,12 +27,16 @@ use crate::shared::{
         DEPLOYMENT_BY_UID, MACHINE_BY_INSTANCE, MACHINE_BY_NODE, MACHINES_BY_SET_NAME, ORPHAN_MACHINES, ORPHAN_SETS,
         SET_BY_UID,
     },
+    node::Node,
+    ownership::{node_name, vm_id},
     stores::fill,
     template,
 };
 
 pub(super) struct Cluster {
     stores: Stores,
+    /// The Nodes of Machines that are updated in place, as an API server has them: controllers decode only what they read.
+    nodes: Option<BTreeMap<String, Value>>,
     durations: Durations,
     events: Events,
     changes: Vec<Change>,
@@ -53,6 +58,7 @@ impl Cluster {
         let versions = machines.iter().map(resource_version);
         let versions = versions.chain(objects.sets.iter().map(resource_version));
         let versions = versions.chain(objects.deployments.iter().map(resource_version));
+        let versions = versions.chain(objects.nodes.iter().flatten().filter_map(version_of));
         let version = versions.max().unwrap_or_default();
         fill(&stores, CONTROL, objects.deployments).add_index(DEPLOYMENT_BY_UID);
         let sets = fill(&stores, CONTROL, objects.sets);
@@ -64,11 +70,20 @@ impl Cluster {
             machines.add_index(index);
         }
         fill(&stores, TARGET, objects.pools);
-        Self { stores, durations, events, changes: vec![], new_sets: vec![], version, now, changed: now }
+        fill(&stores, TARGET, Vec::<Node>::new());
+        let (changes, new_sets, nodes) = (vec![], vec![], objects.nodes.as_ref().map(|_| BTreeMap::new()));
+        let mut own = Self { stores, nodes, durations, events, changes, new_sets, version, now, changed: now };
+        objects.nodes.into_iter().flatten().for_each(|node| own.store_node(node));
+        own
     }
 
     pub(super) fn stores(&self) -> &Stores {
         &self.stores
+    }
+
+    #[cfg(test)]
+    pub(super) fn nodes(&self) -> Option<Vec<Value>> {
+        self.nodes.as_ref().map(|nodes| nodes.values().cloned().collect())
     }
 
     fn of<K: Kind>(&self) -> Arc<Store<K>> {
@@ -85,6 +100,16 @@ impl Cluster {
     /// The sets of a deployment.
     pub(super) fn sets(&self, deployment: &ObjectRef) -> Vec<ObjectRef> {
         self.owned_sets(deployment).iter().map(|set| ObjectRef::of(CONTROL, set.as_ref())).collect()
+    }
+
+    /// The Nodes of the Machines of a deployment.
+    pub(super) fn node_keys(&self, deployment: &ObjectRef) -> Vec<ObjectRef> {
+        let Some(nodes) = &self.nodes else { return vec![] };
+        let sets = self.owned_sets(deployment);
+        let machines = sets.iter().flat_map(|set| self.of::<Machine>().owned_by(uid(set.as_ref())));
+        let names =
+            machines.filter_map(|machine| node_name(&machine).filter(|it| nodes.contains_key(*it)).map(str::to_owned));
+        names.map(|name| ObjectRef::new(TARGET, "", name)).collect()
     }
 
     /// How many Machines of a deployment run, and how many there are.
@@ -116,13 +141,46 @@ impl Cluster {
             let Some(machine) = self.of::<Machine>().get(&key) else { continue };
             if event == Event::Gone && is_deleting(machine.as_ref()) {
                 self.remove(machine.as_ref());
+            } else if matches!(event, Event::Permitted | Event::Updated | Event::Opened) {
+                self.update(&machine, event);
             } else if let Ok(value) = serde_json::to_value(machine.as_ref())
                 && let Some(value) = after(value, &machine, event, now)
             {
                 self.changed = now;
-                self.store::<Machine>(value);
+                self.join(&machine, value, event);
             }
         }
+    }
+
+    /// Stores a Machine after an event, with its Node once it runs.
+    fn join(&mut self, machine: &Machine, mut value: Value, event: Event) {
+        let named = node_name(machine).unwrap_or(name(machine)).to_owned();
+        let lacks_node = self.nodes.as_ref().is_some_and(|nodes| !nodes.contains_key(&named));
+        let node = (event == Event::Running && lacks_node).then(|| nodes::joined(&named, vm_id(machine)));
+        if node.is_some() {
+            value["metadata"]["labels"][labels::NODE] = named.into();
+        }
+        self.store::<Machine>(value);
+        node.into_iter().for_each(|node| self.store_node(node));
+    }
+
+    /// What happens to a Machine whose Node is selected for an update in place.
+    fn update(&mut self, machine: &Machine, event: Event) {
+        let (node, now) = (node_name(machine).and_then(|name| self.nodes.as_ref()?.get(name)).cloned(), self.now);
+        let Some(node) = node else { return };
+        let Ok(decoded) = Node::deserialize(&node) else { return };
+        let Some((node, phase)) = nodes::after(node, &decoded, event, now).filter(|_| !is_deleting(machine)) else {
+            return;
+        };
+        self.changed = now;
+        if event == Event::Permitted {
+            self.record(machine, Verb::UpdateInPlace);
+        }
+        let value = serde_json::to_value(machine).ok();
+        if let Some(value) = value.and_then(|value| machines::with_phase(value, phase?, now)) {
+            self.store::<Machine>(value);
+        }
+        self.store_node(node);
     }
 
     /// What was done to Machines, and which sets were created.
@@ -141,6 +199,7 @@ impl Cluster {
             "MachineDeployment" => self.carry_out_on::<MachineDeployment>(step),
             "MachineSet" => self.carry_out_on::<MachineSet>(step),
             "Machine" => self.carry_out_on::<Machine>(step),
+            "Node" => self.carry_out_on_node(step),
             _ => Some(false),
         }
     }
@@ -167,6 +226,17 @@ impl Cluster {
             }
             _ => None,
         }
+    }
+
+    fn carry_out_on_node(&mut self, step: &Step<Never>) -> Option<bool> {
+        let (Some(nodes), Step::Edit { patch, .. }) = (&self.nodes, step) else { return Some(false) };
+        let before = nodes.get(&*step.key()?.name)?;
+        let after = edited(before.clone(), patch)?;
+        let is_changed = *before != after;
+        if is_changed {
+            self.store_node(after);
+        }
+        Some(is_changed)
     }
 
     fn create<K: Kind + DeserializeOwned>(&mut self, mut body: Value) -> bool {
@@ -235,6 +305,21 @@ impl Cluster {
         store.get(&key)
     }
 
+    /// Stores a new version of a Node, and foresees what happens to it next.
+    fn store_node(&mut self, mut value: Value) {
+        self.version += 1;
+        value["metadata"]["resourceVersion"] = self.version.to_string().into();
+        let (Some(nodes), Ok(node)) = (&mut self.nodes, Node::deserialize(&value)) else { return };
+        let named = name(&node).to_owned();
+        nodes.insert(named.clone(), value);
+        let next = nodes::foreseen(&node, self.durations.update, self.now);
+        self.stores.of::<Node>(TARGET).apply(node);
+        let machine = self.of::<Machine>().by(MACHINE_BY_NODE, &named).pop();
+        if let (Some((at, event)), Some(machine)) = (next, machine) {
+            self.events.add(at, ObjectRef::of(CONTROL, machine.as_ref()), event);
+        }
+    }
+
     fn remove<K: Kind>(&mut self, object: &K) {
         self.version += 1;
         let key = ObjectRef::of(CONTROL, object);
@@ -272,6 +357,10 @@ impl Cluster {
 
 fn is<K: Kind, O: Kind>() -> bool {
     TypeId::of::<K>() == TypeId::of::<O>()
+}
+
+fn version_of(object: &Value) -> Option<u64> {
+    object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
 }
 
 /// Times of objects have whole seconds.

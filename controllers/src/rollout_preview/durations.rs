@@ -18,17 +18,22 @@ pub struct Durations {
     pub creation: SignedDuration,
     /// From its deletion until it is gone.
     pub deletion: SignedDuration,
+    /// From the selection of its Node for an update in place until that is updated.
+    pub update: SignedDuration,
 }
 
 impl Durations {
     /// The medians of the Machines that have joined, and their number; `None` if none has. No object remembers how long a
-    /// deletion took.
-    pub fn seen<'a>(machines: impl Iterator<Item = &'a Machine>, deletion: SignedDuration) -> Option<(Self, usize)> {
+    /// deletion took, or an update in place.
+    pub fn seen<'a>(
+        machines: impl Iterator<Item = &'a Machine>,
+        (deletion, update): (SignedDuration, SignedDuration),
+    ) -> Option<(Self, usize)> {
         let (mut vms, mut joins): (Vec<_>, Vec<_>) = machines.filter_map(took).unzip();
         vms.sort();
         joins.sort();
         let (vm, creation) = (*vms.get(vms.len() / 2)?, *joins.get(joins.len() / 2)?);
-        Some((Self { vm: vm.min(creation), creation, deletion }, joins.len()))
+        Some((Self { vm: vm.min(creation), creation, deletion, update }, joins.len()))
     }
 }
 

@@ -16,6 +16,12 @@ pub(super) enum Event {
     Vm,
     Running,
     Gone,
+    /// Its Node was selected for an update in place, and is drained.
+    Permitted,
+    /// The program on its Node has updated it.
+    Updated,
+    /// The Node takes Pods again.
+    Opened,
 }
 
 /// What happens when. Of the same moment, in the order in which it was foreseen.
@@ -36,14 +42,19 @@ impl Events {
         Some(first.remove())
     }
 
+    /// Something happens to a Machine, or its Node.
+    pub(super) fn add(&mut self, at: Timestamp, key: ObjectRef, event: Event) {
+        self.foreseen += 1;
+        self.of.insert((at, self.foreseen), (key, event));
+    }
+
     /// What a Machine does that exists already, or was created or deleted just now.
     pub(super) fn foresee(&mut self, machine: &Machine, durations: Durations, now: Timestamp) {
         let key = ObjectRef::of(CONTROL, machine);
         let meta = &machine.metadata;
         let mut add = |since: Option<Timestamp>, takes, event| {
             let at = since.unwrap_or(now).saturating_add(takes).unwrap_or(now).max(now);
-            self.foreseen += 1;
-            self.of.insert((at, self.foreseen), (key.clone(), event));
+            self.add(at, key.clone(), event);
         };
         if let Some(deleted) = &meta.deletion_timestamp {
             return add(Some(deleted.0), durations.deletion, Event::Gone);
@@ -65,13 +76,18 @@ pub(super) fn after(mut machine: Value, decoded: &Machine, event: Event, now: Ti
         return None;
     }
     let phase = match event {
-        Event::Gone => return None,
+        Event::Gone | Event::Permitted | Event::Updated | Event::Opened => return None,
         Event::Vm => {
             machine["spec"]["providerID"] = format!("preview:///{}", decoded.metadata.name.as_deref()?).into();
             "Pending"
         }
         Event::Running => "Running",
     };
+    with_phase(machine, phase, now)
+}
+
+/// The machine in another phase.
+pub(super) fn with_phase(mut machine: Value, phase: &str, now: Timestamp) -> Option<Value> {
     let status = machine.as_object_mut()?.entry("status").or_insert_with(|| json!({}));
     status["currentStatus"] = json!({"phase": phase, "lastUpdateTime": now.to_string()});
     Some(machine)

@@ -1,7 +1,8 @@
 //! What would become of the Machines of a MachineDeployment: which are created and deleted, in which order, and how long that takes.
 //!
 //! The controllers of deployments and sets plan as they do in the manager. Their steps are carried out on a copy of the objects
-//! ([`cluster`]), in which Machines come and go after the time that they usually take ([`machines`]).
+//! ([`cluster`]), in which Machines come and go after the time that they usually take ([`machines`]). Where Machines are updated in place,
+//! so does the controller of the Nodes of rollouts.
 //!
 //! # Guarantees
 //! Nothing is read and nothing is written but the copy.
@@ -11,25 +12,35 @@
 //!
 //! # Caveats
 //! * A Machine that has failed, or has no VM because its creation fails, stays as it is until its set deletes it.
-//! * Machines that are updated in place are not foreseen: their order depends on their Nodes.
+//! * Of Machines that are updated in place the drain and the program on the Node are one duration, and each update succeeds ([`nodes`]). Not
+//!   foreseen are which Nodes users select, and how long Nodes of MachineConfigPools wait for the budgets of these.
 
 mod cluster;
 mod durations;
 mod machines;
+mod nodes;
 mod planner;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Machine, MachineDeployment, MachineSet, StrategyType, machine_config::MachineConfigPool};
-use nodewright_runtime::object::{ObjectRef, name, namespace};
+use nodewright_runtime::object::{ObjectRef, controller_uid, name, namespace, uid};
+use serde_json::Value;
 
 pub use self::durations::Durations;
 use self::{cluster::Cluster, planner::Planner};
 use crate::{
     machine_deployment::MachineDeploymentController,
     machine_set::{MachineSetController, StaleMachines},
-    shared::{CONTROL, fleet::FleetSettings},
+    rollout_node::RolloutNodeController,
+    shared::{
+        CONTROL,
+        fleet::FleetSettings,
+        ownership::{NodeProof, node_name},
+    },
 };
 
 /// The objects of a cluster.
@@ -43,6 +54,8 @@ pub struct Objects {
     pub machines: Vec<Machine>,
     /// All MachineConfigPools: a Node that one of them disrupts is not available.
     pub pools: Vec<MachineConfigPool>,
+    /// All Nodes, as the API server has them, if the Machines of the deployment are updated in place.
+    pub nodes: Option<Vec<Value>>,
 }
 
 /// What is done to an object.
@@ -52,6 +65,8 @@ pub enum Verb {
     Create,
     /// A Machine takes over what changed in the template without a replacement.
     Update,
+    /// The Node of a Machine is drained, and updated in place.
+    UpdateInPlace,
     /// It is deleted.
     Delete,
 }
@@ -97,12 +112,15 @@ pub struct Preview {
 /// set whose ledger cannot be read.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_hours(1);
 
+/// A Machine that joins in a preview has no proof of its VM.
+const PROOF: NodeProof = NodeProof::Elsewhere;
+
 /// How often the controllers plan at one moment. Each round changes something, and sets create up to a hundred Machines in one.
 const MAX_ROUNDS: usize = 10_000;
 
 /// What would become of the deployment `key` after `now`. The error is a sentence for users.
 pub fn preview(
-    objects: Objects,
+    mut objects: Objects,
     key: &ObjectRef,
     settings: &FleetSettings,
     durations: Durations,
@@ -111,23 +129,33 @@ pub fn preview(
     let find = |it: &&MachineDeployment| name(*it) == &*key.name && namespace(*it) == &*key.namespace;
     let deployment = objects.deployments.iter().find(find);
     let deployment = deployment.ok_or_else(|| format!("MachineDeployment {}: not found", key.name))?;
-    if deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate {
-        let text = "its machines are updated in place, and their order depends on their nodes: this is not foreseen";
+    let is_in_place = deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate;
+    let has_pools = !objects.pools.is_empty();
+    if is_in_place && has_pools {
+        let text = "its machines are updated in place, and how long nodes wait for the budgets of MachineConfigPools is not foreseen";
         return Err(format!("MachineDeployment {}: {text}", key.name));
     }
-    let has_pools = !objects.pools.is_empty();
-    let mut forecast = Forecast {
-        cluster: Cluster::new(objects, durations, now),
-        deployments: Planner::new(deployments(&key.namespace, settings, has_pools), now),
-        sets: Planner::new(sets(&key.namespace, settings), now),
-        key: key.clone(),
-    };
-    forecast.run()
+    let own = if is_in_place { own_nodes(&objects, deployment) } else { BTreeSet::new() };
+    objects.nodes = objects.nodes.filter(|_| is_in_place);
+    let is_own =
+        |node: &Value| node.pointer("/metadata/name").and_then(Value::as_str).is_some_and(|it| own.contains(it));
+    objects.nodes.iter_mut().for_each(|nodes| nodes.retain(is_own));
+    Forecast::new(objects, key, settings, (durations, now)).run()
 }
 
-fn deployments(namespace: &str, fleet: &FleetSettings, has_pools: bool) -> MachineDeploymentController {
+/// The names of the Nodes of the Machines of a deployment.
+fn own_nodes(objects: &Objects, deployment: &MachineDeployment) -> BTreeSet<String> {
+    let sets = objects.sets.iter().filter(|set| controller_uid(*set) == Some(uid(deployment)));
+    let sets: BTreeSet<_> = sets.map(uid).collect();
+    let machines =
+        objects.machines.iter().filter(|machine| controller_uid(*machine).is_some_and(|it| sets.contains(it)));
+    machines.filter_map(node_name).map(str::to_owned).collect()
+}
+
+fn deployments(namespace: &str, fleet: &FleetSettings, objects: &Objects) -> MachineDeploymentController {
     let (namespace, fleet) = (namespace.to_owned(), fleet.clone());
-    MachineDeploymentController { namespace, full_schema: true.into(), fleet, nodes: None, has_pools }
+    let (nodes, has_pools) = (objects.nodes.as_ref().map(|_| PROOF), !objects.pools.is_empty());
+    MachineDeploymentController { namespace, full_schema: true.into(), fleet, nodes, has_pools }
 }
 
 fn sets(namespace: &str, fleet: &FleetSettings) -> MachineSetController {
@@ -139,10 +167,28 @@ struct Forecast {
     cluster: Cluster,
     deployments: Planner<MachineDeploymentController>,
     sets: Planner<MachineSetController>,
+    nodes: Planner<RolloutNodeController>,
     key: ObjectRef,
 }
 
 impl Forecast {
+    fn new(
+        objects: Objects,
+        key: &ObjectRef,
+        settings: &FleetSettings,
+        (durations, now): (Durations, Timestamp),
+    ) -> Self {
+        let namespace = key.namespace.to_string();
+        let nodes = RolloutNodeController { namespace, annotates: true, proof: PROOF, has_pools: false };
+        Self {
+            deployments: Planner::new(deployments(&key.namespace, settings, &objects), now),
+            sets: Planner::new(sets(&key.namespace, settings), now),
+            nodes: Planner::new(nodes, now),
+            cluster: Cluster::new(objects, durations, now),
+            key: key.clone(),
+        }
+    }
+
     fn run(&mut self) -> Result<Preview, String> {
         let (mut fewest_running, mut most) = (usize::MAX, 0);
         loop {
@@ -167,6 +213,9 @@ impl Forecast {
             let mut changes = self.deployments.plan(&mut self.cluster, &self.key);
             for set in self.cluster.sets(&self.key) {
                 changes |= self.sets.plan(&mut self.cluster, &set);
+            }
+            for node in self.cluster.node_keys(&self.key) {
+                changes |= self.nodes.plan(&mut self.cluster, &node);
             }
             if !changes {
                 return Ok(());

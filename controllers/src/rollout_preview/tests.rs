@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::MachineDeployment;
+use nodewright_api::{MachineDeployment, MachinePhase, labels, machine_config::MachineConfigPool};
 use nodewright_runtime::{
     cache::Stores,
     object::{Kind, ObjectRef, name},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::testing::{NOW, machine_deployment, rolling};
@@ -13,6 +15,7 @@ const DURATIONS: Durations = Durations {
     vm: SignedDuration::from_secs(20),
     creation: SignedDuration::from_secs(90),
     deletion: SignedDuration::from_secs(30),
+    update: SignedDuration::from_secs(300),
 };
 
 fn now() -> Timestamp {
@@ -37,16 +40,12 @@ fn foreseen(objects: &Objects) -> Preview {
 
 /// The cluster once a fleet is complete, and a moment later.
 fn complete(objects: Objects) -> Objects {
-    let mut forecast = Forecast {
-        cluster: Cluster::new(objects, DURATIONS, now() - SignedDuration::from_hours(1)),
-        deployments: Planner::new(deployments("default", &FleetSettings::default(), false), now()),
-        sets: Planner::new(sets("default", &FleetSettings::default()), now()),
-        key: key(),
-    };
+    let begun = now() - SignedDuration::from_hours(1);
+    let mut forecast = Forecast::new(objects, &key(), &FleetSettings::default(), (DURATIONS, begun));
     let preview = forecast.run().unwrap();
     assert!(matches!(preview.end, End::Complete(_)), "{preview:?}");
-    let stores = forecast.cluster.stores();
-    Objects { deployments: all(stores), sets: all(stores), machines: all(stores), pools: vec![] }
+    let (stores, nodes) = (forecast.cluster.stores(), forecast.cluster.nodes());
+    Objects { deployments: all(stores), sets: all(stores), machines: all(stores), pools: vec![], nodes }
 }
 
 fn all<K: Kind + Clone>(stores: &Stores) -> Vec<K> {
@@ -169,9 +168,132 @@ fn what_changes_without_a_replacement_is_an_update() {
 fn what_cannot_be_foreseen_is_an_error_that_says_why() {
     let error = preview(Objects::default(), &key(), &FleetSettings::default(), DURATIONS, now()).unwrap_err();
     assert_eq!(error, "MachineDeployment pool: not found");
-    let deployment: MachineDeployment =
-        serde_json::from_value(machine_deployment(3, &json!({"type": "InPlaceUpdate"}))).unwrap();
-    let objects = Objects { deployments: vec![deployment], ..Objects::default() };
+    let mut objects = complete(in_place(3, 0, 1, "Auto"));
+    objects.pools = vec![MachineConfigPool::default()];
     let error = preview(objects, &key(), &FleetSettings::default(), DURATIONS, now()).unwrap_err();
-    assert!(error.contains("updated in place"), "{error}");
+    assert!(error.contains("the budgets of MachineConfigPools is not foreseen"), "{error}");
+}
+
+/// A fleet whose machines are updated in place.
+fn in_place(replicas: i32, surge: i32, unavailable: i32, by: &str) -> Objects {
+    let mut objects = fleet(replicas, surge, unavailable);
+    let bounds = json!({"maxSurge": surge, "maxUnavailable": unavailable, "orchestrationType": by});
+    let strategy = json!({"type": "InPlaceUpdate", "inPlaceUpdate": bounds});
+    objects.deployments[0].spec.strategy = serde_json::from_value(strategy).unwrap();
+    objects.nodes = Some(vec![]);
+    objects
+}
+
+fn new_template(objects: &mut Objects) {
+    change(objects, |deployment| {
+        let labels = deployment.spec.template.metadata.labels.get_or_insert_default();
+        labels.insert("version".to_owned(), "2".to_owned());
+    });
+}
+
+/// The seconds, verbs and old machines of a preview.
+fn steps(preview: &Preview) -> Vec<(i64, Verb, bool)> {
+    let seconds = |change: &Change| change.at.duration_since(now()).as_secs();
+    preview.changes.iter().map(|change| (seconds(change), change.verb, change.machine.is_some())).collect()
+}
+
+#[test]
+fn machines_are_updated_in_place_as_many_at_once_as_may_be_missing() {
+    let update = |at| (at, Verb::UpdateInPlace, true);
+    for (unavailable, expected, fewest, ends_at) in
+        [(1, vec![update(5), update(305), update(605)], 2, 905), (2, vec![update(5), update(5), update(305)], 1, 605)]
+    {
+        let mut objects = complete(in_place(3, 0, unavailable, "Auto"));
+        assert_eq!(objects.nodes.as_ref().map(Vec::len), Some(3));
+        let before = foreseen(&objects);
+        assert!(before.changes.is_empty(), "{before:?}");
+        new_template(&mut objects);
+        let preview = foreseen(&objects);
+        assert_eq!(steps(&preview), expected);
+        let machines: BTreeSet<_> = preview.changes.iter().filter_map(|change| change.machine.as_deref()).collect();
+        assert_eq!(machines, objects.machines.iter().map(name).collect(), "each once");
+        assert_eq!((preview.fewest_running, preview.most, ends(&preview)), (fewest, 3, Some(ends_at)), "{preview:?}");
+    }
+}
+
+#[test]
+fn a_machine_of_the_new_template_stands_in_while_others_are_updated() {
+    let mut objects = complete(in_place(2, 1, 0, "Auto"));
+    new_template(&mut objects);
+    let preview = foreseen(&objects);
+    let verbs: Vec<_> = steps(&preview).into_iter().map(|(_, verb, _)| verb).collect();
+    // The machine that stood in stays, and the last one of the former template goes.
+    assert_eq!(verbs, [Verb::Create, Verb::UpdateInPlace, Verb::Delete], "{preview:?}");
+    assert_eq!((preview.fewest_running, preview.most), (2, 3), "{preview:?}");
+    assert!(ends(&preview).is_some(), "{preview:?}");
+}
+
+#[test]
+fn where_users_select_nodes_only_those_that_are_selected_are_updated() {
+    let mut objects = complete(in_place(3, 0, 1, "Manual"));
+    new_template(&mut objects);
+    let preview = foreseen(&objects);
+    assert!(preview.changes.is_empty(), "{preview:?}");
+    let End::Waits(waits) = &preview.end else { panic!("nobody selects a node: {preview:?}") };
+    assert!(waits.iter().any(|wait| wait.contains("node.machine.sapcloud.io/selected-for-update")), "{waits:?}");
+
+    let node = &mut objects.nodes.as_mut().unwrap()[1];
+    let selected = node["metadata"]["name"].clone();
+    node["metadata"]["labels"][labels::CANDIDATE_FOR_UPDATE] = "true".into();
+    node["metadata"]["labels"][labels::SELECTED_FOR_UPDATE] = "true".into();
+    let preview = foreseen(&objects);
+    let updated: Vec<_> = preview.changes.iter().map(|change| (change.verb, change.machine.as_deref())).collect();
+    assert_eq!(updated, [(Verb::UpdateInPlace, selected.as_str())]);
+    assert!(matches!(preview.end, End::Waits(_)) && preview.fewest_running == 2, "{preview:?}");
+}
+
+#[test]
+fn a_machine_that_has_yet_to_join_is_updated_once_it_has() {
+    let mut objects = complete(in_place(2, 0, 1, "Auto"));
+    let machine = &mut objects.machines[0];
+    machine.status.as_mut().unwrap().current_status.phase = MachinePhase::Pending;
+    let joins = name(machine).to_owned();
+    objects.nodes.iter_mut().for_each(|nodes| nodes.retain(|node| node["metadata"]["name"] != joins.as_str()));
+    new_template(&mut objects);
+    let preview = foreseen(&objects);
+    let updated: BTreeSet<_> = preview.changes.iter().filter_map(|change| change.machine.as_deref()).collect();
+    assert_eq!(updated, objects.machines.iter().map(name).collect(), "{preview:?}");
+    assert!(preview.changes.iter().all(|change| change.verb == Verb::UpdateInPlace) && ends(&preview).is_some());
+}
+
+/// The objects while the first Node is updated in place, and its place among the Nodes.
+fn under_way() -> (Objects, usize) {
+    let mut objects = complete(in_place(2, 0, 1, "Auto"));
+    new_template(&mut objects);
+    let mut forecast = Forecast::new(objects, &key(), &FleetSettings::default(), (DURATIONS, now()));
+    forecast.settle().unwrap();
+    for what in ["its selection, after five seconds", "its drain"] {
+        assert!(forecast.advance() && forecast.settle().is_ok(), "{what}");
+    }
+    let (stores, nodes) = (forecast.cluster.stores(), forecast.cluster.nodes());
+    let objects = Objects { deployments: all(stores), sets: all(stores), machines: all(stores), pools: vec![], nodes };
+    let selected = |node: &Value| node["metadata"]["labels"][labels::SELECTED_FOR_UPDATE] == "true";
+    let places: Vec<_> = objects.nodes.iter().flatten().enumerate().filter(|(_, node)| selected(node)).collect();
+    assert_eq!(places.len(), 1, "{places:?}");
+    let place = places[0].0;
+    (objects, place)
+}
+
+#[test]
+fn an_update_in_place_that_has_begun_goes_on_from_where_it_is() {
+    let (mut objects, place) = under_way();
+    let after = |objects: &Objects, seconds: i64| {
+        let at = now() + SignedDuration::from_secs(5 + seconds);
+        let preview = preview(objects.clone(), &key(), &FleetSettings::default(), DURATIONS, at).unwrap();
+        let seconds = |at: Timestamp| at.duration_since(now()).as_secs() - 5;
+        let End::Complete(end) = preview.end else { panic!("{preview:?}") };
+        (preview.changes.iter().map(|change| seconds(change.at)).collect::<Vec<_>>(), seconds(end))
+    };
+    // The first one is under way: only the second one has yet to begin.
+    assert_eq!(after(&objects, 100), (vec![300], 600));
+    // Nothing is selected in the first five seconds in which a manager sees a change.
+    assert_eq!(after(&objects, 1000), (vec![1005], 1305), "the program is late");
+    let nodes = objects.nodes.as_mut().unwrap();
+    nodes[place]["metadata"]["labels"][labels::UPDATE_RESULT] = labels::UPDATE_SUCCESSFUL.into();
+    assert_eq!(after(&objects, 100), (vec![105], 405), "it has answered");
 }

@@ -112,10 +112,9 @@ impl ServiceAccount {
     /// Waits until one right of each role is granted: the API server learns of roles and bindings by watches.
     async fn wait_for_rights(&self, objects: &[DynamicObject]) -> TestResult {
         let own = client(&self.kubeconfig, USER_AGENT).await?;
-        let bound: BTreeSet<_> =
-            objects.iter().filter_map(|object| object.data["roleRef"]["name"].as_str()).map(str::to_owned).collect();
+        let bound = bound(objects);
         for object in objects {
-            let is_bound = object.metadata.name.as_ref().is_some_and(|name| bound.contains(name));
+            let is_bound = object.metadata.name.as_deref().is_some_and(|name| bound.contains(name));
             let Some(rule) = object.data["rules"].get(0).filter(|_| is_bound) else { continue };
             let rule: PolicyRule = serde_json::from_value(rule.clone())?;
             let review = review(&rule, object.metadata.namespace.as_deref());
@@ -232,10 +231,18 @@ async fn is_allowed(own: &Client, review: &SelfSubjectAccessReview) -> TestResul
     Ok(asked.status.is_some_and(|status| status.allowed))
 }
 
+/// The roles that are bound to the manager's account. That of those who read metrics is bound to another one.
+fn bound(objects: &[DynamicObject]) -> BTreeSet<&str> {
+    let is_managers = |object: &&DynamicObject| {
+        object.data["subjects"].as_array().into_iter().flatten().any(|subject| subject["name"] == NAME)
+    };
+    objects.iter().filter(is_managers).filter_map(|object| object.data["roleRef"]["name"].as_str()).collect()
+}
+
 /// Each right of the roles in `config/` that are bound to the account, as a line of [`UsedRights::granted`].
 pub async fn granted(kubectl: &Path) -> TestResult<BTreeSet<String>> {
     let objects = parse_manifest(&render(kubectl).await?, "of config/")?;
-    let bound: BTreeSet<_> = objects.iter().filter_map(|object| object.data["roleRef"]["name"].as_str()).collect();
+    let bound = bound(&objects);
     let mut granted = BTreeSet::new();
     for object in &objects {
         let name = object.metadata.name.as_deref().unwrap_or_default();

@@ -11,13 +11,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::names::{DEPLOYMENTS, MACHINES, NAMESPACE, SETS};
+use super::names::{DEPLOYMENTS, MACHINES, NAMESPACE, NODES, SETS};
 
 /// How long a machine without pods takes to go: its cloud is asked two seconds after the deletion.
 const DELETION: SignedDuration = SignedDuration::from_secs(3);
+/// How long an update in place takes: programs need up to twenty seconds.
+const UPDATE: SignedDuration = SignedDuration::from_secs(12);
 /// How long a machine takes before any has shown it.
-const UNSEEN: Durations =
-    Durations { vm: SignedDuration::from_secs(1), creation: SignedDuration::from_secs(5), deletion: DELETION };
+const UNSEEN: Durations = Durations {
+    vm: SignedDuration::from_secs(1),
+    creation: SignedDuration::from_secs(5),
+    deletion: DELETION,
+    update: UPDATE,
+};
 
 /// What a preview says of a change, and what has happened since.
 #[derive(Debug)]
@@ -35,8 +41,8 @@ pub(super) struct Foresight {
 pub struct Comparison {
     /// The change.
     pub change: String,
-    /// Each creation and then each deletion of a machine, as it was foreseen: in order, and by name what is to be done at the same
-    /// moment. Machines of a set that did not exist have no names.
+    /// Each creation, then each deletion, and then each update in place of a machine, as it was foreseen: in order, and by name what is to be
+    /// done at the same moment. Machines of a set that did not exist have no names.
     pub foreseen: Vec<String>,
     /// The same, as it happened: by name what was foreseen for the same moment. Between creations and deletions the order depends
     /// on how long each VM boots.
@@ -51,9 +57,10 @@ impl Foresight {
     /// Of the objects as they are now. The error is that of the preview.
     pub(super) fn of(server: &ApiServer, now: Timestamp) -> Result<Self, String> {
         let machines: Vec<Machine> = objects(server, MACHINES);
-        let durations = Durations::seen(machines.iter(), DELETION).map_or(UNSEEN, |(durations, _)| durations);
+        let durations = Durations::seen(machines.iter(), (DELETION, UPDATE)).map_or(UNSEEN, |(durations, _)| durations);
         let (deployments, sets) = (objects(server, DEPLOYMENTS), objects(server, SETS));
-        let all = Objects { deployments, sets, machines, pools: vec![] };
+        let nodes = Some(server.objects(NODES).iter().map(|node| Value::clone(node.as_ref())).collect());
+        let all = Objects { deployments, sets, machines, pools: vec![], nodes };
         let key = deployment(NAMESPACE, "pool");
         let preview = preview(all, &key, &FleetSettings::default(), durations, now)?;
         Ok(Self { preview, begun: (now, Instant::now()), happened: vec![], last: Instant::now() })
@@ -62,13 +69,17 @@ impl Foresight {
     /// Notes a change of a machine.
     pub(super) fn machine(&mut self, name: &str, old: Option<&Value>, new: Option<&Value>) {
         let deleting = |state: Option<&Value>| state.is_some_and(|it| !it["metadata"]["deletionTimestamp"].is_null());
-        let runs = |state: Option<&Value>| state.is_some_and(|it| it["status"]["currentStatus"]["phase"] == "Running");
+        let has_phase =
+            |state: Option<&Value>, phase| state.is_some_and(|it| it["status"]["currentStatus"]["phase"] == phase);
+        let runs = |state| has_phase(state, "Running");
+        let is_updated = |state| has_phase(state, "InPlaceUpdating");
         if new.is_none() || runs(new) && !runs(old) {
             self.last = Instant::now();
         }
         let verb = match (old, new) {
             (None, Some(_)) => Verb::Create,
             (Some(_), Some(_)) if deleting(new) && !deleting(old) => Verb::Delete,
+            (Some(_), Some(_)) if is_updated(new) && !is_updated(old) => Verb::UpdateInPlace,
             _ => return,
         };
         let set = new.map(|machine| machine["metadata"]["ownerReferences"][0]["name"].clone());
@@ -79,7 +90,7 @@ impl Foresight {
     /// The comparison once the change is complete.
     pub(super) fn compared(self, change: String) -> Comparison {
         let (mut foreseen, mut happened) = (vec![], vec![]);
-        for verb in [Verb::Create, Verb::Delete] {
+        for verb in [Verb::Create, Verb::Delete, Verb::UpdateInPlace] {
             let is_it = |line: &String| line.starts_with(word(verb));
             let mut actual: Vec<_> = self.happened.iter().filter(|line| is_it(line)).cloned().collect();
             let changes: Vec<_> = self.preview.changes.iter().filter(|change| change.verb == verb).collect();
@@ -108,7 +119,8 @@ fn word(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "create",
         Verb::Delete => "delete",
-        Verb::Update => "update",
+        Verb::Update => "change",
+        Verb::UpdateInPlace => "update",
     }
 }
 

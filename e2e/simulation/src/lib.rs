@@ -74,4 +74,5 @@ pub use self::{
     run::{Report, Run, Scenario},
     schedule::{Act, Edit, RequestResult, Schedule, Trouble, UserError},
     trace::Detail,
+    updates::Orchestration,
 };

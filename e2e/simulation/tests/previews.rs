@@ -4,7 +4,7 @@
 
 use std::sync::Mutex;
 
-use nodewright_e2e_simulation::{Comparison, Run, campaign::in_parallel, schedule::Edit};
+use nodewright_e2e_simulation::{Comparison, Orchestration, Run, campaign::in_parallel, schedule::Edit};
 
 /// A fleet that grows, is rolled out and scaled, and goes back.
 fn run(seed: u64) -> Run {
@@ -18,8 +18,13 @@ fn run(seed: u64) -> Run {
     Run { replicas, surge, unavailable, phases, ..Run::up_roll_down(seed) }
 }
 
+/// The same, where machines are updated in place.
+fn in_place(seed: u64) -> Run {
+    Run { in_place: Some(Orchestration::Auto), ..run(seed) }
+}
+
 /// What was foreseen in these runs. Each has four changes, the creation included.
-fn compared(seeds: std::ops::Range<u64>) -> Vec<(u64, Comparison)> {
+fn compared(run: impl Fn(u64) -> Run + Sync, seeds: std::ops::Range<u64>) -> Vec<(u64, Comparison)> {
     let (seeds, all) = (Mutex::new(seeds), Mutex::new(vec![]));
     let next = || seeds.lock().expect("nobody panics").next();
     in_parallel(None, || {
@@ -33,7 +38,7 @@ fn compared(seeds: std::ops::Range<u64>) -> Vec<(u64, Comparison)> {
 }
 
 #[track_caller]
-fn check(all: &[(u64, Comparison)]) {
+fn check(run: impl Fn(u64) -> Run, all: &[(u64, Comparison)]) {
     let mut errors = vec![];
     for (seed, comparison) in all {
         let Comparison { change, foreseen, happened, estimate, took } = comparison;
@@ -52,11 +57,21 @@ fn check(all: &[(u64, Comparison)]) {
 
 #[test]
 fn forty_rollouts_are_as_they_were_foreseen() {
-    check(&compared(0..10));
+    check(run, &compared(run, 0..10));
+}
+
+#[test]
+fn forty_rollouts_in_place_are_as_they_were_foreseen() {
+    let all = compared(in_place, 0..10);
+    let updates =
+        all.iter().flat_map(|(_, comparison)| &comparison.happened).filter(|line| line.starts_with("update "));
+    assert!(updates.count() > 20, "machines are updated in place");
+    check(in_place, &all);
 }
 
 #[test]
 #[ignore = "takes minutes: make test-slow"]
 fn five_hundred_rollouts_are_as_they_were_foreseen() {
-    check(&compared(100..225));
+    check(run, &compared(run, 100..225));
+    check(in_place, &compared(in_place, 100..225));
 }

@@ -78,6 +78,13 @@ func (c *canvas) text(class string, x, y float64, of string) {
 	c.add(`<text class="%s" x="%s" y="%s">%s</text>`, class, number(x), number(y), html.EscapeString(of))
 }
 
+// path draws what is not empty; class is of the style sheet.
+func (c *canvas) path(class, colour, d string) {
+	if d != "" {
+		c.add(`<path class="%s" stroke="%s" d="%s"/>`, class, colour, d)
+	}
+}
+
 // number is a coordinate.
 func number(value float64) string { return strconv.FormatFloat(math.Round(value*10)/10, 'f', -1, 64) }
 
@@ -87,7 +94,7 @@ func (d *recordedDashboard) svg(seconds float64) string {
 	c.add(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %s %s" role="img" aria-label="%s">`, number(2*panelWidth), number(height),
 		html.EscapeString("The dashboard "+d.Title))
 	c.add(`<style>text{font:11px sans-serif;fill:%s}.t{font-size:13px;font-weight:bold}.y{text-anchor:end}.x{text-anchor:middle}`+
-		`.g{stroke:%s;stroke-opacity:.25}.l{fill:none;stroke-width:1.5}</style>`, grey, grey)
+		`.g{stroke:%s;stroke-opacity:.25}.l{fill:none;stroke-width:1.5}.d{stroke-width:4;stroke-linecap:round}</style>`, grey, grey)
 	for index, panel := range d.Panels {
 		c.add(`<g transform="translate(%s,%s)">`, number(panelWidth*float64(index%2)), number(panelHeight*float64(index/2)))
 		panel.draw(&c, seconds)
@@ -174,35 +181,48 @@ func (p *recordedPanel) drawLines(c *canvas, seconds float64, drawn []series) {
 	}
 	for index, line := range drawn {
 		colour := colours[index]
-		c.add(`<path class="l" stroke="%s" d="%s"/>`, colour, path(line.Points, seconds, func(value float64) float64 { return y(value * scale) }))
+		lines, dots := paths(pixels(line.Points, seconds, func(value float64) float64 { return y(value * scale) }))
+		c.path("l", colour, lines)
+		c.path("d", colour, dots)
 		drawLegend(c, index, colour, line.Legend)
 	}
 }
 
-// path is the line of points, with gaps where there are none, in whole pixels, each from the one before: that is short. Where nothing
-// changes there is one point.
-func path(points [][2]float64, seconds float64, y func(float64) float64) string {
-	pixel := func(point [2]float64) (int, int) {
-		return int(math.Round(areaLeft + areaWidth*point[0]/seconds)), int(math.Round(y(point[1])))
-	}
-	isGap := func(index int) bool { return index == 0 || points[index][0]-points[index-1][0] > pointGap }
-	var d strings.Builder
-	lastX, lastY := 0, 0
+// pixel is a place in a picture, in whole pixels: that is short.
+type pixel struct{ x, y int }
+
+// pixels are the places of points, in parts between which there are gaps.
+func pixels(points [][2]float64, seconds float64, y func(float64) float64) [][]pixel {
+	var parts [][]pixel
 	for index, point := range points {
-		x, y := pixel(point)
-		if index+1 < len(points) && !isGap(index) && !isGap(index+1) && y == lastY {
-			if _, next := pixel(points[index+1]); next == y {
+		if index == 0 || point[0]-points[index-1][0] > pointGap {
+			parts = append(parts, nil)
+		}
+		last := &parts[len(parts)-1]
+		*last = append(*last, pixel{int(math.Round(areaLeft + areaWidth*point[0]/seconds)), int(math.Round(y(point[1])))})
+	}
+	return parts
+}
+
+// paths are the lines of parts, each place from the one before, and the dots of those that have one place only: a line would not be
+// seen. Where nothing changes there is one place.
+func paths(parts [][]pixel) (lines, dots string) {
+	for _, part := range parts {
+		if places := slices.Compact(slices.Clone(part)); len(places) == 1 {
+			dots += fmt.Sprintf("M%d %dh0", places[0].x, places[0].y)
+			continue
+		}
+		last := part[0]
+		lines += fmt.Sprintf("M%d %d", last.x, last.y)
+		for index, place := range part[1:] {
+			if next := index + 2; next < len(part) && place.y == last.y && part[next].y == place.y {
 				continue
 			}
+			lines += fmt.Sprintf("l%d %d", place.x-last.x, place.y-last.y)
+			last = place
 		}
-		if isGap(index) {
-			fmt.Fprintf(&d, "M%d %d", x, y)
-		} else {
-			fmt.Fprintf(&d, "l%d %d", x-lastX, y-lastY)
-		}
-		lastX, lastY = x, y
 	}
-	return d.String()
+	return lines, dots
 }
 
 func drawLegend(c *canvas, index int, colour, name string) {

@@ -172,6 +172,9 @@ async fn fleets(scope: &Scope, applied: &[Applied]) -> Outcome<BTreeMap<Option<S
         if let (Some(known), true) = (&mut fleet.classes, object.of == CLASSES) {
             known.push(decode(CLASSES.kind, &object.after)?);
         }
+        if object.of == DEPLOYMENTS {
+            fleet.read_nodes(scope, &decode(DEPLOYMENTS.kind, &object.after)?).await?;
+        }
     }
     Ok(fleets)
 }

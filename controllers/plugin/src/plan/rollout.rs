@@ -1,7 +1,7 @@
-//! Which machines of a deployment would be created and deleted, in which order, by the plans of the manager.
+//! Which machines of a deployment would be created, deleted and updated, in which order, by the plans of the manager.
 
 use jiff::Timestamp;
-use nodewright_api::{MachineClass, MachineDeployment};
+use nodewright_api::{MachineClass, MachineDeployment, StrategyType};
 use nodewright_controllers::{
     rollout_preview::{Change, End, Objects, Preview, Verb, deployment as key, preview},
     shared::fleet::FleetSettings,
@@ -18,9 +18,9 @@ use super::{
 };
 use crate::{
     fault::{Fault, Outcome, fail},
-    output::{Format, age, counted, document, table},
+    output::{Format, age, counted, document, seconds, table},
     read::Scope,
-    resources::{CLASSES, DEPLOYMENTS, MACHINES, POOLS, SETS},
+    resources::{CLASSES, DEPLOYMENTS, MACHINES, NODES, POOLS, SETS},
 };
 
 /// How many names of machines are printed in a line.
@@ -46,9 +46,22 @@ impl Fleet {
             sets: all(control, SETS, namespace).await?,
             machines: all(control, MACHINES, namespace).await?,
             pools,
+            nodes: None,
         };
         Ok(Self { objects, classes: all(control, CLASSES, namespace).await.ok() })
     }
+
+    /// Reads the nodes, if the plan of a deployment needs them: a large cluster has many.
+    pub(super) async fn read_nodes(&mut self, scope: &Scope, deployment: &MachineDeployment) -> Outcome<()> {
+        if is_in_place(deployment) && self.objects.nodes.is_none() {
+            self.objects.nodes = Some(scope.target.list(NODES, None, "").await?);
+        }
+        Ok(())
+    }
+}
+
+fn is_in_place(deployment: &MachineDeployment) -> bool {
+    deployment.spec.strategy.effective_type() == StrategyType::InPlaceUpdate
 }
 
 /// What becomes of a deployment.
@@ -63,11 +76,12 @@ pub(super) struct Plan {
 
 /// The plan of a deployment, for people or programs.
 pub(crate) async fn rollout(scope: &Scope, named: &str, takes: &Takes, format: Option<Format>) -> Outcome<String> {
-    let fleet = Fleet::read(scope, scope.namespace.as_deref()).await?;
+    let mut fleet = Fleet::read(scope, scope.namespace.as_deref()).await?;
     let found = fleet.objects.deployments.iter().find(|deployment| name(*deployment) == named);
     let Some(deployment) = found.cloned() else {
         return fail(format!("there is no MachineDeployment {named} (see --namespace)"));
     };
+    fleet.read_nodes(scope, &deployment).await?;
     let plan = Plan::of(fleet, deployment, takes)?;
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => document(&plan.value(), format),
@@ -104,7 +118,8 @@ impl Plan {
             "deployment": name(&self.deployment), "changes": changes.collect::<Vec<_>>(), "newSets": self.preview.new_sets,
             "fewestRunning": self.preview.fewest_running, "most": self.preview.most,
             "complete": complete, "waits": waits, "lacksClass": self.lacks_class,
-            "estimate": {"creationSeconds": durations.creation.as_secs(), "deletionSeconds": durations.deletion.as_secs()},
+            "estimate": {"creationSeconds": durations.creation.as_secs(), "deletionSeconds": durations.deletion.as_secs(),
+                "updateSeconds": durations.update.as_secs()},
         })
     }
 
@@ -148,9 +163,12 @@ impl Plan {
     fn summary(&self) -> Vec<String> {
         let Preview { changes, fewest_running, most, end, .. } = &self.preview;
         let of = |verb: Verb| changes.iter().filter(|change| change.verb == verb).count();
-        let (created, deleted, updated) = (of(Verb::Create), of(Verb::Delete), of(Verb::Update));
+        let (created, deleted, changed) = (of(Verb::Create), of(Verb::Delete), of(Verb::Update));
+        let is_in_place = is_in_place(&self.deployment);
+        let updated =
+            if is_in_place { format!(" {} updated in place,", of(Verb::UpdateInPlace)) } else { String::new() };
         let mut lines = vec![format!(
-            "{} created, {deleted} deleted, {updated} changed without a replacement; at least {fewest_running} run and at most {most} exist meanwhile",
+            "{} created, {deleted} deleted,{updated} {changed} changed without a replacement; at least {fewest_running} run and at most {most} exist meanwhile",
             counted(created, "machine")
         )];
         match end {
@@ -160,7 +178,10 @@ impl Plan {
                     "complete after about {}, if no machine fails and nobody changes anything",
                     age(self.now, *at)
                 ));
-                lines.push(self.estimate.source.clone());
+                let update = seconds(self.estimate.durations.update);
+                let update =
+                    if is_in_place { format!(", {update} for an update (--update-takes)") } else { String::new() };
+                lines.push(format!("{}{update}", self.estimate.source));
             }
             End::Waits(waits) => {
                 lines.push("it does not come to its end by itself:".to_owned());
@@ -175,6 +196,7 @@ fn verb(verb: Verb) -> &'static str {
     match verb {
         Verb::Create => "create",
         Verb::Update => "change",
+        Verb::UpdateInPlace => "update",
         Verb::Delete => "delete",
     }
 }

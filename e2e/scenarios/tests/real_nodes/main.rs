@@ -10,6 +10,7 @@ mod creation;
 mod drain;
 mod force;
 mod health;
+mod report;
 mod rollout;
 mod tokens;
 mod volumes;
