@@ -20,9 +20,9 @@ use nodewright_api::{
     annotations, labels, operations,
     stored::{
         AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
-        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, Ordinal, PoolRollout, PoolTarget, Preserve,
-        PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating, VirtualCapacity,
-        is_operator_finalizer, removals, set_of,
+        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, Ordinal, PoolRollout,
+        PoolTarget, Preserve, PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating,
+        VirtualCapacity, is_operator_finalizer, removals, set_of,
     },
 };
 use serde_json::{Value, json};
