@@ -45,6 +45,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod trace;
+mod traced;
 
 use std::{sync::Arc, time::Duration};
 

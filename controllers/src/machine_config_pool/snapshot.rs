@@ -28,7 +28,7 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
-use super::{Settings, etcd::Etcd, members::Members, trace::Traced};
+use super::{Settings, etcd::Etcd, members::Members, traced::Traced};
 use crate::shared::{
     TARGET,
     conditions::holding,

@@ -2,24 +2,20 @@
 //! its record of the rollout, and its claims. A span ends together with a write of the pool that is made once, so that no other process
 //! records it again.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use json_patch::Patch;
 use nodewright_api::{
-    Machine, annotations,
+    annotations,
     conditions::machine_config_pool::{RENDER_DEGRADED, UPDATED},
-    machine_config::{CONTROLLER_CONFIG, ControllerConfig, KubeletConfig, MachineConfigPool, MachineConfigPoolStatus},
-    stored::{Claim, Disruptions, PoolRollout, RolloutInputs},
+    machine_config::{MachineConfigPool, MachineConfigPoolStatus},
+    stored::{Claim, PoolRollout, RolloutInputs},
 };
 use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
 use nodewright_runtime::{
-    cache::Stores,
     clip::{clip, clip_to},
-    object::{annotation, controller, name, resource_version, uid},
+    object::{annotation, name, uid},
     plan::{Notes, Step},
 };
 
@@ -29,16 +25,11 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::shared::{
-    CONTROL, TARGET,
+    TARGET,
     conditions::holding,
     disruption::node_state::{LONGEST_REASON, given, is_degraded, is_updated, reason},
-    indexes::MACHINE_BY_NODE,
-    machine_config::CachedConfig,
-    node::Node,
-    ownership::is_node_of,
     patch,
     pool_traces::{self, RolloutTrace, change},
-    traces,
 };
 
 /// The limit of the requests that a rollout links to.
@@ -48,61 +39,6 @@ const OUTCOME: &str = "nodewright.rollout.outcome";
 const COMPLETED: &str = "Completed";
 /// The pool has another target.
 const SUPERSEDED: &str = "Superseded";
-
-/// What a plan has to know for spans alone. Without traces nothing is looked up.
-#[derive(Clone, Default)]
-pub(super) struct Traced {
-    /// The selected MachineConfigs by their versions, the newest first: the requests that have changed them.
-    inputs: Vec<(u64, TraceContext)>,
-    /// The generation of the ControllerConfig, and the request that has made it.
-    controller_config: Option<(i64, TraceContext)>,
-    /// The creations of the Machines of claimed Nodes, by the name of the Node.
-    machines: BTreeMap<String, TraceContext>,
-}
-
-impl Traced {
-    pub(super) fn of(stores: &Stores, selected: &[Arc<CachedConfig>], claims: Option<&Disruptions>) -> Self {
-        let mut inputs: Vec<_> =
-            selected.iter().map(|config| (resource_version(config.as_ref()), request(stores, config))).collect();
-        inputs.sort_by(|a, b| b.0.cmp(&a.0));
-        let controller_config = stores.of::<ControllerConfig>(TARGET).by_name("", CONTROLLER_CONFIG);
-        let claimed = claims.iter().flat_map(|claims| claims.0.keys());
-        Self {
-            inputs,
-            controller_config: controller_config
-                .map(|object| (object.metadata.generation.unwrap_or_default(), change(object.as_ref()))),
-            machines: claimed.filter_map(|node| Some((node.clone(), creation_of(stores, node)?))).collect(),
-        }
-    }
-}
-
-impl Traced {
-    /// The creation of the Machine of a claimed Node.
-    pub(super) fn machine(&self, node: &str) -> Option<TraceContext> {
-        self.machines.get(node).copied()
-    }
-}
-
-/// The request that a MachineConfig follows from: the one for the object that it was generated of, or its own.
-fn request(stores: &Stores, config: &CachedConfig) -> TraceContext {
-    let owner = controller(config);
-    let of = |kind: &str| owner.filter(|owner| owner.kind == kind).map(|owner| owner.name.as_str());
-    let kubelet = of("KubeletConfig").and_then(|name| stores.of::<KubeletConfig>(TARGET).by_name("", name));
-    let templates = of("ControllerConfig").and_then(|name| stores.of::<ControllerConfig>(TARGET).by_name("", name));
-    let owner = kubelet.map(|object| change(object.as_ref()));
-    owner.or_else(|| templates.map(|object| change(object.as_ref()))).unwrap_or_else(|| change(config))
-}
-
-/// The span of the creation of a Node's Machine. No pool waits for the cache of Machines, which may be one of another cluster.
-fn creation_of(stores: &Stores, node: &str) -> Option<TraceContext> {
-    if !stores.is_listed::<Machine>(CONTROL) {
-        return None;
-    }
-    let node = stores.of::<Node>(TARGET).by_name("", node)?;
-    let machines = stores.of::<Machine>(CONTROL).by(MACHINE_BY_NODE, name(node.as_ref()));
-    let machine = machines.into_iter().find(|machine| is_node_of(machine, &node))?;
-    Some(traces::within(&machine, traces::CREATION, traces::creation(&machine)))
-}
 
 /// The requests since the last target was chosen, the newest first. Of the first rollout that has a trace only the newest one is known.
 fn requests(snapshot: &Snapshot) -> Vec<TraceContext> {
@@ -256,9 +192,9 @@ fn updated(
     let node = nodes.find(|node| name(node.as_ref()) == node_name && uid(node.as_ref()) == claim.uid);
     let (outcome, error) = match node {
         None => ("Deleted", None),
+        Some(node) if given(node) == claim.given => return None,
         Some(node) if is_updated(node, &claim.target) => (COMPLETED, None),
         Some(node) if is_degraded(node) => ("Failed", Some(clip_to(LONGEST_REASON, reason(node).to_owned()))),
-        Some(node) if given(node) == claim.given => return None,
         Some(_) => (SUPERSEDED, None),
     };
     let span = SpanRecord::at("node update", place, trace.context, (trace.began(claim), context.now));

@@ -10,9 +10,12 @@ use nodewright_api::{
     stored::{Claim, DISRUPTIONS, Disruptions, POOL_ROLLOUT, PoolRollout},
 };
 use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
-use nodewright_runtime::object::{Kind, name, uid};
+use nodewright_runtime::{
+    object::{Kind, name, uid},
+    plan::Plan,
+};
 
-use super::node::Node;
+use super::{disruption::node_state::given, node::Node};
 
 /// A rollout, and its span.
 pub(crate) struct RolloutTrace {
@@ -30,7 +33,7 @@ impl RolloutTrace {
 
     /// The rollout of this record.
     pub(crate) fn new(pool: &MachineConfigPool, record: PoolRollout) -> Option<Self> {
-        let parent: TraceContext = record.traceparent.parse().ok()?;
+        let parent = TraceContext::read(&record.traceparent)?;
         let context = parent.at(span_id(&seed(pool, &record.target, record.since)));
         Some(Self { record, parent, context })
     }
@@ -65,7 +68,12 @@ pub(crate) fn change<K: Kind>(object: &K) -> TraceContext {
     TraceContext::of_change(uid(object), meta.generation.unwrap_or_default(), chosen)
 }
 
-/// The update of a Node that a pool has claimed: its span, and when it began.
+/// Has a plan belong to the request that made the present generation of an object, until its status has observed that.
+pub(crate) fn follow_change<K: Kind, E, N>(object: &K, observed: Option<i64>, plan: &mut Plan<E, N>) {
+    (plan.traceparent, plan.extends_trace) = (Some(change(object)), observed != object.meta().generation);
+}
+
+/// The update of a Node that a pool has claimed and given its target: its span, and when it began.
 pub(crate) fn node_update(pool: &MachineConfigPool, node: &Node) -> Option<(TraceContext, Timestamp)> {
     let trace = RolloutTrace::in_progress(pool)?;
     claimed(&trace, &DISRUPTIONS.of(pool), node)
@@ -77,7 +85,8 @@ pub(crate) fn claimed(
     claims: &Option<Disruptions>,
     node: &Node,
 ) -> Option<(TraceContext, Timestamp)> {
-    let claim = claims.as_ref()?.0.get(name(node)).filter(|claim| claim.uid == uid(node))?;
+    let is_used = |claim: &&Claim| claim.uid == uid(node) && given(node) > claim.given;
+    let claim = claims.as_ref()?.0.get(name(node)).filter(is_used)?;
     Some((trace.node(claim)?, trace.began(claim)))
 }
 

@@ -92,7 +92,12 @@ impl TraceContext {
     /// The context in an annotation. Any user may write an annotation: a value that does not parse is ignored, and only the
     /// printed form of a parsed value may become a header or another object's annotation.
     pub fn from_annotation(annotations: Option<&BTreeMap<String, String>>, key: &str) -> Option<Self> {
-        annotations?.get(key)?.parse().ok()
+        Self::read(annotations?.get(key)?)
+    }
+
+    /// The same in another text of an object.
+    pub fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
     }
 
     /// Prepares annotations for a copy from one object to another: prints the context under `key` afresh, and removes it if it

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{Fixture, ROLE, cluster_object, config, file, files, pool, rollouts::node, two_configs};
 use crate::{
-    machine_config_pool::trace::Traced,
+    machine_config_pool::traced::Traced,
     shared::{CONTROL, TARGET, indexes::MACHINE_BY_NODE, node::Node, pool_traces::change, traces},
 };
 

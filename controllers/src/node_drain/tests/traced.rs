@@ -9,7 +9,8 @@ const ROLLOUT: &str = "r1;2026-06-01T11:58:00Z;00-4bf92f3577b34da6a3ce929d0e0e47
 
 /// A Node that its pool has claimed for the rollout of `r1`, and whose agent asks for a drain.
 fn claimed(uid: &str) -> Fixture {
-    let mut fixture = asking("drain-r1").with_pods(&["a", "b"]).refusing("b");
+    let mut fixture =
+        asking("drain-r1").with_pods(&["a", "b"]).refusing("b").annotated("nodewright.dev/config-given", "1");
     let claims = json!({"n": {"uid": uid, "target": "r1", "given": 0, "since": "2026-06-01T11:59:00Z"}});
     fixture.pool["metadata"]["annotations"] =
         json!({"nodewright.dev/rollout": ROLLOUT, "nodewright.dev/disruptions": claims.to_string()});
@@ -68,6 +69,8 @@ fn a_drain_that_no_rollout_has_asked_for_has_no_spans() {
     fixture.refused.clear();
     fixture.settle();
     assert_eq!((fixture.spans.len(), fixture.plan().traceparent), (0, None));
+    let unused = claimed("uid-n").annotated("nodewright.dev/config-given", "0");
+    assert_eq!(unused.plan().traceparent, None, "it has yet to be given the target");
     let mut untraced = claimed("uid-n");
     (untraced.traces, untraced.refused) = (false, BTreeSet::new());
     untraced.settle();
