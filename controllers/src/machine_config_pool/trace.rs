@@ -138,10 +138,10 @@ pub(super) fn completed(context: &Context<'_>, snapshot: &Snapshot, status: &Mac
     let trace = RolloutTrace::in_progress(pool).filter(|_| context.traces);
     let Some(trace) = trace.filter(|_| holding(&status.conditions, UPDATED).is_some()) else { return };
     let record = PoolRollout { ended: Some(context.now), ..trace.record.clone() }.to_string();
-    let path = ["metadata", "annotations", annotations::POOL_ROLLOUT];
+    let at = ["metadata", "annotations", annotations::POOL_ROLLOUT];
     // Only one process ends it.
     let seen = annotation(pool, annotations::POOL_ROLLOUT).into();
-    let patch = Patch(vec![patch::test(&path, seen), patch::set(&path, record.into())]);
+    let patch = Patch(vec![patch::test(&at, seen), patch::set(&at, record.into())]);
     plan.beside("all nodes run the target: its trace ends", Step::edit(TARGET, pool, patch));
     plan.spans.push(rolled_out(pool, &trace, context.now, COMPLETED));
 }
@@ -170,7 +170,9 @@ pub(super) fn failed(context: &Context<'_>, snapshot: &Snapshot, plan: &mut Plan
     // Another process has reported those that the status counts.
     let is_news = i32::try_from(all).is_ok_and(|all| all > reported);
     for node in nodes.iter().filter(|node| is_degraded(node)) {
-        let Some((place, since)) = pool_traces::claimed(&trace, &snapshot.members.claims, node) else { continue };
+        let Some((place, since)) = pool_traces::claimed(&trace, snapshot.members.claims.as_ref(), node) else {
+            continue;
+        };
         let note = Note::Failed(uid(node.as_ref()).to_owned(), given(node));
         if is_news && context.noted_since(&note).is_none() {
             let span = pool_traces::part("failed update", node, place, (since, context.now));

@@ -1,6 +1,6 @@
 //! What spans alone need of other objects: which requests have changed what a pool selects, and the Machines of claimed Nodes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use nodewright_api::{
     Machine,
@@ -33,7 +33,7 @@ impl Traced {
     pub(super) fn of(stores: &Stores, selected: &[Arc<CachedConfig>], claims: Option<&Disruptions>) -> Self {
         let mut inputs: Vec<_> =
             selected.iter().map(|config| (resource_version(config.as_ref()), request(stores, config))).collect();
-        inputs.sort_by(|a, b| b.0.cmp(&a.0));
+        inputs.sort_by_key(|(version, _)| Reverse(*version));
         let controller_config = stores.of::<ControllerConfig>(TARGET).by_name("", CONTROLLER_CONFIG);
         let claimed = claims.iter().flat_map(|claims| claims.0.keys());
         Self {

@@ -76,17 +76,17 @@ pub(crate) fn follow_change<K: Kind, E, N>(object: &K, observed: Option<i64>, pl
 /// The update of a Node that a pool has claimed and given its target: its span, and when it began.
 pub(crate) fn node_update(pool: &MachineConfigPool, node: &Node) -> Option<(TraceContext, Timestamp)> {
     let trace = RolloutTrace::in_progress(pool)?;
-    claimed(&trace, &DISRUPTIONS.of(pool), node)
+    claimed(&trace, DISRUPTIONS.of(pool).as_ref(), node)
 }
 
 /// The same, with what is known of the rollout and of the claims.
 pub(crate) fn claimed(
     trace: &RolloutTrace,
-    claims: &Option<Disruptions>,
+    claims: Option<&Disruptions>,
     node: &Node,
 ) -> Option<(TraceContext, Timestamp)> {
     let is_used = |claim: &&Claim| claim.uid == uid(node) && given(node) > claim.given;
-    let claim = claims.as_ref()?.0.get(name(node)).filter(is_used)?;
+    let claim = claims?.0.get(name(node)).filter(is_used)?;
     Some((trace.node(claim)?, trace.began(claim)))
 }
 

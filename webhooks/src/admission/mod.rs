@@ -139,9 +139,10 @@ impl Admission {
         let (response, trace) = self.check(kind, request, text);
         if kind.is_machine_config() && !request.dry_run && self.spans.are_exported() {
             let period = (start, self.clock.wall());
-            trace::admission(request, text, caller, &response, period)
-                .into_iter()
-                .for_each(|span| self.spans.record(span));
+            let span = trace::admission(request, text, caller, &response, period);
+            if let Some(span) = span {
+                self.spans.record(span);
+            }
         }
         // The trace began with the mutation.
         if kind == ReviewedKind::MachineDeployment
