@@ -135,6 +135,9 @@ pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
 /// Ours, on a MachineConfigPool: the nodes that may be disrupted now, see [`Disruptions`](crate::stored::Disruptions). An
 /// empty list is written as well: one that is missing is lost.
 pub const DISRUPTIONS: &str = "nodewright.dev/disruptions";
+/// Ours, on a MachineConfigPool: the trace of the rollout of its target, see [`PoolRollout`](crate::stored::PoolRollout). Only while
+/// spans are exported.
+pub const POOL_ROLLOUT: &str = "nodewright.dev/rollout";
 /// Ours, on a Node whose agent applies configurations: what is known of its drain, see [`ConfigDrain`](crate::stored::ConfigDrain).
 pub const CONFIG_DRAIN: &str = "nodewright.dev/config-drain";
 /// Ours, on a Node whose agent applies configurations: how often a controller has given it one, or has taken back a claim on it (see

@@ -20,9 +20,9 @@ use nodewright_api::{
     annotations, labels, operations,
     stored::{
         AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
-        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, Ordinal, PoolTarget, Preserve,
-        PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating, VirtualCapacity,
-        is_operator_finalizer, removals, set_of,
+        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, Ordinal, PoolRollout,
+        PoolTarget, Preserve, PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating,
+        VirtualCapacity, is_operator_finalizer, removals, set_of,
     },
 };
 use serde_json::{Value, json};
@@ -57,6 +57,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("operation", 7, 0x0fe1_9bbe),
     ("operator-finalizer", 3, 0x1ab1_7f29),
     ("ordinal", 7, 0x5b1b_e1c0),
+    ("pool-rollout", 10, 0x5530_a3f6),
     ("pool-target", 2, 0xc814_68d0),
     ("preserve", 7, 0x610c_c1d0),
     ("preserve-node", 7, 0x610c_c1d0),
@@ -172,6 +173,10 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
         }),
         "config-given" => text(fact, |it: &u32| json!(it)),
         "disruptions" => as_json::<Disruptions>(fact),
+        "pool-rollout" => text(fact, |it: &PoolRollout| {
+            let inputs = (it.inputs.version, it.inputs.pool, it.inputs.controller_config);
+            json!([it.target, it.since.to_string(), it.traceparent, inputs, it.ended.map(|at| at.to_string())])
+        }),
         "sized-for" => text(fact, |it: &SizedFor| json!([it.uid, it.generation])),
         "desired-replicas" | "max-replicas" | "revision" | "machine-priority" => text(fact, |it: &i64| json!(it)),
         "updating" => text(fact, |it: &Updating| json!(it.0)),

@@ -68,7 +68,7 @@ pub struct Wiring {
     pub machine_config_templates: Option<Arc<Path>>,
     /// Wall clock.
     pub clock: Arc<dyn Clock>,
-    /// Records the spans of machines.
+    /// Records spans.
     pub spans: Spans,
     /// The metrics.
     pub metrics: Arc<Metrics>,
@@ -133,7 +133,7 @@ impl Wiring {
             "machine-config-pool" => self.add_machine_config_pool(manager),
             "node-drain" => {
                 node_drain::register_metrics(&self.metrics, manager.manager().stores(), self.clock.clone());
-                manager.add(NodeDrainController);
+                manager.add(NodeDrainController { traces: self.spans.are_exported() });
             }
             other => return Err(WiringError::Unknown(other.to_owned())),
         }
@@ -246,7 +246,9 @@ impl Wiring {
         let renderer = Renderer::default();
         self.metrics.register(|registry| renderer.register(registry));
         machine_config_pool::register_metrics(&self.metrics, manager.manager().stores());
-        let controller = MachineConfigPoolController { settings: self.machine_config.clone() };
+        let traces = self.spans.are_exported();
+        let settings = machine_config_pool::Settings { traces, ..self.machine_config.clone() };
+        let controller = MachineConfigPoolController { settings };
         manager.add_with(controller, move |call| renderer.perform(call));
     }
 }

@@ -6,7 +6,10 @@
 mod rows;
 mod support;
 
+use nodewright_observability::trace::{SpanId, TraceContext, TraceId};
 use nodewright_webhooks::Limits;
+use opentelemetry::trace::Status;
+use opentelemetry_sdk::trace::SpanData;
 use serde_json::{Value, json};
 
 use rows::ROLE;
@@ -122,4 +125,49 @@ async fn what_is_confidential_is_not_quoted() {
         assert!(!response.to_string().contains("password"), "{response}");
     }
     server.stop().await;
+}
+
+/// The manager finds the span by the UID and the generation of the object.
+#[tokio::test]
+async fn an_admission_is_a_span_that_follows_from_the_object() {
+    let server = Running::start(Limits::default()).await;
+    let mut client = server.client().await;
+    let generation = |generation: i64| {
+        let mut object = object(&json!({"kind": "MachineConfig", "spec": {}}), "x");
+        object["metadata"]["uid"] = json!("uid-x");
+        object["metadata"]["generation"] = json!(generation);
+        object
+    };
+    let mut ask = async |object: &Value, old: &Value| {
+        let response = review(&mut client, object, old).await;
+        let spans = std::mem::take(&mut *server.spans.0.lock());
+        (response["allowed"] == true, spans.into_iter().map(|span| (position(&span), span)).collect::<Vec<_>>())
+    };
+    let (_, created) = ask(&generation(1), &Value::Null).await;
+    let root = TraceContext::of_change("uid-x", 1, None);
+    assert_eq!(created[0].0, (root.trace_id, root.span_id, SpanId::INVALID));
+    assert_eq!(created[0].1.name, "admission");
+
+    let mut chosen = generation(2);
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    chosen["metadata"]["annotations"] = json!({"nodewright.dev/traceparent": trace});
+    let trace: TraceContext = trace.parse().unwrap();
+    let (_, changed) = ask(&chosen, &generation(1)).await;
+    let below = TraceContext::of_change("uid-x", 2, Some(trace));
+    assert_eq!(changed[0].0, (below.trace_id, below.span_id, trace.span_id));
+
+    let (_, same) = ask(&generation(2), &chosen).await;
+    assert_eq!(same.len(), 0, "the spec stays as it is");
+
+    let mut wrong = generation(3);
+    wrong["spec"]["config"] = json!({"ignition": {"version": "9.9.9"}});
+    let (is_allowed, refused) = ask(&wrong, &generation(2)).await;
+    assert!(!is_allowed);
+    assert_ne!(refused[0].0.0, TraceContext::of_change("uid-x", 3, None).trace_id, "it makes no generation");
+    assert!(matches!(&refused[0].1.status, Status::Error { .. }));
+    server.stop().await;
+}
+
+fn position(span: &SpanData) -> (TraceId, SpanId, SpanId) {
+    (span.span_context.trace_id(), span.span_context.span_id(), span.parent_span_id)
 }

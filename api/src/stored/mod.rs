@@ -19,6 +19,7 @@ mod disruptions;
 mod ledger;
 mod node_template;
 mod orphans;
+mod pool_rollout;
 mod preservation;
 mod registry;
 mod removal;
@@ -43,6 +44,7 @@ pub use self::{
     ledger::{ALPHABET, InvalidLedger, Ledger, Ordinal, SUFFIX, base, fnv1a, set_of},
     node_template::{AppliedKeys, LastApplied, VirtualCapacity},
     orphans::{SweptVms, UnexplainedVms},
+    pool_rollout::{PoolRollout, RolloutInputs},
     preservation::{Preserve, PreservedNode},
     registry::{FACTS, Fact},
     removal::{Removal, is_operator_finalizer, removals},
@@ -122,6 +124,8 @@ pub const CONFIG_DRAIN: Annotation<ConfigDrain> = Annotation::new(annotations::C
 pub const CONFIG_GIVEN: Annotation<u32> = Annotation::new(annotations::CONFIG_GIVEN);
 /// See [`annotations::DISRUPTIONS`].
 pub const DISRUPTIONS: Annotation<Disruptions> = Annotation::new(annotations::DISRUPTIONS);
+/// See [`annotations::POOL_ROLLOUT`].
+pub const POOL_ROLLOUT: Annotation<PoolRollout> = Annotation::new(annotations::POOL_ROLLOUT);
 /// See [`annotations::CREATION_BACKOFF`].
 pub const CREATION_ROUND: Annotation<CreationRound> = Annotation::new(annotations::CREATION_BACKOFF);
 /// See [`annotations::SIZED_FOR`].

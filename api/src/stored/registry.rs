@@ -38,7 +38,7 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 43] = [
+pub const FACTS: [Fact; 44] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
@@ -77,6 +77,7 @@ pub const FACTS: [Fact; 43] = [
     Fact::annotation("config-drain", "Node", annotations::CONFIG_DRAIN),
     Fact::annotation("config-given", "Node", annotations::CONFIG_GIVEN),
     Fact::annotation("disruptions", "MachineConfigPool", annotations::DISRUPTIONS),
+    Fact::annotation("pool-rollout", "MachineConfigPool", annotations::POOL_ROLLOUT),
     Fact::condition("pool-target", "MachineConfigPool", machine_config_pool::RENDERED),
     Fact::annotation("render-inputs", "MachineConfig", annotations::RENDER_INPUTS),
     Fact::annotation("generated-content", "MachineConfig", annotations::GENERATED_CONTENT),

@@ -466,7 +466,12 @@ impl MachineConfigFlags {
     pub(crate) fn settings(&self) -> machine_config_pool::Settings {
         let extensions = self.extensions.allowed();
         let own_node = self.node_name.clone().filter(|node| !node.is_empty());
-        machine_config_pool::Settings { rendered_retention: self.rendered_retention, extensions, own_node }
+        machine_config_pool::Settings {
+            rendered_retention: self.rendered_retention,
+            extensions,
+            own_node,
+            traces: false,
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::shared::{
     TARGET,
     generated::{Generated, conflict, is_as_generated},
     machine_config::{CachedConfig, Operator},
+    pool_traces::follow_change,
 };
 
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
@@ -34,6 +35,9 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let object = snapshot.object.as_ref();
     if name(object) != CONTROLLER_CONFIG || snapshot.operator.blocks(context, |renewal| renewal, &mut plan) {
         return plan;
+    }
+    if context.traces {
+        follow_change(object, object.status.as_ref().map(|status| status.observed_generation), &mut plan);
     }
     if snapshot.templates.is_some() {
         plan.scoped_watches.extend(pull_secret::watch(&object.spec));

@@ -1,17 +1,19 @@
 //! The plan of a KubeletConfig.
 
 use nodewright_api::stored::is_operator_finalizer;
+use nodewright_observability::trace::{SpanRecord, span_id};
 use nodewright_render::kubelet;
 use nodewright_runtime::{
+    clip::clip,
     finalizers as finalizer,
-    object::{Target, is_deleting, name},
+    object::{Target, is_deleting, name, uid},
     plan::{Planned, Step},
 };
 
 use super::{
     call::Generate,
     decision::{Decision, decide},
-    memory::{Context, Plan},
+    memory::{Context, Plan, StatusWrite},
     snapshot::{Part, Snapshot},
     status,
 };
@@ -19,6 +21,7 @@ use crate::shared::{
     TARGET,
     generated::Generated,
     machine_config::{CachedConfig, Operator},
+    pool_traces::{change, follow_change},
 };
 
 pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
@@ -26,6 +29,10 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     plan.scoped_watch(Operator::watch());
     if snapshot.operator.blocks(context, |renewal| renewal, &mut plan) {
         return plan;
+    }
+    if context.traces {
+        let observed = snapshot.object.status.as_ref().map(|status| status.observed_generation);
+        follow_change(snapshot.object.as_ref(), observed, &mut plan);
     }
     if let Some(finalizer) = foreign_finalizer(snapshot) {
         let remove = finalizer::remove(&snapshot.object.metadata, finalizer);
@@ -56,10 +63,24 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     }
     // After what it speaks of.
     let wanted = status::of(context, snapshot, &decisions);
+    if context.traces && matches!(wanted, StatusWrite::Now(_)) {
+        let error = status::problems(snapshot, &decisions).join("; ");
+        plan.spans.push(generation(context, snapshot, Some(error).filter(|error| !error.is_empty())));
+    }
     for planned in wanted.plan().stages.into_iter().flatten() {
         plan.then(planned.why, planned.step);
     }
     plan
+}
+
+/// The status says what has become of the request: a moment in its trace.
+fn generation(context: &Context<'_>, snapshot: &Snapshot, error: Option<String>) -> SpanRecord {
+    let object = snapshot.object.as_ref();
+    let request = change(object);
+    let place = request.at(span_id(&format!("{}/{}/generation", uid(object), context.now)));
+    let span = SpanRecord::at("generation", place, request, (context.now, context.now));
+    let attributes = vec![("nodewright.kubelet_config.name", name(object).to_owned())];
+    SpanRecord { attributes, error: error.map(|error| clip(&error)), ..span }
 }
 
 /// A finalizer of machine-config-operator, which has the name of a MachineConfig: one that only it would remove.

@@ -38,7 +38,7 @@ pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, decisions: &[(&Part
     write_status(context, object, wanted, Urgency::Now)
 }
 
-fn problems(snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> Vec<String> {
+pub(super) fn problems(snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> Vec<String> {
     let errors = snapshot.object.validate();
     if !errors.is_empty() {
         return errors.iter().map(ToString::to_string).collect();

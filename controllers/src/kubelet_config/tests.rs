@@ -28,6 +28,7 @@ use super::{
 use crate::shared::{
     TARGET,
     machine_config::{CachedConfig, target_ref},
+    pool_traces::change,
 };
 use crate::testing::{NOW, answer};
 
@@ -59,6 +60,7 @@ struct Fixture {
     unreadable: Option<Unreadable>,
     lease: Option<Lease>,
     version: u64,
+    traces: bool,
     outcomes: RefCell<Outcomes<Generate>>,
     /// How often a base was rendered.
     renders: Cell<u32>,
@@ -76,6 +78,7 @@ impl Fixture {
             unreadable: None,
             lease: None,
             version: 100,
+            traces: false,
             outcomes: RefCell::default(),
             renders: Cell::default(),
         }
@@ -113,7 +116,10 @@ impl Fixture {
         let snapshot = controller.snapshot(&self.stores(), &target_ref(name)).unwrap();
         let now: Timestamp = NOW.parse().unwrap();
         for _ in 0..4 {
-            let plan = KubeletConfigController::plan(&Context::new(now, &self.outcomes.borrow()), &snapshot);
+            let outcomes = self.outcomes.borrow();
+            let context = Context { traces: self.traces, ..Context::new(now, &outcomes) };
+            let plan = KubeletConfigController::plan(&context, &snapshot);
+            drop(outcomes);
             let calls: Vec<_> = plan
                 .steps()
                 .filter_map(|planned| match &planned.step {
@@ -380,4 +386,25 @@ fn what_machine_config_operator_has_left_is_taken_over() {
     fixture.lease = Some(lease.with("/spec", spec).build());
     fixture.put(base(10));
     assert_eq!(fixture.act("tuned"), Vec::<String>::new());
+}
+
+#[test]
+fn what_has_become_of_a_request_is_in_its_trace() {
+    let mut fixture = tuned();
+    fixture.traces = true;
+    let request = change(&fixture.objects[0]);
+    let plan = fixture.plan("tuned");
+    assert_eq!((plan.traceparent, plan.extends_trace), (Some(request), true), "the MachineConfig belongs to it");
+    let gist = |plan: &Plan| plan.spans.iter().map(|span| (span.context, span.error.clone())).collect::<Vec<_>>();
+    assert_eq!(gist(&plan), [(request, None)]);
+    fixture.act("tuned");
+    let rest = fixture.plan("tuned");
+    assert_eq!((rest.extends_trace, rest.spans.len()), (false, 0));
+    fixture.objects[0].spec.log_level = Some(11);
+    fixture.objects[0].metadata.generation = Some(2);
+    let refused = gist(&fixture.plan("tuned"));
+    assert_eq!(refused[0].0, change(&fixture.objects[0]));
+    assert!(refused[0].1.as_ref().is_some_and(|error| error.contains("spec.logLevel")), "{refused:?}");
+    fixture.traces = false;
+    assert_eq!((gist(&fixture.plan("tuned")).len(), fixture.plan("tuned").traceparent), (0, None));
 }

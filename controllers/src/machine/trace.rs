@@ -88,18 +88,13 @@ pub(super) fn drained(scope: &Scope<'_>, progress: &Progress) -> Vec<SpanRecord>
 }
 
 fn departure(scope: &Scope<'_>, parent: TraceContext, departure: &Departure) -> SpanRecord {
-    let pod = &departure.pod;
     let span = span(scope.machine, DRAIN, parent, (departure.since, scope.now()));
     let mut attributes = span.attributes;
-    attributes.push(("k8s.namespace.name", pod.namespace.to_string()));
-    attributes.push(("k8s.pod.name", pod.name.to_string()));
-    attributes.push(("k8s.pod.uid", pod.uid.to_string()));
-    attributes.extend(departure.removal.map(|removal| ("nodewright.pod.removal", removal.to_owned())));
-    attributes.extend(departure.held_back_by.as_ref().map(|why| ("nodewright.pod.held_back_by", why.to_string())));
+    attributes.extend(departure.attributes());
     SpanRecord {
-        name: format!("pod {}/{}", pod.namespace, pod.name).into(),
-        id: span_id(&seed(scope.machine, &pod.uid)),
-        error: departure.is_left.then(|| "the drain ended before the pod did".to_owned()),
+        name: departure.title().into(),
+        id: span_id(&seed(scope.machine, &departure.pod.uid)),
+        error: departure.error(),
         attributes,
         ..span
     }

@@ -15,4 +15,6 @@ pub enum Note {
     Operator(LeaseRenewal),
     /// What the pool selects renders to the MachineConfig of this name.
     Desired(String),
+    /// The agent of the Node with this UID has failed, after it was given a configuration so often: a span has said it.
+    Failed(String, u32),
 }

@@ -44,6 +44,8 @@ mod snapshot;
 mod status;
 #[cfg(test)]
 mod tests;
+mod trace;
+mod traced;
 
 use std::{sync::Arc, time::Duration};
 
@@ -88,13 +90,15 @@ pub struct Settings {
     pub extensions: Option<Vec<String>>,
     /// The name of the Node that this process runs on, if that is known. It is moved last: its drain makes another process lead.
     pub own_node: Option<String>,
+    /// Whether spans are exported: what they alone need is not looked up otherwise.
+    pub traces: bool,
 }
 
 /// Three days, and what OpenShift's operating system has.
 impl Default for Settings {
     fn default() -> Self {
         let extensions = Some(EXTENSIONS.map(str::to_owned).to_vec());
-        Self { rendered_retention: Duration::from_hours(72), extensions, own_node: None }
+        Self { rendered_retention: Duration::from_hours(72), extensions, own_node: None, traces: false }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The plan of a MachineConfigPool.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use nodewright_api::{
-    annotations::RENDER_INPUTS,
+    annotations::{POOL_ROLLOUT, RENDER_INPUTS},
     machine_config::{MachineConfig, MachineConfigPool, PoolConfiguration},
     reasons::machine_config_pool as reasons,
 };
@@ -21,13 +23,13 @@ use super::{
     decision::{Decision, QUIET_PERIOD, SETTLING, decide, source},
     etcd::Etcd,
     garbage, members,
-    memory::{Context, Note, Plan},
+    memory::{Context, Note, Plan, StatusWrite},
     nodes,
     progress::{self, Progress},
     rendering::{Rendering, Scope},
     rollout::Held,
     snapshot::Snapshot,
-    status,
+    status, trace,
 };
 use crate::shared::{
     TARGET,
@@ -73,10 +75,11 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     }
     plan.stage(prepare(&decision, &scope));
     // It makes another generation, of which the next plan writes the status.
-    if let Some(step) = target(&decision, snapshot) {
+    if let Some(step) = target(context, &decision, snapshot) {
         plan.then("it is what the pool selects, and has been for a while", step);
         plan.events.extend(target_event(&decision, snapshot));
-    } else if let Some(step) = restored(snapshot) {
+        trace::targeted(context, snapshot, decision.wanted().unwrap_or_default(), &mut plan);
+    } else if let Some(step) = restored(context, snapshot) {
         plan.then("it was the target, and no other one has been chosen", step);
     } else {
         roll(context, snapshot, Some(&decision), &mut plan);
@@ -98,6 +101,9 @@ fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'
         return;
     }
     let progress = Progress::of(snapshot, context.now);
+    if decision.is_some() {
+        trace::failed(context, snapshot, plan);
+    }
     let mut decision = decision;
     if let Some(Held::Etcd(etcd)) = &progress.rollout.held {
         plan.scoped_watch(Etcd::watch());
@@ -105,14 +111,20 @@ fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'
         decision = decision.filter(|_| *etcd != Etcd::Pending);
     }
     let (rollout, target) = (&progress.rollout, progress.target.filter(|_| progress.moves));
-    if let Some(claims) = nodes::claims(pool, &rollout.claims) {
+    let claims = nodes::claims(pool, &rollout.claims);
+    trace::progressed(context, snapshot, &progress, claims.is_some(), plan);
+    if let Some(claims) = claims {
         plan.then(claims.why, claims.step);
     } else if let Some(decision) = decision {
         let report = status::report(context, snapshot, decision, &progress);
         plan.events.extend(progress::completed(pool, &report.status));
+        if matches!(report.write, StatusWrite::Now(_)) {
+            trace::held(context, snapshot, &report.status, plan);
+        }
         plan.wake_at(report.wake);
         plan.wake_at(progress.wake(context.now));
         report.write.add_to(plan);
+        trace::completed(context, snapshot, &report.status, plan);
     }
     for planned in nodes::steps(&progress.nodes, rollout, target) {
         plan.beside(planned.why, planned.step);
@@ -207,21 +219,22 @@ fn note_inputs(config: &CachedConfig, rendering: &Rendering) -> Option<Planned<R
 }
 
 /// The step that writes the target, and what it is rendered of.
-fn target(decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Step<Render>> {
+fn target(context: &Context<'_>, decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Step<Render>> {
     let (Decision::Keep(wanted) | Decision::Target(wanted)) = decision else { return None };
     let sources = snapshot.selected.iter().map(|config| source(name(config.as_ref()))).collect();
-    write(wanted, sources, snapshot)
+    write(context, wanted, sources, snapshot)
 }
 
 /// The step that writes the target back if the spec has none any more. Of what that was rendered is not known.
-fn restored(snapshot: &Snapshot) -> Option<Step<Render>> {
+fn restored(context: &Context<'_>, snapshot: &Snapshot) -> Option<Step<Render>> {
     let is_lost = snapshot.pool.spec.configuration.name.as_deref().is_none_or(str::is_empty);
     let target = snapshot.target_name.as_deref().filter(|_| is_lost && snapshot.has_target())?;
-    write(target, vec![], snapshot)
+    write(context, target, vec![], snapshot)
 }
 
-fn write(target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<Render>> {
-    let part = PoolTarget { spec: Spec { configuration: Configuration { name: target.to_owned(), source } } };
+fn write(context: &Context<'_>, target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<Render>> {
+    let metadata = trace::record(context, snapshot, target).map(Metadata::of);
+    let part = PoolTarget { metadata, spec: Spec { configuration: Configuration { name: target.to_owned(), source } } };
     Step::apply_if_unchanged(TARGET, snapshot.pool.as_ref(), part)
 }
 
@@ -247,10 +260,23 @@ fn target_event(decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Event> {
     Some(event.of(TARGET).logged())
 }
 
-/// What we write of the spec of a pool.
+/// What we write of the spec of a pool, and the record of its rollout, if that has a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct PoolTarget {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metadata: Option<Metadata>,
     spec: Spec,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Metadata {
+    annotations: BTreeMap<&'static str, String>,
+}
+
+impl Metadata {
+    fn of(rollout: String) -> Self {
+        Self { annotations: [(POOL_ROLLOUT, rollout)].into() }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -270,6 +296,13 @@ impl ApplyConfiguration for PoolTarget {
     fn extract(live: &MachineConfigPool) -> Self {
         let PoolConfiguration { name, source, .. } = live.spec.configuration.clone();
         let source = source.iter().map(|source| serde_json::to_value(source).unwrap_or_default()).collect();
-        Self { spec: Spec { configuration: Configuration { name: name.unwrap_or_default(), source } } }
+        let metadata = annotation(live, POOL_ROLLOUT).map(|rollout| Metadata::of(rollout.to_owned()));
+        Self { metadata, spec: Spec { configuration: Configuration { name: name.unwrap_or_default(), source } } }
+    }
+
+    /// A record that is left of a rollout with a trace stays, and means nothing.
+    fn extract_like(&self, live: &MachineConfigPool) -> Self {
+        let live = Self::extract(live);
+        Self { metadata: live.metadata.filter(|_| self.metadata.is_some()), ..live }
     }
 }

@@ -28,7 +28,7 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
 };
 
-use super::{Settings, etcd::Etcd, members::Members};
+use super::{Settings, etcd::Etcd, members::Members, traced::Traced};
 use crate::shared::{
     TARGET,
     conditions::holding,
@@ -67,6 +67,8 @@ pub struct Snapshot {
     pub(super) own_node: Option<String>,
     pub(super) members: Members,
     pub(super) etcd: Etcd,
+    /// For spans.
+    pub(super) traced: Traced,
     /// What is wrong with the pool, if no webhook has reviewed it.
     pub(super) errors: Vec<FieldError>,
 }
@@ -103,6 +105,8 @@ impl Snapshot {
             let is_named = target_name.as_deref() == Some(config_name) || is_named(stores, config_name);
             (config, is_named)
         });
+        let members = Members::of(stores, &pool);
+        let traced = settings.traces.then(|| Traced::of(stores, &selected, members.claims.as_ref()));
         Some(Self {
             operator: Operator::of(stores),
             selection: selection(stores, &pool, &selected, settings.extensions.as_deref()),
@@ -118,7 +122,8 @@ impl Snapshot {
                 target_name.as_ref().and_then(|_| refused_kubelet_config(stores, &pool))
             }),
             target_name,
-            members: Members::of(stores, &pool),
+            members,
+            traced: traced.unwrap_or_default(),
             etcd: Etcd::of(stores, &pool),
             errors: pool.validate(),
             pool,

@@ -3,6 +3,7 @@ mod garbage;
 mod preview;
 mod rollouts;
 mod tables;
+mod traced;
 
 use std::cell::RefCell;
 
@@ -15,7 +16,7 @@ use nodewright_api::{
     machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool},
     stored::Disruptions,
 };
-use nodewright_observability::metrics::Metrics;
+use nodewright_observability::{metrics::Metrics, trace::SpanRecord};
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     controller::Controller,
@@ -146,6 +147,8 @@ struct Fixture {
     status_written: Option<Timestamp>,
     /// The events of the plans that were done.
     events: Vec<Event>,
+    /// Their spans.
+    spans: Vec<SpanRecord>,
     now: Timestamp,
     controller: MachineConfigPoolController,
     renderer: Renderer,
@@ -171,6 +174,7 @@ impl Fixture {
             notes: BTreeMap::new(),
             status_written: None,
             events: vec![],
+            spans: vec![],
             now: NOW.parse().unwrap(),
             controller: MachineConfigPoolController { settings: Settings::default() },
             renderer: Renderer::default(),
@@ -253,7 +257,8 @@ impl Fixture {
     fn plan_of(&self, snapshot: &Snapshot) -> Plan {
         let outcomes = self.outcomes.borrow();
         let memory = Context { status_written: self.status_written, ..Context::new(self.now, &outcomes) };
-        let context = Context { waits: &self.waits, notes: &self.notes, ..memory };
+        let traces = self.controller.settings.traces;
+        let context = Context { waits: &self.waits, notes: &self.notes, traces, ..memory };
         MachineConfigPoolController::plan(&context, snapshot)
     }
 
@@ -268,6 +273,7 @@ impl Fixture {
             self.note(&plan);
         }
         self.events.extend(plan.events.iter().cloned());
+        self.spans.extend(plan.spans.iter().cloned());
         let mut done = vec![];
         for planned in plan.steps() {
             let key = planned.step.key().unwrap().name.to_string();
@@ -295,10 +301,22 @@ impl Fixture {
                     done.push(format!("target {name}"));
                     let mut object = serde_json::to_value(&self.pool).unwrap();
                     object["spec"]["configuration"] = apply.fragment()["spec"]["configuration"].clone();
+                    if let Some(annotations) = fragment["metadata"]["annotations"].as_object() {
+                        let mine = annotations.iter().map(|(key, value)| (key.clone(), value.clone()));
+                        object["metadata"]["annotations"].as_object_mut().unwrap().extend(mine);
+                    }
                     let generation = object["metadata"]["generation"].as_i64().unwrap();
                     object["metadata"]["generation"] = (generation + 1).into();
                     self.pool = serde_json::from_value(object).unwrap();
                 }
+                Step::Edit { patch, .. } if key == "worker" => {
+                    done.push("edit the pool".to_owned());
+                    let mut object = serde_json::to_value(&self.pool).unwrap();
+                    nodewright_testing::json_patch(&mut object, patch).unwrap();
+                    self.pool = serde_json::from_value(object).unwrap();
+                }
+                // What becomes of it is the test's.
+                Step::Edit { .. } if !self.configs.contains_key(&key) => done.push(format!("edit {key}")),
                 Step::Edit { patch, .. } => {
                     done.push(format!("edit {key}"));
                     let mut object = serde_json::to_value(&self.configs[&key]).unwrap();

@@ -101,7 +101,7 @@ fn drain(context: &Context<'_>, node: &Node, request: &Request, since: Timestamp
         },
         refusals: context.refusals,
         notes: context.notes.iter().filter_map(of_drain).collect(),
-        traces: false,
+        traces: context.traces,
         now: context.now,
     };
     Draining { since, progress: drain.evictions(), forced_at }

@@ -34,6 +34,7 @@ mod plan;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use nodewright_api::{
     annotations::{DRAIN_POLICY, DRAIN_TIMEOUT},
@@ -56,7 +57,10 @@ use crate::shared::{TARGET, node::Node};
 
 /// The controller of the drains that the agents of Nodes ask for.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeDrainController;
+pub struct NodeDrainController {
+    /// Whether spans are exported: the pool of a Node, which has the trace, is not looked up otherwise.
+    pub traces: bool,
+}
 
 impl Controller for NodeDrainController {
     const NAME: &'static str = "node-drain";
@@ -85,7 +89,7 @@ impl Controller for NodeDrainController {
     }
 
     fn snapshot(&self, stores: &Stores, key: &ObjectRef) -> Option<Snapshot> {
-        Snapshot::take(stores, key)
+        Snapshot::take(stores, key, self.traces)
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {

@@ -21,6 +21,7 @@ use super::{
     decision::{Decision, Draining, decide},
     memory::{Context, Note, Overdue, Plan},
     snapshot::{Request, Snapshot},
+    trace,
 };
 use crate::shared::{
     TARGET,
@@ -44,7 +45,9 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     if request.operator.blocks(context, Note::Operator, &mut plan) {
         return plan;
     }
-    match decide(context, node, request) {
+    let decision = decide(context, node, request);
+    trace::follow(context, snapshot, &decision, &mut plan);
+    match decision {
         Decision::Cordon(record) => {
             plan.then("its agent asks for a drain", edit(node, cordon(node, request, &record)));
         }

@@ -23,6 +23,8 @@ pub(super) const ASKING_NODES: Index<Node> =
 pub struct Snapshot {
     pub(super) node: Arc<Node>,
     pub(super) request: Option<Request>,
+    /// The pool whose rollout has the trace, for spans.
+    pub(super) pool: Option<Arc<MachineConfigPool>>,
 }
 
 /// What an agent asks for, and what that depends on.
@@ -40,10 +42,14 @@ pub(super) struct Request {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, traces: bool) -> Option<Self> {
         let node = stores.of::<Node>(TARGET).get(key)?;
         let request = asked(&node).map(|asked| Request::take(stores, &node, asked));
-        Some(Self { node, request })
+        let pool = match request.as_ref().filter(|_| traces).map(|_| Membership::of(stores, &node)) {
+            Some(Membership::Of(pool)) => Some(pool),
+            _ => None,
+        };
+        Some(Self { node, request, pool })
     }
 }
 

@@ -1,5 +1,7 @@
 //! Requests of agents in, writes to the Node out.
 
+mod traced;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -10,7 +12,7 @@ use jiff::{SignedDuration, Timestamp};
 use json_patch::Patch;
 use k8s_openapi::api::coordination::v1::Lease;
 use nodewright_api::machine_config::MachineConfigPool;
-use nodewright_observability::metrics::Metrics;
+use nodewright_observability::{metrics::Metrics, trace::SpanRecord};
 use nodewright_runtime::{
     cache::{Change, Store, Stores, Unreadable},
     controller::Controller,
@@ -40,6 +42,8 @@ const DESIRED: &str = "machineconfiguration.openshift.io/desiredDrain";
 const LAST_APPLIED: &str = "machineconfiguration.openshift.io/lastAppliedDrain";
 const RECORD: &str = "nodewright.dev/config-drain";
 
+const CONTROLLER: NodeDrainController = NodeDrainController { traces: true };
+
 /// A Node of pool `worker`, the Pods on it, and what its agent asks for.
 struct Fixture {
     node: Value,
@@ -52,6 +56,9 @@ struct Fixture {
     refusals: Vec<Refusal>,
     notes: BTreeMap<Note, Timestamp>,
     now: Timestamp,
+    traces: bool,
+    /// The spans of all plans.
+    spans: Vec<SpanRecord>,
     /// The reasons of all events.
     events: Vec<&'static str>,
     /// The messages of all events.
@@ -84,6 +91,8 @@ fn asking(asked: &str) -> Fixture {
         refusals: vec![],
         notes: BTreeMap::new(),
         now: noon(),
+        traces: false,
+        spans: vec![],
         events: vec![],
         texts: vec![],
     }
@@ -159,9 +168,10 @@ impl Fixture {
     }
 
     fn plan_of(&self, stores: &Stores) -> Plan {
-        let snapshot = NodeDrainController.snapshot(stores, &ObjectRef::new(TARGET, "", "n")).unwrap();
+        let snapshot = CONTROLLER.snapshot(stores, &ObjectRef::new(TARGET, "", "n")).unwrap();
         let outcomes = Outcomes::default();
-        let context = Context { refusals: &self.refusals, notes: &self.notes, ..Context::new(self.now, &outcomes) };
+        let memory = Context::new(self.now, &outcomes);
+        let context = Context { refusals: &self.refusals, notes: &self.notes, traces: self.traces, ..memory };
         NodeDrainController::plan(&context, &snapshot)
     }
 
@@ -181,6 +191,7 @@ impl Fixture {
                 step => panic!("{step:?}"),
             }
         }
+        self.spans.extend(plan.spans.iter().cloned());
         self.events.extend(plan.events.iter().map(|event| event.reason));
         self.texts.extend(plan.events.iter().map(|event| event.message.clone()));
         assert!(plan.events.iter().all(|event| event.is_warning && event.cluster == Some(TARGET)));

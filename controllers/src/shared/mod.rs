@@ -29,6 +29,7 @@ pub(crate) mod node_claims;
 pub mod ownership;
 pub(crate) mod patch;
 pub(crate) mod pause;
+pub(crate) mod pool_traces;
 pub(crate) mod pools;
 pub(crate) mod preservation;
 pub(crate) mod rendering;

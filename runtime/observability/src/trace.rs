@@ -81,10 +81,23 @@ impl TraceContext {
         Self { trace_id, span_id: span_id(seed), sampled }
     }
 
+    /// The span of the request that made this generation of an object, for kinds whose objects are not stamped with it: those who
+    /// review the request and those who act on it find the same span. It is below the span that a user chose for the object, or the
+    /// root of a trace that is always sampled, because nobody could say later whether it was.
+    pub fn of_change(uid: &str, generation: i64, chosen: Option<Self>) -> Self {
+        let seed = format!("{uid}/{generation}/admission");
+        chosen.map_or_else(|| Self::from_seed(&seed, true), |chosen| chosen.at(span_id(&seed)))
+    }
+
     /// The context in an annotation. Any user may write an annotation: a value that does not parse is ignored, and only the
     /// printed form of a parsed value may become a header or another object's annotation.
     pub fn from_annotation(annotations: Option<&BTreeMap<String, String>>, key: &str) -> Option<Self> {
-        annotations?.get(key)?.parse().ok()
+        Self::read(annotations?.get(key)?)
+    }
+
+    /// The same in another text of an object.
+    pub fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
     }
 
     /// Prepares annotations for a copy from one object to another: prints the context under `key` afresh, and removes it if it
@@ -191,6 +204,16 @@ impl SpanRecord {
     pub fn root(name: impl Into<Cow<'static, str>>, context: TraceContext, start: Timestamp, end: Timestamp) -> Self {
         let name = name.into();
         Self { name, context, id: context.span_id, links: vec![], start, end, attributes: vec![], error: None }
+    }
+
+    /// The span at `context`, below `parent`, or the root of its trace if that is the same.
+    pub fn at(
+        name: impl Into<Cow<'static, str>>,
+        context: TraceContext,
+        parent: TraceContext,
+        (start, end): (Timestamp, Timestamp),
+    ) -> Self {
+        Self { id: context.span_id, ..Self::root(name, parent, start, end.max(start)) }
     }
 
     fn into_data(self, scope: InstrumentationScope) -> SpanData {
@@ -353,6 +376,11 @@ mod tests {
         assert_eq!(span_id("uid-1/create").to_string(), "b8a3c8278e239663");
         assert_eq!(TraceContext::from_seed("uid-1", true).trace_id.to_string(), "2c34626c109b79e4007be747f8a039c4");
         assert_ne!(span_id("ab"), span_id("ba"));
+        let of_change = |generation, chosen| TraceContext::of_change("uid-1", generation, chosen);
+        assert_eq!(of_change(1, None).to_string(), "00-b45536e010f94cad2966fc89d7a0d33f-9c47ebf2f79cff4a-01");
+        let (root, chosen) = (of_change(2, None), TraceContext::from_seed("chosen", false));
+        let below = of_change(2, Some(chosen));
+        assert_eq!((below.trace_id, below.span_id, below.sampled), (chosen.trace_id, root.span_id, false));
     }
 
     #[test]

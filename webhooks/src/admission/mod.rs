@@ -7,6 +7,7 @@ mod machine_config;
 mod mutate;
 mod overlay;
 mod refusal;
+mod trace;
 mod validate;
 
 use std::{cell::Cell, sync::Arc};
@@ -102,7 +103,7 @@ impl Admission {
         }
         match endpoint.action {
             Action::Mutate => self.mutate(endpoint.kind, request, text, caller),
-            Action::Validate => self.validate(endpoint.kind, request, text),
+            Action::Validate => self.validate(endpoint.kind, request, text, caller),
         }
     }
 
@@ -127,9 +128,22 @@ impl Admission {
         }
     }
 
-    fn validate(&self, kind: ReviewedKind, request: &Request<'_>, text: &str) -> Response {
+    fn validate(
+        &self,
+        kind: ReviewedKind,
+        request: &Request<'_>,
+        text: &str,
+        caller: Option<TraceContext>,
+    ) -> Response {
         let start = self.clock.wall();
         let (response, trace) = self.check(kind, request, text);
+        if kind.is_machine_config() && !request.dry_run && self.spans.are_exported() {
+            let period = (start, self.clock.wall());
+            let span = trace::admission(request, text, caller, &response, period);
+            if let Some(span) = span {
+                self.spans.record(span);
+            }
+        }
         // The trace began with the mutation.
         if kind == ReviewedKind::MachineDeployment
             && !request.dry_run

@@ -49,6 +49,28 @@ pub(crate) struct Departure {
     pub(crate) is_left: bool,
 }
 
+impl Departure {
+    /// The name of its span.
+    pub(crate) fn title(&self) -> String {
+        format!("pod {}/{}", self.pod.namespace, self.pod.name)
+    }
+
+    pub(crate) fn attributes(&self) -> Vec<(&'static str, String)> {
+        let mut attributes = vec![
+            ("k8s.namespace.name", self.pod.namespace.to_string()),
+            ("k8s.pod.name", self.pod.name.to_string()),
+            ("k8s.pod.uid", self.pod.uid.to_string()),
+        ];
+        attributes.extend(self.removal.map(|removal| ("nodewright.pod.removal", removal.to_owned())));
+        attributes.extend(self.held_back_by.as_ref().map(|why| ("nodewright.pod.held_back_by", why.to_string())));
+        attributes
+    }
+
+    pub(crate) fn error(&self) -> Option<String> {
+        self.is_left.then(|| "the drain ended before the pod did".to_owned())
+    }
+}
+
 impl Drain<'_> {
     /// Reports the Pods that have left since the last plan, and notes the ones that are leaving.
     pub(super) fn departures(&self, progress: &mut Progress) {

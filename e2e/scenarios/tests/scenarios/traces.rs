@@ -1,15 +1,26 @@
-//! The traces of a machine's life.
+//! The traces of a machine's life, and of the rollout of a pool.
 
 use std::net::TcpListener;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, ResourceExt};
 use nodewright_api::labels;
+use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{
-    Collector, Environment, Failure, TestResult, collector::text, ensure, skip_on_external_cluster,
+    Cluster, Collector, Environment, Failure, NodeAgents, TestResult,
+    collector::text,
+    ensure, machine_config_crds,
+    objects::ENVIRONMENT_LABEL,
+    skip_on_external_cluster,
+    worker_pool::{self, target},
 };
 use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
+
+use crate::{
+    machine_configs::UNELECTED,
+    pool_rollout::{ROLE, WORKER, motd},
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn creation_and_deletion_of_a_machine_are_traces() -> TestResult {
@@ -106,6 +117,106 @@ fn within(stage: &Span, whole: &Span) -> TestResult {
         && stage.end_time_unix_nano <= whole.end_time_unix_nano + SECOND
         && stage.start_time_unix_nano <= stage.end_time_unix_nano;
     ensure(fits, || format!("{} is not within {}: {stage:?} {whole:?}", stage.name, whole.name))
+}
+
+const NODES: u32 = 2;
+
+/// The manager is killed while the nodes move.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_apply_of_node_configuration_is_a_trace() -> TestResult {
+    if skip_on_external_cluster("pool-traces", "the kinds are cluster-scoped") {
+        return Ok(());
+    }
+    let collector = Collector::start().await?;
+    let cluster = Cluster::start(Cluster::options(), true).await?;
+    let env = Environment::builder("pool-traces").without_manager().on(&cluster).start().await?;
+    let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
+    for crds in machine_config_crds().await? {
+        plane.apply_file(crds).await?;
+    }
+    let flags = [format!("--otlp-endpoint={}", collector.url()), UNELECTED.to_owned()];
+    let mut manager = ManagerProcess::start(env.manager_options("manager", true, &flags)).await?;
+    let agents = workers(&env).await?;
+
+    let new = worker_pool::retarget(&env, &motd("second")).await?;
+    let rendering = about(&env, &collector, "rendering", |span| is_of(span, &new)).await?;
+    manager.kill_9();
+    let mut manager = ManagerProcess::start(env.manager_options("manager-2", true, &flags)).await?;
+    worker_pool::wait_for_all(&env, NODES as usize).await?;
+
+    let is_apply =
+        |span: &Span| text(span, "k8s.object.name") == Some("00-worker") && span.trace_id == rendering.trace_id;
+    let admission = about(&env, &collector, "admission", is_apply).await?;
+    assert_eq!(text(&admission, "k8s.operation"), Some("UPDATE"));
+    assert_eq!(rendering.parent_span_id, admission.span_id);
+    let rollout = about(&env, &collector, "pool rollout", |span| is_of(span, &new)).await?;
+    assert_eq!((&rollout.trace_id, &rollout.parent_span_id), (&admission.trace_id, &admission.span_id));
+    assert_eq!(text(&rollout, "nodewright.rollout.outcome"), Some("Completed"));
+    nodes_of(&env, &collector, &rollout, &new).await?;
+    manager.check()?;
+    drop(agents);
+    env.end_unevaluated().await
+}
+
+/// Machines whose nodes have agents, in a pool with its first target.
+async fn workers(env: &Environment) -> TestResult<NodeAgents> {
+    let labels = json!({ENVIRONMENT_LABEL: env.namespace(), WORKER: ""});
+    env.apply(&env.class("workers").provider("labels", labels)).await?;
+    env.apply(&env.pool("workers", NODES).class("workers")).await?;
+    let spec = json!({"nodeSelector": {"matchLabels": {WORKER: ""}}, "machineConfigSelector": {"matchLabels": {ROLE: "worker"}}});
+    env.apply(&json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool",
+        "metadata": {"name": "worker"}, "spec": spec}))
+        .await?;
+    env.apply(&motd("first")).await?;
+    env.wait_for_running(NODES as usize).await?;
+    env.wait_for("the first target", async || Ok(!target(env).await?.is_empty())).await?;
+    let agents = NodeAgents::start(env, &target(env).await?).await?;
+    worker_pool::wait_for_all(env, NODES as usize).await?;
+    Ok(agents)
+}
+
+/// The updates of all nodes are below the rollout, link to the creations of their machines, and have their parts below them.
+async fn nodes_of(env: &Environment, collector: &Collector, rollout: &Span, new: &str) -> TestResult {
+    let mut parts = vec![];
+    for node in env.nodes().current().values() {
+        let node = node.name_any();
+        let is_its = |span: &Span| text(span, "k8s.node.name") == Some(&node) && is_of(span, new);
+        let update = about(env, collector, "node update", is_its).await?;
+        assert_eq!((&update.trace_id, &update.parent_span_id), (&rollout.trace_id, &rollout.span_id));
+        assert_eq!(text(&update, "nodewright.rollout.outcome"), Some("Completed"));
+        within(&update, rollout)?;
+        let machine = linked(&update).pop().map(|(_, span)| span.clone());
+        let is_creation = |span: &Span| Some(&span.span_id) == machine.as_ref();
+        about(env, collector, "machine creation", is_creation).await?;
+        for part in collector.spans().into_iter().filter(|span| span.parent_span_id == update.span_id) {
+            within(&part, &update)?;
+            parts.push(part.name);
+        }
+    }
+    // What the manager that was killed had yet to export is missing.
+    for name in ["drain", "configuration", "reconcile"] {
+        ensure(parts.iter().any(|part| part == name), || format!("no {name} among {parts:?}"))?;
+    }
+    Ok(())
+}
+
+/// Whether a span is of the rollout of this target.
+fn is_of(span: &Span, target: &str) -> bool {
+    text(span, "nodewright.machine_config.name") == Some(target)
+}
+
+/// Waits for the one span with this name about something.
+async fn about(
+    env: &Environment,
+    collector: &Collector,
+    name: &str,
+    is_it: impl Fn(&Span) -> bool,
+) -> TestResult<Span> {
+    let found = || collector.spans().into_iter().filter(|span| span.name == name && is_it(span)).collect::<Vec<_>>();
+    env.wait_for(&format!("the span {name:?}"), async || Ok(!found().is_empty())).await?;
+    let all = found();
+    ensure(all.len() == 1, || format!("there are {} spans {name:?}: {all:?}", all.len()))?;
+    Ok(all[0].clone())
 }
 
 /// With a collector that accepts connections and never answers.
