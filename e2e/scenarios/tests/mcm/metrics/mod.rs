@@ -135,7 +135,9 @@ async fn at_rest(env: &Environment, controllers: &Controllers) -> TestResult<Fam
         found = text::families(&controllers.metrics().await?, "mcm_");
         let is_complete = |name: &str| found.get(name).is_some_and(|family| family.sum("", &[]) == MACHINES as f64);
         let names = ["items_total", "deployment_status_updated_replicas", "deployment_status_available_replicas"];
-        Ok(names.iter().all(|name| is_complete(&format!("mcm_machine_{name}"))))
+        // A process of Nodewright is frozen until the API server has answered it for the first time.
+        let is_frozen = found.get("mcm_machine_controller_frozen").is_none_or(|family| family.sum("", &[]) > 0.0);
+        Ok(!is_frozen && names.iter().all(|name| is_complete(&format!("mcm_machine_{name}"))))
     })
     .await?;
     Ok(found)
