@@ -64,12 +64,12 @@ fn queues(theirs: &Families, ours: &Families) -> TestResult {
     Ok(())
 }
 
-/// A key that was taken from a queue had joined it before. `later`: the same metrics, scraped later.
-pub(super) fn compare_queues(before: &Families, later: &Families) -> TestResult {
+/// A key that was taken from a queue had joined it before. `before`: the same metrics, scraped earlier.
+pub(super) fn compare_queues(before: &Families, after: &Families) -> TestResult {
     for (name, _) in QUEUES.iter().filter(|(_, reason)| reason.is_none()) {
         let labels = [("name", *name)];
         let taken = before["mcm_workqueue_queue_duration_seconds"].sum("_count", &labels);
-        let added = later["mcm_workqueue_adds_total"].sum("", &labels);
+        let added = after["mcm_workqueue_adds_total"].sum("", &labels);
         ensure(0.0 < taken && taken <= added, || format!("{taken} keys of {name} were taken, and {added} added"))?;
     }
     Ok(())
