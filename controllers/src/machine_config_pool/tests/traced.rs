@@ -258,6 +258,7 @@ fn the_update_of_a_node_links_to_the_creation_of_its_machine() {
         json!({"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "x:///vm-1"});
     let machine: Machine = object("m")
         .label("node", "n")
+        .annotation("nodewright.dev/traceparent", CHOSEN)
         .with("/spec/class/name", "c")
         .with("/spec/providerID", "x:///vm-1")
         .with("/status/conditions", json!([provisioned]))
@@ -268,6 +269,7 @@ fn the_update_of_a_node_links_to_the_creation_of_its_machine() {
     stores.add(std::sync::Arc::new(machines));
     let claims = DISRUPTIONS.of(&fixture.pool);
     let creation = traces::within(&machine, traces::CREATION, traces::creation(&machine));
+    assert_ne!(creation, traces::creation(&machine), "the creation itself, and not what has asked for it");
     assert_eq!(Traced::of(&stores, &[], claims.as_ref()).machine("n"), Some(creation));
 }
 
