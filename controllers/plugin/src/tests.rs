@@ -442,7 +442,9 @@ async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
     );
     for set in ["pool-a", "pool-b"] {
         server.change(&format!("{GROUP}/machinesets/{set}"), |it| {
-            it["spec"]["selector"] = json!({"matchLabels": it["spec"]["template"]["metadata"]["labels"]});
+            let labels = it["spec"]["template"]["metadata"]["labels"].clone();
+            it["spec"]["selector"] = json!({"matchLabels": labels});
+            it["metadata"]["labels"] = labels;
         });
     }
     server.change(&format!("{GROUP}/machines/pool-b-1"), |machine| {

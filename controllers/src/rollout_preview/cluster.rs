@@ -161,7 +161,9 @@ impl Cluster {
             value["metadata"]["labels"][labels::NODE] = named.into();
         }
         self.store::<Machine>(value);
-        node.into_iter().for_each(|node| self.store_node(node));
+        if let Some(node) = node {
+            self.store_node(node);
+        }
     }
 
     /// What happens to a Machine whose Node is selected for an update in place.

@@ -22,14 +22,14 @@ const UPDATE: SignedDuration = SignedDuration::from_mins(10);
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Takes {
     /// How long a machine takes until it runs. [default: the median of the machines of its class, or of all]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) creation_takes: Option<Duration>,
+    #[arg(long = "creation-takes", value_name = "DURATION", value_parser = duration)]
+    pub(crate) creation: Option<Duration>,
     /// How long a machine takes to go: its drain, and the deletion of its VM. No object remembers it. [default: 2m]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) deletion_takes: Option<Duration>,
+    #[arg(long = "deletion-takes", value_name = "DURATION", value_parser = duration)]
+    pub(crate) deletion: Option<Duration>,
     /// How long an update of a machine in place takes: the drain, and the program on the node. No object remembers it. [default: 10m]
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) update_takes: Option<Duration>,
+    #[arg(long = "update-takes", value_name = "DURATION", value_parser = duration)]
+    pub(crate) update: Option<Duration>,
 }
 
 /// How long machines take, and where that is from.
@@ -41,8 +41,8 @@ pub(super) struct Estimate {
 /// How long machines of a class take.
 pub(super) fn estimate(takes: &Takes, class: &str, machines: &[Machine]) -> Estimate {
     let given = |takes: Option<Duration>| takes.and_then(|takes| SignedDuration::try_from(takes).ok());
-    let deletion = given(takes.deletion_takes).unwrap_or(DELETION);
-    let update = given(takes.update_takes).unwrap_or(UPDATE);
+    let deletion = given(takes.deletion).unwrap_or(DELETION);
+    let update = given(takes.update).unwrap_or(UPDATE);
     let unknown = (deletion, update);
     let of_class = Durations::seen(machines.iter().filter(|machine| machine.class_name() == class), unknown);
     let seen = of_class.or_else(|| Durations::seen(machines.iter(), unknown));
@@ -50,7 +50,7 @@ pub(super) fn estimate(takes: &Takes, class: &str, machines: &[Machine]) -> Esti
     let unseen = Durations { vm: CREATION / 2, creation: CREATION, deletion, update };
     let mut durations = seen.map_or(unseen, |(durations, _)| durations);
     let mut from = format!("median of {}", counted(count, "machine"));
-    if let Some(creation) = given(takes.creation_takes) {
+    if let Some(creation) = given(takes.creation) {
         durations = Durations { creation, vm: durations.vm.min(creation), ..durations };
         "--creation-takes".clone_into(&mut from);
     } else if count == 0 {
@@ -87,7 +87,7 @@ mod tests {
         let machines = [machine("a", 10, 60), machine("a", 20, 80), machine("a", 30, 100), machine("b", 5, 30)];
         let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
         let none = Takes::default();
-        let given = Takes { creation_takes: minutes(7), deletion_takes: minutes(1), update_takes: minutes(4) };
+        let given = Takes { creation: minutes(7), deletion: minutes(1), update: minutes(4) };
         for (takes, class, machines, vm, creation, deletion, from) in [
             (&none, "a", &machines[..], 20, 80, 120, "median of 3 machines"),
             (&none, "b", &machines[..], 5, 30, 120, "median of 1 machine"),
@@ -97,7 +97,7 @@ mod tests {
         ] {
             let estimate = estimate(takes, class, machines);
             let of = SignedDuration::from_secs;
-            let update = if takes.update_takes.is_some() { of(240) } else { UPDATE };
+            let update = if takes.update.is_some() { of(240) } else { UPDATE };
             let expected = Durations { vm: of(vm), creation: of(creation), deletion: of(deletion), update };
             assert_eq!(estimate.durations, expected, "{class}");
             assert!(estimate.source.contains(from), "{}", estimate.source);
