@@ -10,6 +10,14 @@
 //!
 //! Each module has a table of what differs, with the reason. What it does not name must be equal.
 
+#![expect(
+    clippy::float_cmp,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "counts are small whole numbers"
+)]
+
 mod calls;
 mod families;
 mod objects;
