@@ -66,7 +66,7 @@ mod tests {
         for milliseconds in [0, 5, 6, 10_000, 10_001] {
             counter.record("b", Duration::from_millis(milliseconds), true);
         }
-        counter.record("a", Duration::from_secs(60), false);
+        counter.record("a", Duration::from_mins(1), false);
         let failed = ProviderRequests { service: "a".to_owned(), failed: 1, ..ProviderRequests::default() };
         let succeeded = [2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1];
         let others = ProviderRequests { service: "b".to_owned(), made: 5, failed: 0, succeeded, seconds: 20.012 };

@@ -361,8 +361,8 @@ fn is<K: Kind, O: Kind>() -> bool {
     TypeId::of::<K>() == TypeId::of::<O>()
 }
 
-fn version_of(object: &Value) -> Option<u64> {
-    object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
+fn version_of(node: &Value) -> Option<u64> {
+    Node::deserialize(node).ok().map(|node| resource_version(&node))
 }
 
 /// Times of objects have whole seconds.
