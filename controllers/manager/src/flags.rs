@@ -470,7 +470,7 @@ impl MachineConfigFlags {
             rendered_retention: self.rendered_retention,
             extensions,
             own_node,
-            traces: false,
+            ..machine_config_pool::Settings::default()
         }
     }
 }

@@ -132,7 +132,7 @@ pub(super) fn progressed(
     }
 }
 
-/// The end of the rollout, with the write that says so: the first time that all Nodes run the target.
+/// The end of the rollout, with the write that records it: the first time that all Nodes run the target.
 pub(super) fn completed(context: &Context<'_>, snapshot: &Snapshot, status: &MachineConfigPoolStatus, plan: &mut Plan) {
     let pool = snapshot.pool.as_ref();
     let trace = RolloutTrace::in_progress(pool).filter(|_| context.traces);
@@ -148,10 +148,10 @@ pub(super) fn completed(context: &Context<'_>, snapshot: &Snapshot, status: &Mac
 
 /// The pool has begun to say that it cannot have what was asked for: a moment in the trace of the newest request.
 pub(super) fn held(context: &Context<'_>, snapshot: &Snapshot, status: &MachineConfigPoolStatus, plan: &mut Plan) {
-    let said =
+    let reported =
         |status: &MachineConfigPoolStatus| holding(&status.conditions, RENDER_DEGRADED).map(|it| it.message.clone());
-    let before = snapshot.pool.status.as_ref().and_then(said);
-    let Some(why) = said(status).filter(|why| context.traces && before.as_ref() != Some(why)) else { return };
+    let before = snapshot.pool.status.as_ref().and_then(reported);
+    let Some(why) = reported(status).filter(|why| context.traces && before.as_ref() != Some(why)) else { return };
     let Some(parent) = requests(snapshot).first().copied() else { return };
     let place = parent.at(span_id(&format!("{}/{}/held", uid(snapshot.pool.as_ref()), context.now)));
     let span = SpanRecord::at("rendering", place, parent, (context.now, context.now));

@@ -58,7 +58,6 @@ impl Cluster {
         let versions = machines.iter().map(resource_version);
         let versions = versions.chain(objects.sets.iter().map(resource_version));
         let versions = versions.chain(objects.deployments.iter().map(resource_version));
-        let versions = versions.chain(objects.nodes.iter().flatten().filter_map(version_of));
         let version = versions.max().unwrap_or_default();
         fill(&stores, CONTROL, objects.deployments).add_index(DEPLOYMENT_BY_UID);
         let sets = fill(&stores, CONTROL, objects.sets);
@@ -359,10 +358,6 @@ impl Cluster {
 
 fn is<K: Kind, O: Kind>() -> bool {
     TypeId::of::<K>() == TypeId::of::<O>()
-}
-
-fn version_of(node: &Value) -> Option<u64> {
-    Node::deserialize(node).ok().map(|node| resource_version(&node))
 }
 
 /// Times of objects have whole seconds.

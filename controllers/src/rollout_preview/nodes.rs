@@ -40,12 +40,12 @@ pub(super) fn after(
     }
     let phase = match event {
         Event::Permitted => {
-            say(&mut node, reasons::READY_FOR_UPDATE, now);
+            set_condition(&mut node, reasons::READY_FOR_UPDATE, now);
             Some("InPlaceUpdating")
         }
         Event::Updated => {
             node["metadata"]["labels"][labels::UPDATE_RESULT] = labels::UPDATE_SUCCESSFUL.into();
-            say(&mut node, reasons::UPDATE_SUCCESSFUL, now);
+            set_condition(&mut node, reasons::UPDATE_SUCCESSFUL, now);
             Some("Running")
         }
         _ => {
@@ -63,7 +63,7 @@ pub(super) fn joined(machine: &str, provider_id: Option<&str>) -> Value {
 }
 
 /// Sets the condition by which a Node shows how far its update is.
-fn say(node: &mut Value, reason: &str, now: Timestamp) {
+fn set_condition(node: &mut Value, reason: &str, now: Timestamp) {
     let of = conditions::node::IN_PLACE_UPDATE;
     let condition = json!({"type": of, "status": "True", "reason": reason, "lastTransitionTime": now.to_string()});
     let others = node.pointer("/status/conditions").and_then(Value::as_array).into_iter().flatten();

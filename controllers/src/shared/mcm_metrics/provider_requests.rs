@@ -7,9 +7,12 @@ use nodewright_driver::{ProviderRequests, REQUEST_BOUNDS};
 use nodewright_observability::metrics::Metrics;
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet},
-    metrics::{MetricType, counter::ConstCounter},
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet},
+    metrics::MetricType,
 };
+
+/// Writes the sample of a service.
+type Write = fn(&ProviderRequests, MetricEncoder<'_>) -> fmt::Result;
 
 /// Registers the families of requests of a driver by its name, which have no series while it counts none.
 pub(crate) fn register_provider_requests(
@@ -39,46 +42,35 @@ where
 {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all = (self.counted)().unwrap_or_default();
-        let mut family =
-            |name, help, of: MetricType, metric: fn(&ProviderRequests) -> Option<Box<dyn EncodeMetric>>| {
-                let mut family = encoder.encode_descriptor(name, help, None, of)?;
-                all.iter().try_for_each(|requests| {
-                    let labels = [("provider", self.provider.as_str()), ("service", requests.service.as_str())];
-                    metric(requests).map_or(Ok(()), |metric| metric.encode(family.encode_family(&labels)?))
-                })
-            };
-        family(
-            "mcm_cloud_api_requests",
-            "Requests to the provider, mostly without those that failed",
-            MetricType::Counter,
-            |requests| Some(Box::new(ConstCounter::new(requests.made))),
-        )?;
-        family(
-            "mcm_cloud_api_requests_failed",
-            "Requests to the provider that failed",
-            MetricType::Counter,
-            |requests| Some(Box::new(ConstCounter::new(requests.failed))),
-        )?;
+        let mut family = |name, help, kind: MetricType, of: &[ProviderRequests], write: Write| {
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            of.iter().try_for_each(|requests| {
+                let labels = [("provider", self.provider.as_str()), ("service", requests.service.as_str())];
+                write(requests, family.encode_family(&labels)?)
+            })
+        };
+        let help = "Requests to the provider, mostly without those that failed";
+        family("mcm_cloud_api_requests", help, MetricType::Counter, &all, |requests, mut metric| {
+            metric.encode_counter::<NoLabelSet, _, u64>(&requests.made, None)
+        })?;
+        let help = "Requests to the provider that failed";
+        family("mcm_cloud_api_requests_failed", help, MetricType::Counter, &all, |requests, mut metric| {
+            metric.encode_counter::<NoLabelSet, _, u64>(&requests.failed, None)
+        })?;
+        let has_durations = |requests: &&ProviderRequests| requests.succeeded.iter().any(|count| *count > 0);
+        let timed: Vec<_> = all.iter().filter(has_durations).cloned().collect();
         let help = "Time that requests to the provider took which succeeded";
-        family("mcm_cloud_api_api_request_duration_seconds", help, MetricType::Histogram, |requests| {
-            let has_durations = requests.succeeded.iter().any(|count| *count > 0);
-            has_durations.then(|| Box::new(Durations(requests.clone())) as Box<dyn EncodeMetric>)
-        })
-    }
-}
-
-/// A histogram of requests that succeeded.
-struct Durations(ProviderRequests);
-
-impl EncodeMetric for Durations {
-    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
-        let bounds = REQUEST_BOUNDS.into_iter().chain([f64::INFINITY]);
-        let buckets: Vec<_> = bounds.zip(self.0.succeeded).collect();
-        encoder.encode_histogram::<NoLabelSet>(self.0.seconds, self.0.succeeded.iter().sum(), &buckets, None)
-    }
-
-    fn metric_type(&self) -> MetricType {
-        MetricType::Histogram
+        family(
+            "mcm_cloud_api_api_request_duration_seconds",
+            help,
+            MetricType::Histogram,
+            &timed,
+            |requests, mut metric| {
+                let buckets: Vec<_> =
+                    REQUEST_BOUNDS.into_iter().chain([f64::INFINITY]).zip(requests.succeeded).collect();
+                metric.encode_histogram::<NoLabelSet>(requests.seconds, requests.succeeded.iter().sum(), &buckets, None)
+            },
+        )
     }
 }
 
