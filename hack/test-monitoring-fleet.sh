@@ -57,6 +57,7 @@ start_prometheus() {
 
 # The account of Prometheus, with the right to read metrics, and its token.
 allow_prometheus() {
+	kube create namespace nodewright-system >/dev/null
 	kube apply --server-side --filename "$root/config/rbac/metrics.yaml" >/dev/null
 	kube create namespace monitoring >/dev/null
 	kube --namespace monitoring create serviceaccount prometheus >/dev/null
@@ -108,7 +109,6 @@ accepted() {
 	crds=$(tool_go prometheus-operator list -m -f '{{.Dir}}' "$operator")/example/prometheus-operator-crd
 	kube apply --server-side --filename "$crds/monitoring.coreos.com_prometheusrules.yaml" \
 		--filename "$crds/monitoring.coreos.com_servicemonitors.yaml" >/dev/null
-	kube create namespace nodewright-system >/dev/null
 	eventually kube get servicemonitors,prometheusrules >/dev/null 2>&1
 	saw="$(kube apply --server-side --dry-run=server --validate=strict --filename "$rendered" | wc -l) objects"
 	# So that the check can fail: a field that there is not.
