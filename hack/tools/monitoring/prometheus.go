@@ -94,8 +94,15 @@ func moves(data model.Matrix, run int) bool {
 	return false
 }
 
-// checkPanels fails if a query had no data since a time, or values that never changed, unless the source says why; and if it had data
-// although the source says that it has none.
+// isZero reports whether all values of all series are 0.
+func isZero(data model.Matrix) bool {
+	return !slices.ContainsFunc(data, func(series *model.SampleStream) bool {
+		return slices.ContainsFunc(series.Values, func(sample model.SamplePair) bool { return sample.Value != 0 })
+	})
+}
+
+// checkPanels fails if a query had no data since a time, or values that never changed, unless the source says why; and if something
+// was counted although the source says that nothing is.
 func checkPanels(address, since string) error {
 	from, err := load()
 	if err != nil {
@@ -121,8 +128,8 @@ func checkPanels(address, since string) error {
 				if checked++; fault != "" {
 					wrong = append(wrong, fmt.Sprintf("%s, %s, %s: %s", dashboard.Title, panel.Title, query.Expr, fault))
 				}
-				if query.NoData != "" {
-					fmt.Fprintf(os.Stderr, "      without data: %s, %s (%s): %s\n", dashboard.Title, panel.Title, query.Legend, query.NoData)
+				if query.Zero != "" {
+					fmt.Fprintf(os.Stderr, "      always 0: %s, %s (%s): %s\n", dashboard.Title, panel.Title, query.Legend, query.Zero)
 				}
 			}
 		}
@@ -145,11 +152,11 @@ func (q *query) check(address, since string, of *dashboard, run int) (string, er
 		return "", err
 	}
 	switch {
-	case q.NoData != "" && len(data) > 0:
-		return "it has data, and the source says that it has none", nil
-	case q.NoData == "" && len(data) == 0:
+	case len(data) == 0:
 		return "it has no data", nil
-	case q.NoData == "" && q.Still == "" && !moves(data, run):
+	case q.Zero != "" && !isZero(data):
+		return "it has counted something, and the source says that nothing is counted", nil
+	case q.Zero == "" && q.Still == "" && !moves(data, run):
 		return "its values never changed", nil
 	}
 	return "", nil

@@ -85,9 +85,9 @@ type panel struct {
 type query struct {
 	Expr   string `yaml:"expr"`
 	Legend string `yaml:"legend"`
-	// Still is the reason why the values do not change in the run of the test, NoData that why there are none.
-	Still  string `yaml:"still"`
-	NoData string `yaml:"noData"`
+	// Still is the reason why the values do not change in the run of the test, Zero that why nothing is counted.
+	Still string `yaml:"still"`
+	Zero  string `yaml:"zero"`
 }
 
 // load reads the sources and checks them.
