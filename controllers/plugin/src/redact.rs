@@ -3,6 +3,7 @@
 //! # Guarantees
 //! * Of an object stays what the manager reads or writes. What users and providers may write freely does not: the values in a
 //!   `providerSpec`, in specs of node configuration, in annotations and labels of other domains, in variables of containers.
+//!   Labels of Kubernetes stay, which schedulers and controllers read; of its annotations those named here, as others quote commands.
 //! * A value that was taken out of one object is taken out of messages, events and explanations, too.
 
 use std::collections::BTreeSet;
@@ -13,15 +14,16 @@ const REMOVED: &str = "(removed)";
 /// A shorter value is a word that may stand in many texts.
 const SHORTEST: usize = 6;
 /// The keys of these domains have no secrets.
-const DOMAINS: [&str; 7] = [
+const DOMAINS: [&str; 6] = [
     "nodewright.dev",
     "machine.sapcloud.io",
     "node.gardener.cloud",
     "machineconfiguration.openshift.io",
     "cluster-autoscaler.kubernetes.io",
-    "kubernetes.io",
-    "k8s.io",
+    "deployment.kubernetes.io",
 ];
+/// The labels of these domains have none, either.
+const LABEL_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 /// Keys among them that quote a spec.
 const QUOTING: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "nodewright.dev/identity"];
 /// Labels without a domain that the manager reads.
@@ -126,21 +128,32 @@ fn without_nulls(value: Value) -> Value {
 
 fn metadata(metadata: &mut Value) {
     remove(metadata, "managedFields");
-    for list in ["annotations", "labels"] {
+    let is_kept: [(_, fn(&str) -> bool); 2] = [("annotations", is_ours), ("labels", is_read_label)];
+    for (list, is_kept) in is_kept {
         for (key, value) in metadata[list].as_object_mut().into_iter().flatten() {
-            if !is_ours(key) {
+            if !is_kept(key) {
                 *value = REMOVED.into();
             }
         }
     }
 }
 
+fn is_read_label(key: &str) -> bool {
+    is_ours(key) || is_of(key, &LABEL_DOMAINS)
+}
+
 fn is_ours(key: &str) -> bool {
-    let Some((domain, _)) = key.split_once('/') else {
+    if !key.contains('/') {
         return PLAIN.contains(&key) || key.ends_with("machine.sapcloud.io");
-    };
-    let is_of = |known: &&str| domain == *known || domain.strip_suffix(*known).is_some_and(|rest| rest.ends_with('.'));
-    DOMAINS.iter().any(is_of) && !QUOTING.contains(&key)
+    }
+    is_of(key, &DOMAINS) && !QUOTING.contains(&key)
+}
+
+/// Whether a key is of one of the domains, or of one below them.
+fn is_of(key: &str, domains: &[&str]) -> bool {
+    let Some((domain, _)) = key.split_once('/') else { return false };
+    let is_below = |known: &str| domain.strip_suffix(known).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    domains.iter().any(|known| is_below(known))
 }
 
 fn template(template: &mut Value) {
@@ -155,17 +168,32 @@ fn node_template(template: &mut Value) {
     }
 }
 
-/// Images, commands and arguments stay, of variables the names.
+/// Images, commands and arguments stay, without passwords in URLs; of variables the names.
 fn containers(object: &mut Value) {
     let Some(pod) = object.pointer_mut("/spec/template/spec") else { return };
     keep(pod, &["containers", "serviceAccountName", "replicas"]);
     for container in pod["containers"].as_array_mut().into_iter().flatten() {
         keep(container, &["name", "image", "command", "args", "env", "resources"]);
+        for key in ["command", "args"] {
+            for argument in container[key].as_array_mut().into_iter().flatten() {
+                if let Some(without) = argument.as_str().and_then(without_password) {
+                    *argument = without.into();
+                }
+            }
+        }
         for variable in container["env"].as_array_mut().into_iter().flatten() {
             keep(variable, &["name"]);
         }
     }
     metadata(&mut object["spec"]["template"]["metadata"]);
+}
+
+/// An argument without the user and the password of its URL, if it has such.
+fn without_password(argument: &str) -> Option<String> {
+    let (scheme, rest) = argument.split_once("://")?;
+    let authority = rest.split_once(['/', '?', ',', ' ']).map_or(rest, |(authority, _)| authority);
+    let (user, _) = authority.rsplit_once('@')?;
+    Some(format!("{scheme}://{REMOVED}{}", &rest[user.len()..]))
 }
 
 fn remove(value: &mut Value, key: &str) {
@@ -204,7 +232,8 @@ mod tests {
                 "nodewright.dev/identity": json!({"provider": secret}).to_string()}},
                 "providerSpec": {"nested": [{"password": secret}], "size": 7},
                 "secretRef": {"name": "credentials", "namespace": "shoot"}}),
-            json!({"kind": "MachineDeployment", "metadata": {"name": "pool", "annotations": {"note": secret}},
+            json!({"kind": "MachineDeployment", "metadata": {"name": "pool", "annotations": {"note": secret,
+                "kubernetes.io/change-cause": format!("kubectl apply --token={secret}"), "example.k8s.io/key": secret}},
                 "spec": {"replicas": 3, "template": {"metadata": {"annotations": {"example.com/token": secret}},
                 "spec": {"class": {"name": "small"}, "nodeTemplate": {"metadata": {"annotations": {"a": secret}}}}}}}),
             json!({"kind": "Machine", "metadata": {"name": "pool-1"}, "spec": {},
@@ -214,7 +243,8 @@ mod tests {
             json!({"kind": "Node", "metadata": {"name": "n", "annotations": {"other.example.com/key": secret}},
                 "status": {"images": [secret], "conditions": []}}),
             json!({"kind": "Deployment", "metadata": {"name": "nodewright"}, "spec": {"template": {"spec": {
-                "containers": [{"name": "manager", "args": ["manager", "--leader-elect"], "env": [{"name": "A", "value": secret}]}],
+                "containers": [{"name": "manager", "args": ["manager", "--leader-elect",
+                "--otlp-endpoint=http://user:hunter2@collector:4317/v1"], "env": [{"name": "A", "value": secret}]}],
                 "volumes": [{"name": secret}]}}}}),
         ];
         let mut redaction = Redaction::default();
@@ -227,9 +257,14 @@ mod tests {
         redaction.learn(&json!({"kind": "Node", "metadata": {"name": "x", "labels": {"pool": "machine-pool"}}}));
         redaction.learn(&json!({"kind": "MachineSet", "metadata": {"name": "machine-pool"}, "spec": {}}));
         assert_eq!(redaction.apply("machineset/machine-pool"), "machineset/machine-pool", "a name hides nothing");
-        for kept in
-            ["credentials", "--leader-elect", "\"replicas\":3", "the provider refuses (removed): no", "password"]
-        {
+        for kept in [
+            "credentials",
+            "--leader-elect",
+            "--otlp-endpoint=http://(removed)@collector:4317/v1",
+            "\"replicas\":3",
+            "the provider refuses (removed): no",
+            "password",
+        ] {
             assert!(text.contains(kept), "{kept}: {text}");
         }
     }
@@ -240,14 +275,21 @@ mod tests {
             "nodewright.dev/ledger",
             "node.machine.sapcloud.io/preserve",
             "machinepriority.machine.sapcloud.io",
-            "topology.kubernetes.io/zone",
+            "deployment.kubernetes.io/revision",
             "name",
             "machineconfiguration.openshift.io/state",
         ] {
             assert!(is_ours(key), "{key}");
         }
-        for key in ["example.com/a", "a", "evilkubernetes.io/a", "nodewright.dev/identity"] {
+        for key in [
+            "example.com/a",
+            "a",
+            "kubernetes.io/change-cause",
+            "a.deployment.kubernetes.iox/a",
+            "nodewright.dev/identity",
+        ] {
             assert!(!is_ours(key), "{key}");
         }
+        assert!(is_read_label("topology.kubernetes.io/zone") && !is_read_label("evilkubernetes.io/a"));
     }
 }

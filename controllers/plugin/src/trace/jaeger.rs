@@ -1,7 +1,11 @@
 //! The traces that Jaeger has: OTLP as JSON, from version 3 of its query API.
+//!
+//! Version 3 finds no traces by attributes over HTTP: version 1.76 ignores `query.attributes`. So the ids of traces come from the
+//! API of Jaeger's own pages, which finds them by tags.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fmt::Display, time::Duration};
 
+use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use jiff::Timestamp;
@@ -68,28 +72,34 @@ impl Jaeger {
 
     /// The spans of a trace. None if it is unknown, because it was not sampled, is yet to come or has been dropped.
     pub(crate) async fn trace(&self, id: &str) -> Outcome<Vec<Span>> {
-        self.ask(format!("/api/v3/traces/{id}")).await
+        let Some(body) = self.ask(format!("/api/v3/traces/{id}")).await? else { return Ok(vec![]) };
+        spans(&body).map_err(|error| self.unreachable(format!("the answer is no trace: {error}")))
     }
 
-    /// The traces of a Machine of this name that began since then.
+    /// The ids of the traces of a Machine of this name that began since then, in no order.
     pub(crate) async fn about(
         &self,
         namespace: &str,
         machine: &str,
         (since, now): (Timestamp, Timestamp),
-    ) -> Outcome<Vec<Span>> {
-        let attributes = json!({MACHINE: machine, NAMESPACE: namespace}).to_string();
-        let attributes = utf8_percent_encode(&attributes, NON_ALPHANUMERIC);
-        let period = format!("query.start_time_min={since}&query.start_time_max={now}");
-        self.ask(format!(
-            "/api/v3/traces?query.service_name={SERVICE}&query.num_traces={MOST_TRACES}&{period}&query.attributes={attributes}"
-        ))
-        .await
+    ) -> Outcome<BTreeSet<String>> {
+        let tags = json!({MACHINE: machine, NAMESPACE: namespace}).to_string();
+        let tags = utf8_percent_encode(&tags, NON_ALPHANUMERIC);
+        let period = format!("start={}&end={}", since.as_microsecond(), now.as_microsecond());
+        let path = format!("/api/traces?service={SERVICE}&limit={MOST_TRACES}&{period}&tags={tags}");
+        let Some(body) = self.ask(path).await? else { return Ok(BTreeSet::new()) };
+        let found: Found = serde_json::from_slice(&body)
+            .map_err(|error| self.unreachable(format!("the answer is no list of traces: {error}")))?;
+        Ok(found.data.into_iter().flatten().map(|trace| trace.id).collect())
     }
 
-    async fn ask(&self, path: String) -> Outcome<Vec<Span>> {
-        let unreachable =
-            |error: String| Fault::Message(format!("failed to ask Jaeger at {} for a trace: {error}", self.url));
+    fn unreachable(&self, error: impl Display) -> Fault {
+        Fault::Message(format!("failed to ask Jaeger at {} for a trace: {error}", self.url))
+    }
+
+    /// The body of an answer; `None` if there is nothing.
+    async fn ask(&self, path: String) -> Outcome<Option<Bytes>> {
+        let unreachable = |error: String| self.unreachable(error);
         let request = Request::get(path).body(Body::empty()).map_err(|error| unreachable(error.to_string()))?;
         let exchange = async {
             let answer = self.client.send(request).await.map_err(|error| error.to_string())?;
@@ -103,11 +113,24 @@ impl Jaeger {
             .unwrap_or_else(|_| Err(format!("no answer within {} s (see --request-timeout)", self.timeout.as_secs())))
             .map_err(unreachable)?;
         match status {
-            StatusCode::OK => spans(&body).map_err(|error| unreachable(format!("the answer is no trace: {error}"))),
-            StatusCode::NOT_FOUND => Ok(vec![]),
+            StatusCode::OK => Ok(Some(body)),
+            StatusCode::NOT_FOUND => Ok(None),
             status => fail(format!("Jaeger at {} answers {status}: is it the URL of its query service?", self.url)),
         }
     }
+}
+
+/// What the API of Jaeger's pages has found.
+#[derive(Deserialize)]
+struct Found {
+    /// Null if it has found nothing.
+    data: Option<Vec<FoundTrace>>,
+}
+
+#[derive(Deserialize)]
+struct FoundTrace {
+    #[serde(rename = "traceID")]
+    id: String,
 }
 
 #[derive(Deserialize)]

@@ -97,7 +97,10 @@ pub(crate) async fn traced(
     } else {
         let now = Timestamp::now();
         let period = (now.saturating_sub(since).unwrap_or(now), now);
-        found = jaeger.about(namespace, name, period).await?;
+        for id in jaeger.about(namespace, name, period).await? {
+            found.extend(jaeger.trace(&id).await?);
+        }
+        found.sort_by_key(|span| span.began);
         if found.is_empty() {
             return fail(format!(
                 "there is no machine {name} (see --namespace), and Jaeger has no trace of one (see --since, --trace-ratio)"

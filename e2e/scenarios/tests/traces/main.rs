@@ -4,7 +4,7 @@
 
 mod jaeger;
 
-use std::{collections::BTreeSet, path::Path};
+use std::{collections::BTreeSet, path::Path, process::Output};
 
 use kube::ResourceExt;
 use nodewright_e2e_lab::{
@@ -90,7 +90,7 @@ async fn traced_plane(jaeger: &Jaeger, directory: &Path) -> TestResult<std::sync
 /// Waits until Jaeger has the decision about each machine: what a process has yet to export ends with it.
 async fn decided(env: &Environment, jaeger: &Jaeger, decision: &str) -> TestResult {
     let machines = async || {
-        let spans = jaeger.traces(decision, env.namespace()).await?;
+        let spans = jaeger.traces(decision).await?;
         Ok::<_, Failure>(
             spans.iter().filter(|span| span.name == decision).filter_map(Span::machine).collect::<BTreeSet<_>>(),
         )
@@ -116,7 +116,7 @@ async fn all_spans(env: &Environment, jaeger: &Jaeger) -> TestResult<Vec<Span>> 
     let all = async || {
         let mut all = vec![];
         for root in ["machine creation", "machine deletion"] {
-            let found = jaeger.traces(root, env.namespace()).await?;
+            let found = jaeger.traces(root).await?;
             let traces: BTreeSet<_> = found.iter().map(|span| &span.trace).collect();
             for trace in traces {
                 all.extend(jaeger.trace(trace).await?);
@@ -205,10 +205,17 @@ fn descends(all: &[Span], span: &Span, from: &Span) -> bool {
 }
 
 /// What the plugin prints of a machine that is gone.
-async fn picture(env: &Environment, jaeger: &Jaeger, machine: &str) -> TestResult {
+async fn printed(env: &Environment, jaeger: &Jaeger, machine: &str) -> TestResult<Output> {
     let mut command = tokio::process::Command::new(executable("kubectl-nodewright", "KUBECTL_NODEWRIGHT_BIN")?);
     command.arg("--kubeconfig").arg(env.cluster().kubeconfig()).args(["--namespace", env.namespace()]);
-    let output = command.args(["trace", machine, "--jaeger", &jaeger.url()]).output().await?;
+    Ok(command.args(["trace", machine, "--jaeger", &jaeger.url()]).output().await?)
+}
+
+/// The waterfall of a machine that is gone, and that none is found by another name.
+async fn picture(env: &Environment, jaeger: &Jaeger, machine: &str) -> TestResult {
+    let other = printed(env, jaeger, "other").await?;
+    ensure(!other.status.success(), || format!("a machine that never was has traces: {other:?}"))?;
+    let output = printed(env, jaeger, machine).await?;
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     println!("{text}{error}");
     for span in ["admission", "VM creation", "boot and join", "drain", "node deletion"] {
