@@ -220,8 +220,8 @@ hostile: build-bench control-plane ## Attack devclusters by clocks, neighbours, 
 ##@ Change it
 
 .PHONY: build
-build: ## Compile the manager, its driver, the fake cloud and the devcluster (4 minutes at first, then seconds)
-	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab \
+build: ## Compile the manager, its driver, the plugin, the fake cloud and the devcluster (4 minutes at first, then seconds)
+	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package kubectl-nodewright --package nodewright-e2e-lab \
 		$(if $(filter aws,$(PROVIDER)),--package nodewright-driver-aws)
 
 .PHONY: build-bench

@@ -21,7 +21,7 @@ use crate::{
         manager::ManagerProcess,
     },
     ec2::{Account, account::REGION},
-    process::{Process, ProcessError, repository, write_private},
+    process::{Process, ProcessError, executables, repository, write_private},
 };
 
 /// How long a manager that was asked to end may take, until a new one is refused.
@@ -123,6 +123,7 @@ impl<C: Controllers> Devcluster<C> {
             cloud_url: self.cloud.url().to_owned(),
             audit_log: self.control_plane.audit_log(),
             binaries: self.control_plane.binaries().to_owned(),
+            products: executables(),
         }
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Endpoints {
     pub(crate) cloud_url: String,
     pub(crate) audit_log: PathBuf,
     pub(crate) binaries: PathBuf,
+    /// Where the plugin of kubectl is.
+    pub(crate) products: PathBuf,
 }
 
 /// The files of a devcluster.
@@ -184,7 +186,11 @@ impl RunDirectory {
             format!("export NODEWRIGHT_NAMESPACE={}", quote(&endpoints.namespace)),
             format!("export NODEWRIGHT_CLOUD_URL={}", quote(&endpoints.cloud_url)),
             format!("export NODEWRIGHT_AUDIT_LOG={}", quote(&endpoints.audit_log.to_string_lossy())),
-            format!("export PATH={}:\"$PATH\"", quote(&endpoints.binaries.to_string_lossy())),
+            format!(
+                "export PATH={}:{}:\"$PATH\"",
+                quote(&endpoints.binaries.to_string_lossy()),
+                quote(&endpoints.products.to_string_lossy())
+            ),
         ];
         Ok(write_private(&self.env(), &(lines.join("\n") + "\n"))?)
     }
@@ -226,11 +232,12 @@ mod tests {
             cloud_url: "http://127.0.0.1:1".to_owned(),
             audit_log: run.root().join("audit.log"),
             binaries: PathBuf::from("/some where"),
+            products: PathBuf::from("/and here"),
         };
         run.write_env(&endpoints).unwrap();
-        let script = ". \"$1\" && printf '%s|%s' \"$KUBECONFIG\" \"${PATH%%:*}\"";
+        let script = "before=$PATH && . \"$1\" && printf '%s|%s' \"$KUBECONFIG\" \"${PATH%\":$before\"}\"";
         let output = std::process::Command::new("sh").args(["-c", script, "sh"]).arg(run.env()).output().unwrap();
-        let expected = format!("{}|/some where", run.root().join("kubeconfig").display());
+        let expected = format!("{}|/some where:/and here", run.root().join("kubeconfig").display());
         assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
     }
 

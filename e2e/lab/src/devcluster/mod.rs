@@ -7,7 +7,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `env` | variables for a shell: `KUBECONFIG`, `NODEWRIGHT_NAMESPACE`, `NODEWRIGHT_CLOUD_URL`, `NODEWRIGHT_AUDIT_LOG`, and kubectl in the `PATH` |
+//! | `env` | variables for a shell: `KUBECONFIG`, `NODEWRIGHT_NAMESPACE`, `NODEWRIGHT_CLOUD_URL`, `NODEWRIGHT_AUDIT_LOG`, and kubectl with its plugin in the `PATH` |
 //! | `logs/PROCESS.log` | the output of a process |
 //! | `pids/PROCESS` | its process id, while it runs |
 //! | `audit.log` | each request to the API server |

@@ -17,6 +17,14 @@ pub fn executable(name: &str, variable: &'static str) -> Result<PathBuf, Process
     found.ok_or_else(|| ProcessError::Executable { name: name.to_owned(), beside: present.clone(), variable })
 }
 
+/// The directory of the workspace's executables: that of the present one, or the one above that of tests.
+pub fn executables() -> PathBuf {
+    let present = std::env::current_exe().unwrap_or_default();
+    let directory = present.parent().unwrap_or(Path::new(""));
+    let above = directory.parent().filter(|_| directory.ends_with("deps"));
+    above.unwrap_or(directory).to_owned()
+}
+
 /// The root of the repository that this was built from.
 pub fn repository() -> &'static Path {
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
