@@ -1,5 +1,7 @@
 //! What a preview says of a change that a user has made, compared with what then happens.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::Machine;
 use nodewright_controllers::{
@@ -45,7 +47,7 @@ pub struct Comparison {
     /// done at the same moment. Machines of a set that did not exist have no names.
     pub foreseen: Vec<String>,
     /// The same, as it happened: by name what was foreseen for the same moment. Between creations and deletions the order depends
-    /// on how long each VM boots.
+    /// on how long each VM boots, and among updates that run at the same time on how long each takes.
     pub happened: Vec<String>,
     /// How long it takes, as it was foreseen.
     pub estimate: SignedDuration,
@@ -95,14 +97,19 @@ impl Foresight {
             let mut actual: Vec<_> = self.happened.iter().filter(|line| is_it(line)).cloned().collect();
             let changes: Vec<_> = self.preview.changes.iter().filter(|change| change.verb == verb).collect();
             let begin = foreseen.len();
+            let mut at_once = 0;
             for moment in changes.chunk_by(|a, b| a.at == b.at) {
                 let (first, count) = (foreseen.len(), moment.len());
+                at_once = count.max(at_once);
                 foreseen.extend(moment.iter().map(|change| line(word(verb), change.machine.as_deref())));
                 foreseen[first..].sort();
                 // Requests that are sent at once arrive in any order.
                 if let Some(actual) = actual.get_mut(first - begin..first - begin + count) {
                     actual.sort();
                 }
+            }
+            if verb == Verb::UpdateInPlace {
+                actual = overlapping(&foreseen[begin..], actual, at_once);
             }
             happened.extend(actual);
         }
@@ -113,6 +120,16 @@ impl Foresight {
         let took = SignedDuration::try_from(self.last - self.begun.1).unwrap_or(SignedDuration::MAX);
         Comparison { change, foreseen, happened, estimate, took }
     }
+}
+
+/// Updates as they were foreseen if each one began fewer places earlier or later than there are updates at once: the next one begins
+/// when one of them ends, whichever that is. Else as they happened.
+fn overlapping(foreseen: &[String], happened: Vec<String>, at_once: usize) -> Vec<String> {
+    let place = |line: &String| foreseen.iter().position(|it| it == line);
+    let is_near = |(at, line): (usize, &String)| place(line).is_some_and(|place| place.abs_diff(at) < at_once);
+    let names = |lines: &[String]| lines.iter().cloned().collect::<BTreeSet<_>>();
+    let are_same = foreseen.len() == happened.len() && names(foreseen) == names(&happened);
+    if are_same && happened.iter().enumerate().all(is_near) { foreseen.to_vec() } else { happened }
 }
 
 fn word(verb: Verb) -> &'static str {
@@ -131,4 +148,20 @@ fn line(verb: &str, machine: Option<&str>) -> String {
 fn objects<K: DeserializeOwned>(server: &ApiServer, collection: &str) -> Vec<K> {
     let decode = |object: &Value| serde_json::from_value(object.clone()).ok();
     server.objects(collection).iter().filter_map(|object| decode(object)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_updates_at_once_change_places() {
+        let lines = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let foreseen = lines("a b c d e");
+        let same = |happened, at_once| overlapping(&foreseen, lines(happened), at_once) == foreseen;
+        assert!(same("a c b d e", 2), "two at once");
+        assert!(!same("a c b d e", 1), "one after the other");
+        assert!(!same("a d c b e", 2), "two places");
+        assert!(!same("a b c d", 2) && !same("a b c d x", 2) && !same("a b c d d", 2), "another machine");
+    }
 }
