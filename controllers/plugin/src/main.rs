@@ -151,7 +151,10 @@ async fn trace(
     let snapshot = scope.snapshot().await?;
     let machine = match target.kind {
         TargetKind::Machine => snapshot.machine(&target.name),
-        _ => snapshot.machine_of_node(&target.name).map_or_else(|| fail(format!("{target} has no machine")), Ok),
+        TargetKind::Node => {
+            snapshot.machine_of_node(&target.name).map_or_else(|| fail(format!("{target} has no machine")), Ok)
+        }
+        _ => return fail(format!("{target} has no trace of its own: name a machine, or its node (node/NAME)")),
     };
     let mut life = match (machine, &jaeger) {
         (Ok(machine), _) => Some(trace::life(&snapshot, machine)),

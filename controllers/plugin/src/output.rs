@@ -42,10 +42,11 @@ impl fmt::Display for State {
 pub(crate) struct Colours(bool);
 
 impl Colours {
-    /// Only on a terminal, and not if the environment has `NO_COLOR`.
+    /// Only on a terminal that has them, and not if the environment has `NO_COLOR`.
     pub(crate) fn detect() -> Self {
         let is_off = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Self(io::stdout().is_terminal() && !is_off)
+        let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self(io::stdout().is_terminal() && !is_off && !is_dumb)
     }
 
     pub(crate) fn of(self, state: State, text: &str) -> String {
