@@ -12,9 +12,15 @@ use nodewright_runtime::{
 use serde::Serialize;
 
 use crate::{
-    output::{Colours, State, age, counted, table},
+    fault::{Outcome, fail},
+    output::{Colours, Format, State, age, counted, document, table},
+    read::Scope,
     snapshot::{Snapshot, revision},
-    why::{Finding, deployment, machine, node_state, pool, set},
+    why::{
+        Finding, deployment, machine,
+        manager::{self, Absence},
+        node_state, pool, set,
+    },
 };
 
 /// How many names of a group are shown.
@@ -38,6 +44,43 @@ pub(crate) struct Branch {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) children: Vec<Branch>,
+}
+
+/// What programs get.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Forest {
+    /// Where nobody acts on what the trees show.
+    #[serde(rename = "noManager", skip_serializing_if = "Vec::is_empty")]
+    absences: Vec<Absence>,
+    trees: Vec<Branch>,
+}
+
+/// The command `tree`.
+pub(crate) async fn run(scope: &Scope, wanted: Option<String>, format: Option<Format>) -> Outcome<String> {
+    let snapshot = scope.snapshot().await?;
+    let wanted = wanted.map(|text| text.rsplit('/').next().unwrap_or_default().to_owned());
+    let forest = Forest::of(&snapshot, wanted.as_deref(), format == Some(Format::Wide));
+    if let (Some(wanted), true) = (&wanted, forest.trees.is_empty()) {
+        return fail(format!("there is no MachineDeployment and no MachineConfigPool {wanted} (see --namespace)"));
+    }
+    snapshot.gaps.iter().for_each(|gap| eprintln!("note: {gap}"));
+    let unreadable = snapshot.unreadable.iter();
+    unreadable.for_each(|it| eprintln!("note: {} {}: {}", it.kind, it.name, it.why));
+    match format {
+        Some(format @ (Format::Json | Format::Yaml)) => document(&forest, format),
+        _ => Ok(forest.text(snapshot.now, Colours::detect())),
+    }
+}
+
+impl Forest {
+    pub(crate) fn of(snapshot: &Snapshot, wanted: Option<&str>, each: bool) -> Self {
+        Self { absences: manager::absences(snapshot), trees: trees(snapshot, wanted, each) }
+    }
+
+    pub(crate) fn text(&self, now: Timestamp, colours: Colours) -> String {
+        let absences = self.absences.iter().map(|it| colours.of(State::Blocked, &it.to_string()) + "\n");
+        absences.chain([text(&self.trees, now, colours)]).collect()
+    }
 }
 
 /// The trees of all deployments and pools, or of those of a name. `each`: one line for each object.

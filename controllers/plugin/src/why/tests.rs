@@ -6,10 +6,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::output::Colours;
+use crate::{output::Colours, tree::Forest};
 
 /// A file of objects.
 struct Case {
@@ -106,6 +106,27 @@ fn trees_show_problems_first_and_put_equal_machines_together() {
     let each = crate::tree::trees(&case.snapshot, Some("pool"), true);
     let each = crate::tree::text(&each, case.snapshot.now, Colours::default());
     assert!(each.contains("machine/pool-58vxm-96vmf") && each.contains("node/pool-58vxm-vblrh"), "{each}");
+}
+
+#[test]
+fn a_tree_begins_with_the_manager_that_does_not_run() {
+    let forest = |file: &str| {
+        let case = cases().into_iter().find(|case| case.path.ends_with(file)).unwrap();
+        let forest = Forest::of(&case.snapshot, None, false);
+        (forest.text(case.snapshot.now, Colours::default()), serde_json::to_value(forest).unwrap())
+    };
+    let (text, json) = forest("manager-down.yaml");
+    let line = "no manager runs: nodewright-7d9f has not renewed the lease for 10m (since 2026-06-01T12:20:00Z): \
+        lease/machine-controller-manager, lease/machine-controller in namespace shoot; what follows may be old\nNAME ";
+    assert!(text.starts_with(line), "{text}");
+    let absence = &json["noManager"][0];
+    assert_eq!(absence["leases"], json!(["lease/machine-controller-manager", "lease/machine-controller"]));
+    assert_eq!((&absence["namespace"], &absence["since"]), (&json!("shoot"), &json!("2026-06-01T12:20:00Z")));
+    let (text, json) = forest("all-well.yaml");
+    assert!(text.starts_with("NAME ") && json.get("noManager").is_none() && json["trees"].is_array(), "{text}");
+    let mut case = cases().into_iter().find(|case| case.path.ends_with("manager-down.yaml")).unwrap();
+    case.snapshot.leases.clear();
+    assert!(Forest::of(&case.snapshot, None, false).text(case.snapshot.now, Colours::default()).starts_with("NAME "));
 }
 
 #[test]
