@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
 use nodewright_runtime::{
-    clip::{clip_to, few},
+    clip::{clip, few},
     object::{controller_uid, name},
 };
 use serde::Serialize;
@@ -25,7 +25,9 @@ use crate::{
 
 /// How many names of a group are shown.
 const NAMED: usize = 3;
+/// How long a message in a table may be, in bytes, and its first sentence, which names the cause.
 const LONGEST_MESSAGE: usize = 160;
+const LONGEST_SENTENCE: usize = 400;
 
 /// An object, or several equal ones, with what is below.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -44,6 +46,15 @@ pub(crate) struct Branch {
     pub(crate) message: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) children: Vec<Branch>,
+}
+
+/// How trees are printed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View {
+    pub(crate) now: Timestamp,
+    pub(crate) colours: Colours,
+    /// With messages in full.
+    pub(crate) is_wide: bool,
 }
 
 /// What programs get.
@@ -68,7 +79,10 @@ pub(crate) async fn run(scope: &Scope, wanted: Option<String>, format: Option<Fo
     unreadable.for_each(|it| eprintln!("note: {} {}: {}", it.kind, it.name, it.why));
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => document(&forest, format),
-        _ => Ok(forest.text(snapshot.now, Colours::detect())),
+        _ => {
+            let view = View { now: snapshot.now, colours: Colours::detect(), is_wide: format == Some(Format::Wide) };
+            Ok(forest.text(view))
+        }
     }
 }
 
@@ -77,9 +91,9 @@ impl Forest {
         Self { absences: manager::absences(snapshot), trees: trees(snapshot, wanted, each) }
     }
 
-    pub(crate) fn text(&self, now: Timestamp, colours: Colours) -> String {
-        let absences = self.absences.iter().map(|it| colours.of(State::Blocked, &it.to_string()) + "\n");
-        absences.chain([text(&self.trees, now, colours)]).collect()
+    pub(crate) fn text(&self, view: View) -> String {
+        let absences = self.absences.iter().map(|it| view.colours.of(State::Blocked, &it.to_string()) + "\n");
+        absences.chain([rows(&self.trees, view)]).collect()
     }
 }
 
@@ -105,8 +119,22 @@ fn sort(branches: &mut [Branch]) {
 }
 
 fn message(found: &Finding) -> String {
-    let text = if found.state == State::Done { String::new() } else { found.cause.clone() };
-    clip_to(LONGEST_MESSAGE, text)
+    if found.state == State::Done { String::new() } else { found.cause.clone() }
+}
+
+/// The sentences of a message that have room in a table, at least the first.
+fn shortened(text: &str) -> String {
+    let head = |most: usize| text.get(..text.floor_char_boundary(most)).unwrap_or_default();
+    let first = text.split("; ").next().unwrap_or_default();
+    if text.len() <= LONGEST_MESSAGE {
+        return text.to_owned();
+    }
+    match head(LONGEST_MESSAGE).rsplit_once("; ") {
+        Some((sentences, _)) => format!("{sentences}; …"),
+        None if first.len() > LONGEST_SENTENCE => format!("{}…", head(LONGEST_SENTENCE)),
+        None if first.len() < text.len() => format!("{first}; …"),
+        None => first.to_owned(),
+    }
 }
 
 fn of_deployment(snapshot: &Snapshot, deployment: &MachineDeployment, each: bool) -> Branch {
@@ -239,7 +267,7 @@ fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch 
             count: 1,
             state: progress.state().max(if node_state::is_ready(it) { State::Done } else { State::Waiting }),
             status: format!("{}{ready}{repaired}", progress.word()),
-            message: clip_to(LONGEST_MESSAGE, reason),
+            message: clip(reason),
             ..Branch::default()
         }
     };
@@ -256,35 +284,34 @@ fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch 
     }
 }
 
-/// The trees as a table.
+/// The trees as a table, with messages in full.
 pub(crate) fn text(trees: &[Branch], now: Timestamp, colours: Colours) -> String {
+    rows(trees, View { now, colours, is_wide: true })
+}
+
+fn rows(trees: &[Branch], view: View) -> String {
     if trees.is_empty() {
         return "nothing found\n".to_owned();
     }
     let mut rows = vec![["NAME", "READY", "STATUS", "SINCE", "MESSAGE"].map(str::to_owned).to_vec()];
     for tree in trees {
-        add(&mut rows, tree, (String::new(), String::new()), &|branch| cells(branch, now, colours));
+        add(&mut rows, tree, (String::new(), String::new()), view);
     }
     table(&rows)
 }
 
-fn add(
-    rows: &mut Vec<Vec<String>>,
-    branch: &Branch,
-    (own, below): (String, String),
-    cells: &dyn Fn(&Branch) -> Vec<String>,
-) {
-    let mut row = vec![format!("{own}{}", branch.object)];
-    row.extend(cells(branch));
-    rows.push(row);
+fn add(rows: &mut Vec<Vec<String>>, branch: &Branch, (own, below): (String, String), view: View) {
+    rows.push(row(branch, &own, view));
     let last = branch.children.len().saturating_sub(1);
     for (at, child) in branch.children.iter().enumerate() {
         let (own, next) = if at == last { ("└─", "  ") } else { ("├─", "│ ") };
-        add(rows, child, (format!("{below}{own}"), format!("{below}{next}")), cells);
+        add(rows, child, (format!("{below}{own}"), format!("{below}{next}")), view);
     }
 }
 
-fn cells(branch: &Branch, now: Timestamp, colours: Colours) -> Vec<String> {
+fn row(branch: &Branch, indent: &str, View { now, colours, is_wide }: View) -> Vec<String> {
     let since = branch.since.map(|since| age(since, now)).unwrap_or_default();
-    vec![branch.ready.clone(), colours.of(branch.state, &branch.status), since, branch.message.clone()]
+    let message = if is_wide { branch.message.clone() } else { shortened(&branch.message) };
+    let status = colours.of(branch.state, &branch.status);
+    vec![format!("{indent}{}", branch.object), branch.ready.clone(), status, since, message]
 }

@@ -9,8 +9,10 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// How long the cause may be, in bytes.
-const LONGEST_CAUSE: usize = 600;
+/// How long the cause may be, in bytes: longer than what a status or an event has.
+const LONGEST_CAUSE: usize = 2_000;
+/// How much of it is in the first line.
+const LONGEST_HEAD: usize = 600;
 const LONGEST_LINE: usize = 300;
 /// How many lines an explanation has at most.
 const LINES: usize = 10;
@@ -156,7 +158,7 @@ impl Explanation {
         };
         let subject = if is_own || self.state == State::Done { "" } else { &self.subject };
         let head = format!("{}{}{subject}", colours.bold(&self.object), colours.of(self.state, verb));
-        let mut lines = vec![format!("{head}: {}", self.cause)];
+        let mut lines = vec![format!("{head}: {}", clip_to(LONGEST_HEAD, self.cause.as_str()))];
         lines.extend(self.details().into_iter().map(|(label, text)| {
             let label = colours.dim(&format!("{label:<8}"));
             format!("  {label} {}", clip_to(LONGEST_LINE, text))

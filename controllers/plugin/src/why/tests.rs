@@ -9,7 +9,10 @@ use std::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{output::Colours, tree::Forest};
+use crate::{
+    output::Colours,
+    tree::{Forest, View},
+};
 
 /// A file of objects.
 struct Case {
@@ -78,6 +81,16 @@ fn each_cluster_is_explained_as_its_file_says() {
     assert!(wrong.is_empty(), "UPDATE_GOLDEN=1 writes them:\n{}", wrong.join("\n"));
 }
 
+fn case(file: &str) -> Case {
+    cases().into_iter().find(|case| case.path.ends_with(file)).unwrap()
+}
+
+/// A tree as the command prints it.
+fn tree(snapshot: &Snapshot, is_wide: bool) -> String {
+    let view = View { now: snapshot.now, colours: Colours::default(), is_wide };
+    Forest::of(snapshot, None, is_wide).text(view)
+}
+
 /// What is blocked has something that changes it; what is well has nothing.
 #[test]
 fn each_wait_has_a_field_or_flag_that_changes_it() {
@@ -94,10 +107,8 @@ fn each_wait_has_a_field_or_flag_that_changes_it() {
 
 #[test]
 fn trees_show_problems_first_and_put_equal_machines_together() {
-    let all = cases();
-    let case = all.iter().find(|case| case.path.ends_with("quota.yaml")).unwrap();
-    let trees = crate::tree::trees(&case.snapshot, None, false);
-    let text = crate::tree::text(&trees, case.snapshot.now, Colours::default());
+    let case = case("quota.yaml");
+    let text = tree(&case.snapshot, false);
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[1].starts_with("machinedeployment/pool") && lines[1].contains("2/3"), "{text}");
     assert!(lines[3].contains("machine/pool-58vxm-nz7jc") && lines[3].contains("quota of 2 vms"), "{text}");
@@ -111,9 +122,8 @@ fn trees_show_problems_first_and_put_equal_machines_together() {
 #[test]
 fn a_tree_begins_with_the_manager_that_does_not_run() {
     let forest = |file: &str| {
-        let case = cases().into_iter().find(|case| case.path.ends_with(file)).unwrap();
-        let forest = Forest::of(&case.snapshot, None, false);
-        (forest.text(case.snapshot.now, Colours::default()), serde_json::to_value(forest).unwrap())
+        let snapshot = case(file).snapshot;
+        (tree(&snapshot, false), serde_json::to_value(Forest::of(&snapshot, None, false)).unwrap())
     };
     let (text, json) = forest("manager-down.yaml");
     let line = "no manager runs: nodewright-7d9f has not renewed the lease for 10m (since 2026-06-01T12:20:00Z): \
@@ -124,9 +134,32 @@ fn a_tree_begins_with_the_manager_that_does_not_run() {
     assert_eq!((&absence["namespace"], &absence["since"]), (&json!("shoot"), &json!("2026-06-01T12:20:00Z")));
     let (text, json) = forest("all-well.yaml");
     assert!(text.starts_with("NAME ") && json.get("noManager").is_none() && json["trees"].is_array(), "{text}");
-    let mut case = cases().into_iter().find(|case| case.path.ends_with("manager-down.yaml")).unwrap();
-    case.snapshot.leases.clear();
-    assert!(Forest::of(&case.snapshot, None, false).text(case.snapshot.now, Colours::default()).starts_with("NAME "));
+    let mut snapshot = case("manager-down.yaml").snapshot;
+    snapshot.leases.clear();
+    assert!(tree(&snapshot, false).starts_with("NAME "), "nothing is known without Leases");
+}
+
+#[test]
+fn a_message_in_a_tree_is_cut_after_its_cause() {
+    let mut snapshot = case("drain-budget.yaml").snapshot;
+    let text = tree(&snapshot, false);
+    let sentence = "its node is not drained: pod shop/web-7d4b9-x2x5p is not evicted: disruption budget web allows no disruption \
+        although all its 3 pods are healthy: raise its maxUnavailable or lower its minAvailable; …\n";
+    assert!(text.contains(sentence) && !text.contains("bytes in all"), "{text}");
+    assert!(tree(&snapshot, true).contains("minAvailable; pods that are left are deleted without grace at "));
+    let json = serde_json::to_string(&Forest::of(&snapshot, None, false)).unwrap();
+    assert!(json.contains("are deleted without grace at 2026-06-01T14:10:00Z"), "{json}");
+    let mut set_message = |message: &str| {
+        let deleted =
+            snapshot.machines.iter_mut().find(|machine| machine.metadata.deletion_timestamp.is_some()).unwrap();
+        let conditions = &mut deleted.status.as_mut().unwrap().conditions;
+        conditions.iter_mut().find(|it| it.type_ == "Drained").unwrap().message = Some(message.to_owned());
+        (tree(&snapshot, false), tree(&snapshot, true))
+    };
+    let (short, wide) = set_message(&format!("a{}z", "ü".repeat(400)));
+    assert!(short.contains("üü…\n") && !short.contains("üz") && wide.contains("üz\n"), "{short}");
+    let (short, _) = set_message(&["one; two; ", &"x".repeat(160)].concat());
+    assert!(short.contains(": one; two; …\n"), "{short}");
 }
 
 #[test]
