@@ -97,6 +97,34 @@ pub(crate) fn seconds(duration: SignedDuration) -> String {
     age(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH.saturating_add(duration).unwrap_or(Timestamp::MAX))
 }
 
+/// A time in whole seconds, as on the wire of the API server.
+pub(crate) fn whole(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// A text with its times in whole seconds.
+pub(crate) fn rounded(text: &str) -> String {
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some((head, tail)) = rest.split_once('.') {
+        let end = tail.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        let is_time = end.len() < tail.len() && end.starts_with('Z') && ends_with_clock(head);
+        done.push_str(head);
+        if !is_time {
+            done.push('.');
+        }
+        rest = if is_time { end } else { tail };
+    }
+    done + rest
+}
+
+/// Whether a text ends with hours, minutes and seconds.
+fn ends_with_clock(text: &str) -> bool {
+    let end: Vec<_> = text.chars().rev().take(8).collect();
+    let is_part =
+        |(at, letter): (usize, &char)| if at == 2 || at == 5 { *letter == ':' } else { letter.is_ascii_digit() };
+    end.len() == 8 && end.iter().enumerate().all(is_part)
+}
+
 /// A number with its noun.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
@@ -179,6 +207,14 @@ mod tests {
         for (seconds, expected) in table {
             assert_eq!(age(at(0), at(seconds)), expected, "{seconds}");
         }
+    }
+
+    #[test]
+    fn times_have_whole_seconds() {
+        let text = "no VM 1.5 until 2026-06-01T21:56:37.982460541Z, or 21:56:37.5Z. At 10.0.0.1:80:90.5Z";
+        assert_eq!(rounded(text), "no VM 1.5 until 2026-06-01T21:56:37Z, or 21:56:37Z. At 10.0.0.1:80:90.5Z");
+        assert_eq!((rounded(""), rounded("a.")), (String::new(), "a.".to_owned()));
+        assert_eq!(whole("2026-06-01T21:56:37.9Z".parse().unwrap()).to_string(), "2026-06-01T21:56:37Z");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::{
     fault::{Outcome, fail},
-    output::{Colours, Format, State, age, counted, document, table},
+    output::{Colours, Format, State, age, counted, document, rounded, table},
     read::Scope,
     snapshot::{Snapshot, revision},
     why::{
@@ -267,7 +267,7 @@ fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch 
             count: 1,
             state: progress.state().max(if node_state::is_ready(it) { State::Done } else { State::Waiting }),
             status: format!("{}{ready}{repaired}", progress.word()),
-            message: clip(reason),
+            message: clip(rounded(reason)),
             ..Branch::default()
         }
     };

@@ -5,7 +5,7 @@ use nodewright_runtime::clip::clip_to;
 use serde::Serialize;
 
 use crate::{
-    output::{Colours, State, age},
+    output::{Colours, State, age, rounded, whole},
     snapshot::Snapshot,
 };
 
@@ -33,7 +33,7 @@ impl Link {
     }
 
     pub(crate) fn since(self, since: Option<Timestamp>) -> Self {
-        Self { since, ..self }
+        Self { since: since.map(whole), ..self }
     }
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(state: State, subject: String, reason: &str, cause: impl Into<String>) -> Self {
-        let cause = clip_to(LONGEST_CAUSE, cause.into().replace('\n', " "));
+        let cause = clip_to(LONGEST_CAUSE, rounded(&cause.into().replace('\n', " ")));
         Self { state, subject, reason: reason.to_owned(), cause, ..Self::default() }
     }
 
@@ -75,7 +75,7 @@ impl Finding {
     }
 
     pub(crate) fn since(self, since: Option<Timestamp>) -> Self {
-        Self { since: since.or(self.since), ..self }
+        Self { since: since.map(whole).or(self.since), ..self }
     }
 
     pub(crate) fn link(mut self, link: Link) -> Self {

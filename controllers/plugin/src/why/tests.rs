@@ -139,6 +139,34 @@ fn a_tree_begins_with_the_manager_that_does_not_run() {
     assert!(tree(&snapshot, false).starts_with("NAME "), "nothing is known without Leases");
 }
 
+/// Changes why the machine of `drain-budget.yaml` is not drained.
+fn set_drained(snapshot: &mut Snapshot, message: &str) {
+    let is_deleted = |machine: &&mut nodewright_api::Machine| machine.metadata.deletion_timestamp.is_some();
+    let deleted = snapshot.machines.iter_mut().find(is_deleted).unwrap();
+    let conditions = &mut deleted.status.as_mut().unwrap().conditions;
+    let drained = conditions.iter_mut().find(|it| it.type_ == "Drained").unwrap();
+    drained.message = Some(message.to_owned());
+}
+
+#[test]
+fn times_are_shown_in_whole_seconds() {
+    let Case { mut snapshot, question, .. } = case("drain-budget.yaml");
+    set_drained(&mut snapshot, "a VM that was asked for may still appear until 2026-06-01T21:56:37.982460541Z");
+    let why = explain(&snapshot, &question).unwrap().text(Colours::default());
+    for text in [why, tree(&snapshot, false)] {
+        assert!(text.contains("appear until 2026-06-01T21:56:37Z\n"), "{text}");
+    }
+    snapshot = case("manager-down.yaml").snapshot;
+    for lease in &mut snapshot.leases {
+        lease.metadata.managed_fields = None;
+        let written = "2026-06-01T12:20:00.123456Z".parse().unwrap();
+        lease.spec.as_mut().unwrap().renew_time =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime(written));
+    }
+    let json = serde_json::to_value(explain(&snapshot, &question).unwrap()).unwrap();
+    assert_eq!((&json["reason"], &json["since"]), (&json!("NoLeader"), &json!("2026-06-01T12:20:00Z")));
+}
+
 #[test]
 fn a_message_in_a_tree_is_cut_after_its_cause() {
     let mut snapshot = case("drain-budget.yaml").snapshot;
