@@ -13,9 +13,9 @@ use serde::Serialize;
 
 use crate::{
     fault::{Outcome, fail},
-    output::{Colours, Format, State, age, counted, document, rounded, table},
+    output::{Colours, Format, State, age, counted, document, nameless, rounded, table, timeless},
     read::Scope,
-    snapshot::{Snapshot, revision},
+    snapshot::{Snapshot, node_name, revision},
     why::{
         Finding, deployment, machine,
         manager::{self, Absence},
@@ -44,6 +44,9 @@ pub(crate) struct Branch {
     /// What is awaited.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
+    /// The message without the object's own names, which is that of equal ones.
+    #[serde(skip)]
+    shared: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) children: Vec<Branch>,
 }
@@ -156,6 +159,7 @@ fn of_deployment(snapshot: &Snapshot, deployment: &MachineDeployment, each: bool
         since: found.since,
         message: own,
         children,
+        ..Branch::default()
     }
 }
 
@@ -183,6 +187,7 @@ fn of_set(snapshot: &Snapshot, set: &MachineSet, each: bool) -> Branch {
         since: found.since.filter(|_| is_own),
         message: if is_own { message(&found) } else { String::new() },
         children: machines(snapshot, &all, each),
+        ..Branch::default()
     }
 }
 
@@ -206,16 +211,26 @@ fn of_machine(snapshot: &Snapshot, machine: &Machine) -> Branch {
         since: node_state::described(node).1,
         ..Branch::default()
     };
+    let message = message(&found);
     Branch {
         object: machine::subject(machine),
         count: 1,
         state: found.state,
         status: status.to_owned(),
         since: machine.phase_since().or(found.since),
-        message: message(&found),
+        shared: shared(&message, machine),
+        message,
         children: snapshot.node_of(machine).map(of_node).into_iter().collect(),
         ..Branch::default()
     }
+}
+
+/// A message about a machine without its provider ID, VM, node and name.
+fn shared(message: &str, machine: &Machine) -> String {
+    let id = machine.provider_id().unwrap_or_default();
+    let vm = id.rsplit('/').next().unwrap_or_default();
+    let names = [id, vm, node_name(machine).unwrap_or_default(), name(machine)];
+    names.iter().fold(message.to_owned(), |text, name| nameless(&text, name))
 }
 
 /// Puts equal lines together, unless each is asked for.
@@ -223,10 +238,8 @@ fn grouped(lines: Vec<Branch>, noun: &str, each: bool) -> Vec<Branch> {
     let mut groups: BTreeMap<String, Vec<Branch>> = BTreeMap::new();
     for line in lines {
         let below = line.children.iter().map(|child| child.status.as_str()).collect::<Vec<_>>().join(",");
-        let own = line.object.rsplit('/').next().unwrap_or_default();
-        // What a line says of its own name it says of the others as well.
-        let said = line.message.replace(own, "");
-        let key = if each { line.object.clone() } else { format!("{} {said} {below}", line.status) };
+        let text = timeless(&line.shared);
+        let key = if each { line.object.clone() } else { format!("{} {text} {below}", line.status) };
         groups.entry(key).or_default().push(line);
     }
     let mut all: Vec<_> = groups.into_values().map(|group| merged(group, noun)).collect();
@@ -250,7 +263,9 @@ fn merged(mut group: Vec<Branch>, noun: &str) -> Branch {
         ..child.clone()
     });
     let since = group.iter().filter_map(|it| it.since).min();
-    Branch { object, count: group.len(), since, children: below.into_iter().collect(), ..first }
+    let is_equal = group.iter().all(|it| it.shared == first.shared);
+    let message = if is_equal { first.shared.clone() } else { timeless(&first.shared) };
+    Branch { object, count: group.len(), since, message, children: below.into_iter().collect(), ..first }
 }
 
 fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch {
@@ -267,6 +282,7 @@ fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch 
             count: 1,
             state: progress.state().max(if node_state::is_ready(it) { State::Done } else { State::Waiting }),
             status: format!("{}{ready}{repaired}", progress.word()),
+            shared: nameless(&clip(rounded(reason)), name(*it)),
             message: clip(rounded(reason)),
             ..Branch::default()
         }
@@ -281,6 +297,7 @@ fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch 
         since: found.since,
         message: message(&found),
         children: grouped(snapshot.nodes_of(pool).iter().map(line).collect(), "node", each),
+        ..Branch::default()
     }
 }
 

@@ -139,6 +139,27 @@ fn a_tree_begins_with_the_manager_that_does_not_run() {
     assert!(tree(&snapshot, false).starts_with("NAME "), "nothing is known without Leases");
 }
 
+#[test]
+fn machines_with_the_same_problem_are_one_line() {
+    let mut snapshot = case("kubelet-does-not-join.yaml").snapshot;
+    let joining = snapshot.machines.iter().find(|it| it.phase().as_str() == "Pending").unwrap().clone();
+    for number in 1..12 {
+        let mut machine = joining.clone();
+        machine.metadata.name = Some(format!("pool-58vxm-x{number}"));
+        machine.metadata.creation_timestamp.as_mut().unwrap().0 += jiff::SignedDuration::from_secs(number);
+        machine.spec.provider_id = format!("simulated:///vm-x{number}");
+        machine.metadata.labels.as_mut().unwrap().insert("node".to_owned(), format!("pool-58vxm-x{number}"));
+        snapshot.machines.push(machine);
+    }
+    let text = tree(&snapshot, false);
+    let line = text.lines().find(|line| line.contains("12 machines (")).unwrap_or_else(|| panic!("{text}"));
+    assert!(line.contains("no node has the provider ID …; without a healthy node it fails at …"), "{line}");
+    let other = snapshot.machines.iter_mut().find(|it| it.provider_id() == Some("simulated:///vm-x3")).unwrap();
+    other.spec.provider_id = "other".to_owned();
+    other.status.as_mut().unwrap().current_status.phase = nodewright_api::MachinePhase::Failed;
+    assert!(tree(&snapshot, false).contains("11 machines ("));
+}
+
 /// Changes why the machine of `drain-budget.yaml` is not drained.
 fn set_drained(snapshot: &mut Snapshot, message: &str) {
     let is_deleted = |machine: &&mut nodewright_api::Machine| machine.metadata.deletion_timestamp.is_some();
