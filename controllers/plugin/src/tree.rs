@@ -1,13 +1,16 @@
 //! What exists, from deployments to nodes: problems first, and equal ones in one line.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
 use nodewright_runtime::{
     clip::{clip, few},
-    object::{controller_uid, name},
+    object::{Kind, controller_uid, name, namespace},
 };
 use serde::Serialize;
 
@@ -32,7 +35,12 @@ const LONGEST_SENTENCE: usize = 400;
 /// An object, or several equal ones, with what is below.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Branch {
+    /// In words; programs have the next three.
     pub(crate) object: String,
+    pub(crate) kind: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) namespace: String,
+    pub(crate) names: Vec<String>,
     /// How many objects it stands for.
     pub(crate) count: usize,
     pub(crate) state: State,
@@ -51,6 +59,21 @@ pub(crate) struct Branch {
     pub(crate) children: Vec<Branch>,
 }
 
+impl Branch {
+    /// The line of one object, without what is known of it.
+    fn of<K: Kind>(object: &K) -> Self {
+        let (kind, named) = (K::kind(&()).into_owned(), name(object).to_owned());
+        Self {
+            object: format!("{}/{named}", kind.to_ascii_lowercase()),
+            kind,
+            namespace: namespace(object).to_owned(),
+            names: vec![named],
+            count: 1,
+            ..Self::default()
+        }
+    }
+}
+
 /// How trees are printed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
@@ -58,6 +81,8 @@ pub(crate) struct View {
     pub(crate) colours: Colours,
     /// With messages in full.
     pub(crate) is_wide: bool,
+    /// With the namespace of each object.
+    pub(crate) has_namespaces: bool,
 }
 
 /// What programs get.
@@ -83,8 +108,8 @@ pub(crate) async fn run(scope: &Scope, wanted: Option<String>, format: Option<Fo
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => document(&forest, format),
         _ => {
-            let view = View { now: snapshot.now, colours: Colours::detect(), is_wide: format == Some(Format::Wide) };
-            Ok(forest.text(view))
+            let (is_wide, has_namespaces) = (format == Some(Format::Wide), scope.namespace.is_none());
+            Ok(forest.text(View { now: snapshot.now, colours: Colours::detect(), is_wide, has_namespaces }))
         }
     }
 }
@@ -151,15 +176,13 @@ fn of_deployment(snapshot: &Snapshot, deployment: &MachineDeployment, each: bool
     // What a child says is not repeated.
     let own = if found.subject == subject { message(&found) } else { String::new() };
     Branch {
-        object: subject,
-        count: 1,
         state: found.state,
         ready: format!("{available}/{}", deployment.spec.replicas),
         status: word(&found, deployment.is_deleting(), deployment.spec.paused),
         since: found.since,
         message: own,
         children,
-        ..Branch::default()
+        ..Branch::of(deployment)
     }
 }
 
@@ -180,14 +203,13 @@ fn of_set(snapshot: &Snapshot, set: &MachineSet, each: bool) -> Branch {
     let up = all.iter().filter(|machine| set::is_up(machine)).count();
     Branch {
         object: format!("{subject} (revision {})", revision(set)),
-        count: 1,
         state: if is_own { found.state } else { State::Done },
         ready: format!("{up}/{}", set.spec.replicas),
         status: if is_own { word(&found, set.is_deleting(), false) } else { String::new() },
         since: found.since.filter(|_| is_own),
         message: if is_own { message(&found) } else { String::new() },
         children: machines(snapshot, &all, each),
-        ..Branch::default()
+        ..Branch::of(set)
     }
 }
 
@@ -204,24 +226,20 @@ fn of_machine(snapshot: &Snapshot, machine: &Machine) -> Branch {
         phase => phase,
     };
     let of_node = |node: &Node| Branch {
-        object: format!("node/{}", name(node)),
-        count: 1,
         state: if node_state::is_ready(node) { State::Done } else { State::Blocked },
         status: node_state::state_words(node),
         since: node_state::described(node).1,
-        ..Branch::default()
+        ..Branch::of(node)
     };
     let message = message(&found);
     Branch {
-        object: machine::subject(machine),
-        count: 1,
         state: found.state,
         status: status.to_owned(),
         since: machine.phase_since().or(found.since),
         shared: shared(&message, machine),
         message,
         children: snapshot.node_of(machine).map(of_node).into_iter().collect(),
-        ..Branch::default()
+        ..Branch::of(machine)
     }
 }
 
@@ -239,7 +257,7 @@ fn grouped(lines: Vec<Branch>, noun: &str, each: bool) -> Vec<Branch> {
     for line in lines {
         let below = line.children.iter().map(|child| child.status.as_str()).collect::<Vec<_>>().join(",");
         let text = timeless(&line.shared);
-        let key = if each { line.object.clone() } else { format!("{} {text} {below}", line.status) };
+        let key = if each { line.object.clone() } else { format!("{} {} {text} {below}", line.namespace, line.status) };
         groups.entry(key).or_default().push(line);
     }
     let mut all: Vec<_> = groups.into_values().map(|group| merged(group, noun)).collect();
@@ -251,13 +269,14 @@ fn merged(mut group: Vec<Branch>, noun: &str) -> Branch {
     if group.len() == 1 {
         return group.pop().unwrap_or_default();
     }
-    let names = group.iter().map(|it| it.object.rsplit('/').next().unwrap_or_default().to_owned());
-    let object = format!("{} ({})", counted(group.len(), noun), few(NAMED, names.collect::<Vec<_>>().into_iter()));
-    let nodes = group.iter().map(|it| it.children.len()).sum::<usize>();
+    let names = group.iter().flat_map(|it| it.names.clone()).collect::<Vec<_>>();
+    let object = format!("{} ({})", counted(group.len(), noun), few(NAMED, names.iter()));
+    let nodes = group.iter().flat_map(|it| &it.children).flat_map(|it| it.names.clone()).collect::<Vec<_>>();
     let first = group.first().cloned().unwrap_or_default();
     let below = first.children.first().map(|child| Branch {
-        object: counted(nodes, "node"),
-        count: nodes,
+        object: counted(nodes.len(), "node"),
+        count: nodes.len(),
+        names: nodes,
         children: vec![],
         since: None,
         ..child.clone()
@@ -265,7 +284,7 @@ fn merged(mut group: Vec<Branch>, noun: &str) -> Branch {
     let since = group.iter().filter_map(|it| it.since).min();
     let is_equal = group.iter().all(|it| it.shared == first.shared);
     let message = if is_equal { first.shared.clone() } else { timeless(&first.shared) };
-    Branch { object, count: group.len(), since, message, children: below.into_iter().collect(), ..first }
+    Branch { object, names, count: group.len(), since, message, children: below.into_iter().collect(), ..first }
 }
 
 fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch {
@@ -278,39 +297,38 @@ fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch 
         let repaired = if node_state::has_no_health_timeout(it) { ", being repaired" } else { "" };
         let ready = if node_state::is_ready(it) { "" } else { ", not ready" };
         Branch {
-            object: format!("node/{}", name(*it)),
-            count: 1,
             state: progress.state().max(if node_state::is_ready(it) { State::Done } else { State::Waiting }),
             status: format!("{}{ready}{repaired}", progress.word()),
             shared: nameless(&clip(rounded(reason)), name(*it)),
             message: clip(rounded(reason)),
-            ..Branch::default()
+            ..Branch::of(*it)
         }
     };
     let status = pool.status.clone().unwrap_or_default();
     Branch {
-        object: pool::subject(pool),
-        count: 1,
         state: found.state,
         ready: format!("{}/{}", status.updated_machine_count, status.machine_count),
         status: if found.state == State::Done { "Updated".to_owned() } else { found.reason.clone() },
         since: found.since,
         message: message(&found),
         children: grouped(snapshot.nodes_of(pool).iter().map(line).collect(), "node", each),
-        ..Branch::default()
+        ..Branch::of(pool)
     }
 }
 
 /// The trees as a table, with messages in full.
 pub(crate) fn text(trees: &[Branch], now: Timestamp, colours: Colours) -> String {
-    rows(trees, View { now, colours, is_wide: true })
+    let namespaces: BTreeSet<_> = trees.iter().map(|it| &it.namespace).filter(|it| !it.is_empty()).collect();
+    rows(trees, View { now, colours, is_wide: true, has_namespaces: namespaces.len() > 1 })
 }
 
 fn rows(trees: &[Branch], view: View) -> String {
     if trees.is_empty() {
         return "nothing found\n".to_owned();
     }
-    let mut rows = vec![["NAME", "READY", "STATUS", "SINCE", "MESSAGE"].map(str::to_owned).to_vec()];
+    let first = view.has_namespaces.then_some("NAMESPACE");
+    let header = first.into_iter().chain(["NAME", "READY", "STATUS", "SINCE", "MESSAGE"]);
+    let mut rows = vec![header.map(str::to_owned).collect()];
     for tree in trees {
         add(&mut rows, tree, (String::new(), String::new()), view);
     }
@@ -326,9 +344,11 @@ fn add(rows: &mut Vec<Vec<String>>, branch: &Branch, (own, below): (String, Stri
     }
 }
 
-fn row(branch: &Branch, indent: &str, View { now, colours, is_wide }: View) -> Vec<String> {
+fn row(branch: &Branch, indent: &str, View { now, colours, is_wide, has_namespaces }: View) -> Vec<String> {
     let since = branch.since.map(|since| age(since, now)).unwrap_or_default();
     let message = if is_wide { branch.message.clone() } else { shortened(&branch.message) };
     let status = colours.of(branch.state, &branch.status);
-    vec![format!("{indent}{}", branch.object), branch.ready.clone(), status, since, message]
+    let first = has_namespaces.then(|| branch.namespace.clone());
+    let others = [format!("{indent}{}", branch.object), branch.ready.clone(), status, since, message];
+    first.into_iter().chain(others).collect()
 }

@@ -87,7 +87,7 @@ fn case(file: &str) -> Case {
 
 /// A tree as the command prints it.
 fn tree(snapshot: &Snapshot, is_wide: bool) -> String {
-    let view = View { now: snapshot.now, colours: Colours::default(), is_wide };
+    let view = View { now: snapshot.now, colours: Colours::default(), is_wide, has_namespaces: false };
     Forest::of(snapshot, None, is_wide).text(view)
 }
 
@@ -158,6 +158,39 @@ fn machines_with_the_same_problem_are_one_line() {
     other.spec.provider_id = "other".to_owned();
     other.status.as_mut().unwrap().current_status.phase = nodewright_api::MachinePhase::Failed;
     assert!(tree(&snapshot, false).contains("11 machines ("));
+}
+
+#[test]
+fn programs_get_kinds_namespaces_and_all_names_of_a_tree() {
+    let snapshot = case("never-joins.yaml").snapshot;
+    let forest = Forest::of(&snapshot, None, false);
+    let json = serde_json::to_value(&forest).unwrap();
+    let (deployment, set) = (&json["trees"][0], &json["trees"][0]["children"][0]);
+    let kinds = [deployment, set].map(|it| (it["kind"].as_str().unwrap(), it["names"][0].as_str().unwrap()));
+    assert_eq!(kinds, [("MachineDeployment", "pool"), ("MachineSet", "pool-58vxm")]);
+    let group = set["children"].as_array().unwrap().iter().find(|it| it["count"] == 2).unwrap();
+    assert_eq!((&group["kind"], &group["namespace"]), (&json!("Machine"), &json!("shoot")));
+    assert_eq!(group["names"], json!(["pool-58vxm-96vmf", "pool-58vxm-vblrh"]));
+    let nodes = &group["children"][0];
+    assert_eq!((&nodes["kind"], &nodes["names"]), (&json!("Node"), &group["names"]));
+    assert_eq!((&nodes["count"], nodes.get("namespace")), (&json!(2), None));
+}
+
+#[test]
+fn a_tree_of_all_namespaces_names_them() {
+    let mut snapshot = case("never-joins.yaml").snapshot;
+    snapshot.machines[0].metadata.owner_references = None;
+    let mut other = snapshot.machines[0].clone();
+    other.metadata.namespace = Some("other".to_owned());
+    snapshot.machines.push(other);
+    let view = View { now: snapshot.now, colours: Colours::default(), is_wide: false, has_namespaces: true };
+    let text = Forest::of(&snapshot, None, false).text(view);
+    let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().take(2).collect::<Vec<_>>()).collect();
+    for expected in [["NAMESPACE", "NAME"], ["shoot", "machinedeployment/pool"], ["other", "machine/pool-58vxm-96vmf"]]
+    {
+        assert!(lines.iter().any(|line| *line == expected), "{expected:?}: {text}");
+    }
+    assert!(!tree(&snapshot, false).contains("NAMESPACE"));
 }
 
 /// Changes why the machine of `drain-budget.yaml` is not drained.
