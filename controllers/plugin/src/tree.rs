@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
+use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool, reasons};
 use nodewright_runtime::{
     clip::{clip, few},
     object::{Kind, controller_uid, name, namespace},
@@ -231,10 +231,15 @@ fn of_machine(snapshot: &Snapshot, machine: &Machine) -> Branch {
         since: node_state::described(node).1,
         ..Branch::of(node)
     };
-    let message = message(&found);
+    let kept = machine::preserved(machine);
+    let status = if kept.is_some() { format!("{status}, preserved") } else { status.to_owned() };
+    // The message of one that has failed has it already.
+    let kept = kept.filter(|_| found.reason != reasons::machine::PRESERVED);
+    let parts = [Some(message(&found)).filter(|text| !text.is_empty()), kept];
+    let message = parts.into_iter().flatten().collect::<Vec<_>>().join("; ");
     Branch {
         state: found.state,
-        status: status.to_owned(),
+        status,
         since: machine.phase_since().or(found.since),
         shared: shared(&message, machine),
         message,

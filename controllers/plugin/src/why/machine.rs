@@ -34,8 +34,17 @@ pub(crate) fn subject(machine: &Machine) -> String {
 pub(crate) fn finding(snapshot: &Snapshot, machine: &Machine) -> Finding {
     let found = if machine.is_deleting() { terminating(machine) } else { living(snapshot, machine) };
     let found = named(found.also(without_set(snapshot, machine)), machine);
-    let links = [Some(described(snapshot, machine)), node_link(snapshot, machine)];
+    let kept = preserved(machine).filter(|_| found.reason != reasons::machine::PRESERVED);
+    let kept = kept.map(|text| Link::new("kept", text));
+    let links = [Some(described(snapshot, machine)), node_link(snapshot, machine), kept];
     found.below(links.into_iter().flatten())
+}
+
+/// Until when a machine is preserved, and what ends that.
+pub(crate) fn preserved(machine: &Machine) -> Option<String> {
+    let until = machine.status.as_ref()?.current_status.preserve_expiry_time.as_ref()?.0;
+    let text = format!("preserved until {until:.0}: kubectl nodewright release {} ends that", name(machine));
+    Some(text).filter(|_| !machine.is_deleting())
 }
 
 /// Phase, VM and class in a line.

@@ -33,7 +33,8 @@ pub(crate) fn finding(snapshot: &Snapshot, wanted: &str) -> Option<Finding> {
         let of = machine.map_or("no Machine has it".to_owned(), |machine| machine::subject(machine) + " runs it");
         Finding::done(subject(wanted), format!("it is ready; {of}"))
     });
-    Some(found.below([link]))
+    let kept = machine.and_then(machine::preserved).map(|text| Link::new("kept", text));
+    Some(found.below([link].into_iter().chain(kept)))
 }
 
 fn unready(node: &Node) -> Option<Finding> {

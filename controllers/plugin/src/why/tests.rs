@@ -193,6 +193,25 @@ fn a_tree_of_all_namespaces_names_them() {
     assert!(!tree(&snapshot, false).contains("NAMESPACE"));
 }
 
+#[test]
+fn preserved_machines_are_named_with_what_ends_it() {
+    let mut snapshot = case("all-well.yaml").snapshot;
+    let until = "2026-06-04T12:30:00.5Z".parse().unwrap();
+    let machine = &mut snapshot.machines[0];
+    let named = machine.metadata.name.clone().unwrap();
+    machine.status.as_mut().unwrap().current_status.preserve_expiry_time =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(until));
+    let line = format!("preserved until 2026-06-04T12:30:00Z: kubectl nodewright release {named} ends that\n");
+    for target in [Target::new(TargetKind::Machine, &named), Target::new(TargetKind::Node, &named)] {
+        let text = explain(&snapshot, &target).unwrap().text(Colours::default());
+        assert!(text.contains(&format!("  kept     {line}")), "{text}");
+    }
+    let text = tree(&snapshot, false);
+    assert!(text.contains("Running, preserved") && text.contains(&line), "{text}");
+    snapshot.machines[0].metadata.deletion_timestamp = snapshot.machines[0].metadata.creation_timestamp.clone();
+    assert!(!tree(&snapshot, false).contains("preserved"), "it goes all the same");
+}
+
 /// Changes why the machine of `drain-budget.yaml` is not drained.
 fn set_drained(snapshot: &mut Snapshot, message: &str) {
     let is_deleted = |machine: &&mut nodewright_api::Machine| machine.metadata.deletion_timestamp.is_some();
