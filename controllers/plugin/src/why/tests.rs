@@ -212,6 +212,37 @@ fn preserved_machines_are_named_with_what_ends_it() {
     assert!(!tree(&snapshot, false).contains("preserved"), "it goes all the same");
 }
 
+#[test]
+fn a_node_without_a_condition_ready_is_not_ready() {
+    let mut snapshot = case("all-well.yaml").snapshot;
+    let mut stray = snapshot.nodes[0].clone();
+    stray.metadata.name = Some("stray".to_owned());
+    stray.spec.as_mut().unwrap().provider_id = None;
+    stray.status = None;
+    snapshot.nodes.push(stray);
+    let found = explain(&snapshot, &Target::new(TargetKind::Node, "stray")).unwrap();
+    assert_eq!((found.state, found.reason.as_str()), (State::Blocked, "NoReadyCondition"));
+    let named = snapshot.nodes[0].metadata.name.clone().unwrap();
+    snapshot.nodes[0].status = None;
+    let found = explain(&snapshot, &Target::new(TargetKind::Machine, &named)).unwrap();
+    assert!(found.cause.starts_with(&format!("its node {named} has no condition Ready")), "{found:?}");
+}
+
+#[test]
+fn a_class_that_is_deleted_waits_since_then() {
+    let mut snapshot = case("class-in-use.yaml").snapshot;
+    let target = Target::new(TargetKind::Class, "small");
+    let since = |snapshot: &Snapshot| explain(snapshot, &target).unwrap().since.unwrap().to_string();
+    assert_eq!(since(&snapshot), "2026-06-01T12:20:00Z");
+    snapshot.classes[0].status.as_mut().unwrap().conditions.pop();
+    assert_eq!(since(&snapshot), "2026-06-01T12:20:00Z");
+    snapshot.classes[0].metadata.deletion_timestamp = None;
+    let conditions = &mut snapshot.classes[0].status.as_mut().unwrap().conditions;
+    conditions[0].message = "the secret exists, and is being deleted".to_owned();
+    let cause = explain(&snapshot, &target).unwrap().cause;
+    assert_eq!(cause, "the secret exists, and is being deleted; the driver can read its providerSpec");
+}
+
 /// Changes why the machine of `drain-budget.yaml` is not drained.
 fn set_drained(snapshot: &mut Snapshot, message: &str) {
     let is_deleted = |machine: &&mut nodewright_api::Machine| machine.metadata.deletion_timestamp.is_some();
