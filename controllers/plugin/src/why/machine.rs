@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long a machine may be unknown to its controller before that means something, in seconds.
-const UNSEEN: i64 = 30;
+const UNSEEN: i64 = 60;
 
 pub(crate) fn subject(machine: &Machine) -> String {
     Target::new(TargetKind::Machine, name(machine)).to_string()
@@ -294,7 +294,11 @@ fn unseen(snapshot: &Snapshot, machine: &Machine) -> Finding {
                 write its status";
             Finding::blocked(subject(machine), "NotSeen", text).since(created).changed_by_all(remedies::of("NotSeen"))
         }
-        "" => Finding::waiting(subject(machine), "NotSeen", "its controller has yet to see it").since(created),
+        "" => {
+            let text = "no status was written yet: the call of the driver that makes its VM may be under way";
+            let found = Finding::waiting(subject(machine), "NoStatus", text).since(created);
+            found.changed_by("the driver's timeout of a call: for AWS --request-timeout of the driver, of each request")
+        }
         said => {
             let text = said.to_owned();
             Finding::waiting(subject(machine), machine.phase().as_str(), text).since(machine.phase_since().or(created))

@@ -243,6 +243,24 @@ fn a_class_that_is_deleted_waits_since_then() {
     assert_eq!(cause, "the secret exists, and is being deleted; the driver can read its providerSpec");
 }
 
+#[test]
+fn a_young_machine_without_a_status_may_wait_for_the_driver() {
+    let mut snapshot = case("manager-down.yaml").snapshot;
+    snapshot.leases.clear();
+    let machine = snapshot.machines.iter_mut().find(|machine| machine.phase().as_str().is_empty()).unwrap();
+    let (created, target) =
+        (machine.metadata.creation_timestamp.as_mut().unwrap(), Target::new(TargetKind::Deployment, "pool"));
+    created.0 = "2026-06-01T12:29:14Z".parse().unwrap();
+    let text = explain(&snapshot, &target).unwrap().text(Colours::default());
+    assert!(
+        text.contains("waits for machine/pool-58vxm-nz7jc: no status was written yet: the call of the driver"),
+        "{text}"
+    );
+    assert!(text.contains("change   the driver's timeout of a call"), "{text}");
+    snapshot.now += jiff::SignedDuration::from_secs(14);
+    assert!(explain(&snapshot, &target).unwrap().cause.starts_with("no manager has seen it"), "a minute has passed");
+}
+
 /// Changes why the machine of `drain-budget.yaml` is not drained.
 fn set_drained(snapshot: &mut Snapshot, message: &str) {
     let is_deleted = |machine: &&mut nodewright_api::Machine| machine.metadata.deletion_timestamp.is_some();
