@@ -118,7 +118,7 @@ pub(crate) fn rounded(text: &str) -> String {
 }
 
 /// What stands for a part of a text that differs among equal ones.
-pub(crate) const ELLIPSIS: &str = "…";
+const ELLIPSIS: &str = "…";
 
 /// A text without its times, which are in whole seconds.
 pub(crate) fn timeless(text: &str) -> String {

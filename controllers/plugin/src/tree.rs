@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::{
     fault::{Outcome, fail},
+    names::{Target, TargetKind},
     output::{Colours, Format, State, age, counted, document, nameless, rounded, table, timeless},
     read::Scope,
     snapshot::{Snapshot, node_name, revision},
@@ -96,11 +97,11 @@ pub(crate) struct Forest {
 
 /// The command `tree`.
 pub(crate) async fn run(scope: &Scope, wanted: Option<String>, format: Option<Format>) -> Outcome<String> {
+    let wanted = wanted.map(|text| Wanted::parse(&text)).transpose()?;
     let snapshot = scope.snapshot().await?;
-    let wanted = wanted.map(|text| text.rsplit('/').next().unwrap_or_default().to_owned());
-    let forest = Forest::of(&snapshot, wanted.as_deref(), format == Some(Format::Wide));
+    let forest = Forest::of(&snapshot, wanted.as_ref(), format == Some(Format::Wide));
     if let (Some(wanted), true) = (&wanted, forest.trees.is_empty()) {
-        return fail(format!("there is no MachineDeployment and no MachineConfigPool {wanted} (see --namespace)"));
+        return fail(wanted.missing());
     }
     snapshot.gaps.iter().for_each(|gap| eprintln!("note: {gap}"));
     let unreadable = snapshot.unreadable.iter();
@@ -115,7 +116,7 @@ pub(crate) async fn run(scope: &Scope, wanted: Option<String>, format: Option<Fo
 }
 
 impl Forest {
-    pub(crate) fn of(snapshot: &Snapshot, wanted: Option<&str>, each: bool) -> Self {
+    pub(crate) fn of(snapshot: &Snapshot, wanted: Option<&Wanted>, each: bool) -> Self {
         Self { absences: manager::absences(snapshot), trees: trees(snapshot, wanted, each) }
     }
 
@@ -125,12 +126,48 @@ impl Forest {
     }
 }
 
+/// The deployment or pool that the command names; of both kinds if it names none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    kinds: Vec<TargetKind>,
+    name: String,
+}
+
+impl Wanted {
+    /// # Errors
+    /// It is of a kind that has no tree.
+    pub(crate) fn parse(text: &str) -> Outcome<Self> {
+        let both = vec![TargetKind::Deployment, TargetKind::Pool];
+        if !text.contains('/') {
+            return Ok(Self { kinds: both, name: text.to_owned() });
+        }
+        let target = text.parse::<Target>().or_else(fail)?;
+        if !both.contains(&target.kind) {
+            return fail(format!(
+                "tree takes a MachineDeployment or MachineConfigPool: see kubectl nodewright why {target}"
+            ));
+        }
+        Ok(Self { kinds: vec![target.kind], name: target.name })
+    }
+
+    fn is(&self, kind: TargetKind, name: &str) -> bool {
+        self.kinds.contains(&kind) && self.name == name
+    }
+
+    fn missing(&self) -> String {
+        let kinds = self.kinds.iter().map(|kind| format!("no {}", kind.kind())).collect::<Vec<_>>().join(" and ");
+        let is_namespaced = self.kinds.iter().any(|kind| kind.is_namespaced());
+        format!("there is {kinds} {}{}", self.name, if is_namespaced { " (see --namespace)" } else { "" })
+    }
+}
+
 /// The trees of all deployments and pools, or of those of a name. `each`: one line for each object.
-pub(crate) fn trees(snapshot: &Snapshot, wanted: Option<&str>, each: bool) -> Vec<Branch> {
-    let is_wanted = |it: &str| wanted.is_none_or(|wanted| wanted == it);
-    let deployments = snapshot.deployments.iter().filter(|it| is_wanted(name(*it)));
+pub(crate) fn trees(snapshot: &Snapshot, wanted: Option<&Wanted>, each: bool) -> Vec<Branch> {
+    let is_wanted = |kind, name: &str| wanted.is_none_or(|wanted| wanted.is(kind, name));
+    let deployments = snapshot.deployments.iter().filter(|it| is_wanted(TargetKind::Deployment, name(*it)));
     let mut all: Vec<_> = deployments.map(|it| of_deployment(snapshot, it, each)).collect();
-    all.extend(snapshot.pools.iter().filter(|it| is_wanted(name(*it))).map(|it| of_pool(snapshot, it, each)));
+    let pools = snapshot.pools.iter().filter(|it| is_wanted(TargetKind::Pool, name(*it)));
+    all.extend(pools.map(|it| of_pool(snapshot, it, each)));
     if wanted.is_none() {
         let without = |set: &&MachineSet| snapshot.deployment_of(set).is_none();
         all.extend(snapshot.sets.iter().filter(without).map(|set| of_set(snapshot, set, each)));
