@@ -98,7 +98,7 @@ async fn run(flags: &ClusterFlags, command: Command) -> Outcome<String> {
             let flags = ClusterFlags { request_timeout: COMPLETION, ..flags.clone() };
             Ok(completion::answer(&words, async || scope(&flags).await).await)
         }
-        Command::Tree { name, output } => tree(&scope(flags).await?, name, output).await,
+        Command::Tree { name, output } => tree::run(&scope(flags).await?, name, output).await,
         Command::Report { file } => report(&scope(flags).await?, file).await,
         other => {
             in_one_namespace(flags)?;
@@ -194,22 +194,6 @@ async fn roll(scope: &Scope, command: RolloutCommand) -> Outcome<String> {
         RolloutCommand::Pause(it) => rollout::pause(scope, &it.name, it.dry.run).await,
         RolloutCommand::Resume(it) => rollout::resume(scope, &it.name, it.dry.run).await,
         RolloutCommand::Restart(it) => rollout::restart(scope, &it.name, it.dry.run).await,
-    }
-}
-
-async fn tree(scope: &Scope, wanted: Option<String>, format: Option<Format>) -> Outcome<String> {
-    let snapshot = scope.snapshot().await?;
-    let wanted = wanted.map(|text| text.rsplit('/').next().unwrap_or_default().to_owned());
-    let trees = tree::trees(&snapshot, wanted.as_deref(), format == Some(Format::Wide));
-    if let (Some(wanted), true) = (&wanted, trees.is_empty()) {
-        return fail(format!("there is no MachineDeployment and no MachineConfigPool {wanted} (see --namespace)"));
-    }
-    snapshot.gaps.iter().for_each(|gap| eprintln!("note: {gap}"));
-    let unreadable = snapshot.unreadable.iter();
-    unreadable.for_each(|it| eprintln!("note: {} {}: {}", it.kind, it.name, it.why));
-    match format {
-        Some(format @ (Format::Json | Format::Yaml)) => document(&trees, format),
-        _ => Ok(tree::text(&trees, snapshot.now, Colours::detect())),
     }
 }
 

@@ -98,6 +98,63 @@ pub(crate) fn seconds(duration: SignedDuration) -> String {
     age(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH.saturating_add(duration).unwrap_or(Timestamp::MAX))
 }
 
+/// A time in whole seconds, as on the wire of the API server.
+pub(crate) fn whole(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// A text with its times in whole seconds.
+pub(crate) fn rounded(text: &str) -> String {
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some((head, tail)) = rest.split_once('.') {
+        let end = tail.trim_start_matches(|letter: char| letter.is_ascii_digit());
+        let is_time = end.len() < tail.len() && end.starts_with('Z') && ends_with_clock(head);
+        done.push_str(head);
+        if !is_time {
+            done.push('.');
+        }
+        rest = if is_time { end } else { tail };
+    }
+    done + rest
+}
+
+/// What stands for a part of a text that differs among equal ones.
+const ELLIPSIS: &str = "…";
+
+/// A text without its times, which are in whole seconds.
+pub(crate) fn timeless(text: &str) -> String {
+    let masked = |word: &str| {
+        let core = word.trim_matches(|letter: char| !letter.is_alphanumeric());
+        let is_time = core.strip_suffix('Z').is_some_and(ends_with_clock);
+        if is_time { word.replace(core, ELLIPSIS) } else { word.to_owned() }
+    };
+    text.split(' ').map(masked).collect::<Vec<_>>().join(" ")
+}
+
+/// A text without a name, where that stands by itself.
+pub(crate) fn nameless(text: &str, name: &str) -> String {
+    if name.is_empty() {
+        return text.to_owned();
+    }
+    let is_part = |letter: char| letter.is_alphanumeric() || letter == '-';
+    let (mut done, mut rest) = (String::new(), text);
+    while let Some((head, tail)) = rest.split_once(name) {
+        done.push_str(head);
+        let is_whole = !done.ends_with(is_part) && !tail.starts_with(is_part);
+        done.push_str(if is_whole { ELLIPSIS } else { name });
+        rest = tail;
+    }
+    done + rest
+}
+
+/// Whether a text ends with hours, minutes and seconds.
+fn ends_with_clock(text: &str) -> bool {
+    let end: Vec<_> = text.chars().rev().take(8).collect();
+    let is_part =
+        |(at, letter): (usize, &char)| if at == 2 || at == 5 { *letter == ':' } else { letter.is_ascii_digit() };
+    end.len() == 8 && end.iter().enumerate().all(is_part)
+}
+
 /// A number with its noun.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
@@ -180,6 +237,22 @@ mod tests {
         for (seconds, expected) in table {
             assert_eq!(age(at(0), at(seconds)), expected, "{seconds}");
         }
+    }
+
+    #[test]
+    fn times_have_whole_seconds() {
+        let text = "no VM 1.5 until 2026-06-01T21:56:37.982460541Z, or 21:56:37.5Z. At 10.0.0.1:80:90.5Z";
+        assert_eq!(rounded(text), "no VM 1.5 until 2026-06-01T21:56:37Z, or 21:56:37Z. At 10.0.0.1:80:90.5Z");
+        assert_eq!((rounded(""), rounded("a.")), (String::new(), "a.".to_owned()));
+        assert_eq!(whole("2026-06-01T21:56:37.9Z".parse().unwrap()).to_string(), "2026-06-01T21:56:37Z");
+    }
+
+    #[test]
+    fn texts_of_equal_objects_are_equal() {
+        assert_eq!(timeless("it fails at 2026-06-01T12:25:00Z; or (12:25:00Z)."), "it fails at …; or (…).");
+        assert_eq!(timeless("zone 12:25 of Z"), "zone 12:25 of Z");
+        assert_eq!(nameless("node a-1 of a, b/a: a1, aa", "a"), "node a-1 of …, b/…: a1, aa");
+        assert_eq!(nameless("node a", ""), "node a");
     }
 
     #[test]

@@ -427,7 +427,7 @@ async fn a_fleet_that_runs_is_told_in_a_line() {
         (explanation.state, explanation.cause.as_str()),
         (State::Done, "it runs, and its node pool-b-1 is ready")
     );
-    let trees = tree::trees(&snapshot, Some("pool"), false);
+    let trees = tree::trees(&snapshot, Some(&tree::Wanted::parse("pool").unwrap()), false);
     assert_eq!((trees.len(), trees[0].children.len()), (1, 2), "{trees:?}");
 }
 
@@ -461,4 +461,25 @@ async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
     assert!(plan.lines().any(line), "{plan}");
     assert!(plan.contains("0 machines created, 0 deleted, 1 updated in place, 0 changed"), "{plan}");
     assert!(plan.contains(", 10m for an update (--update-takes)"), "{plan}");
+}
+
+#[tokio::test]
+async fn a_tree_is_of_the_kind_that_is_named() {
+    let server = fleet();
+    let tree = async |text: &str| tree::run(&scope(&server), Some(text.to_owned()), None).await;
+    for named in ["pool", "mcd/pool", "machinedeployment/pool"] {
+        assert!(tree(named).await.unwrap().contains("machinedeployment/pool"), "{named}");
+    }
+    for (text, expected) in [
+        ("mcp/pool", "there is no MachineConfigPool pool"),
+        ("mcd/no", "there is no MachineDeployment no (see --namespace)"),
+        ("no", "there is no MachineDeployment and no MachineConfigPool no (see --namespace)"),
+        (
+            "machine/pool",
+            "tree takes a MachineDeployment or MachineConfigPool: see kubectl nodewright why machine/pool",
+        ),
+    ] {
+        assert_eq!(tree(text).await.unwrap_err().to_string(), expected);
+    }
+    assert!(tree("pod/pool").await.unwrap_err().to_string().starts_with("there is no kind \"pod\" here"));
 }

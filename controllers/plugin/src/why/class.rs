@@ -33,7 +33,10 @@ pub(crate) fn finding(snapshot: &Snapshot, class: &MachineClass) -> Finding {
             let is_open = condition.status == ConditionStatus::Unknown || condition.condition_type == IN_USE;
             let new = if is_open { Finding::waiting } else { Finding::blocked };
             let found = new(subject(), &condition.reason, condition.message.clone());
-            let since = condition.last_transition_time.as_ref().map(|time| time.0);
+            let changed = condition.last_transition_time.as_ref().map(|time| time.0);
+            // That it is in use began before the deletion that waits for that.
+            let deleted = class.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+            let since = if condition.condition_type == IN_USE { deleted } else { changed };
             found.since(since).changed_by_all(remedies::of(&condition.reason))
         }
         None => match snapshot.warning("MachineClass", name(class)) {
@@ -44,9 +47,16 @@ pub(crate) fn finding(snapshot: &Snapshot, class: &MachineClass) -> Finding {
                 let found = Finding::blocked(subject(), reason, text).since(event_time(event));
                 found.changed_by_all(remedies::of(reason))
             }
-            _ if class.is_deleting() => Finding::waiting(subject(), "Deleting", "it is being deleted"),
+            _ if class.is_deleting() => {
+                let begun = class.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+                Finding::waiting(subject(), "Deleting", "it is being deleted").since(begun)
+            }
             _ if class.status.is_none() => Finding::done(subject(), "nothing is known to be wrong; it has no status"),
-            _ => Finding::done(subject(), "its Secrets exist, and the driver can read its providerSpec"),
+            _ => {
+                // What the manager knows of them: the plugin reads no Secret.
+                let secrets = class.condition(SECRETS_FOUND).map_or("its Secrets exist", |it| it.message.as_str());
+                Finding::done(subject(), format!("{secrets}; the driver can read its providerSpec"))
+            }
         },
     };
     found.below([link])

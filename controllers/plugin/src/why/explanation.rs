@@ -5,12 +5,14 @@ use nodewright_runtime::clip::clip_to;
 use serde::Serialize;
 
 use crate::{
-    output::{Colours, State, age},
+    output::{Colours, State, age, rounded, whole},
     snapshot::Snapshot,
 };
 
-/// How long the cause may be, in bytes.
-const LONGEST_CAUSE: usize = 600;
+/// How long the cause may be, in bytes: longer than what a status or an event has.
+const LONGEST_CAUSE: usize = 2_000;
+/// How much of it is in the first line.
+const LONGEST_HEAD: usize = 600;
 const LONGEST_LINE: usize = 300;
 /// How many lines an explanation has at most.
 const LINES: usize = 10;
@@ -31,7 +33,7 @@ impl Link {
     }
 
     pub(crate) fn since(self, since: Option<Timestamp>) -> Self {
-        Self { since, ..self }
+        Self { since: since.map(whole), ..self }
     }
 }
 
@@ -56,7 +58,7 @@ pub(crate) struct Finding {
 
 impl Finding {
     fn new(state: State, subject: String, reason: &str, cause: impl Into<String>) -> Self {
-        let cause = clip_to(LONGEST_CAUSE, cause.into().replace('\n', " "));
+        let cause = clip_to(LONGEST_CAUSE, rounded(&cause.into().replace('\n', " ")));
         Self { state, subject, reason: reason.to_owned(), cause, ..Self::default() }
     }
 
@@ -73,7 +75,7 @@ impl Finding {
     }
 
     pub(crate) fn since(self, since: Option<Timestamp>) -> Self {
-        Self { since: since.or(self.since), ..self }
+        Self { since: since.map(whole).or(self.since), ..self }
     }
 
     pub(crate) fn link(mut self, link: Link) -> Self {
@@ -156,7 +158,7 @@ impl Explanation {
         };
         let subject = if is_own || self.state == State::Done { "" } else { &self.subject };
         let head = format!("{}{}{subject}", colours.bold(&self.object), colours.of(self.state, verb));
-        let mut lines = vec![format!("{head}: {}", self.cause)];
+        let mut lines = vec![format!("{head}: {}", clip_to(LONGEST_HEAD, self.cause.as_str()))];
         lines.extend(self.details().into_iter().map(|(label, text)| {
             let label = colours.dim(&format!("{label:<8}"));
             format!("  {label} {}", clip_to(LONGEST_LINE, text))

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How long a machine may be unknown to its controller before that means something, in seconds.
-const UNSEEN: i64 = 30;
+const UNSEEN: i64 = 60;
 
 pub(crate) fn subject(machine: &Machine) -> String {
     Target::new(TargetKind::Machine, name(machine)).to_string()
@@ -34,8 +34,17 @@ pub(crate) fn subject(machine: &Machine) -> String {
 pub(crate) fn finding(snapshot: &Snapshot, machine: &Machine) -> Finding {
     let found = if machine.is_deleting() { terminating(machine) } else { living(snapshot, machine) };
     let found = named(found.also(without_set(snapshot, machine)), machine);
-    let links = [Some(described(snapshot, machine)), node_link(snapshot, machine)];
+    let kept = preserved(machine).filter(|_| found.reason != reasons::machine::PRESERVED);
+    let kept = kept.map(|text| Link::new("kept", text));
+    let links = [Some(described(snapshot, machine)), node_link(snapshot, machine), kept];
     found.below(links.into_iter().flatten())
+}
+
+/// Until when a machine is preserved, and what ends that.
+pub(crate) fn preserved(machine: &Machine) -> Option<String> {
+    let until = machine.status.as_ref()?.current_status.preserve_expiry_time.as_ref()?.0;
+    let text = format!("preserved until {until:.0}: kubectl nodewright release {} ends that", name(machine));
+    Some(text).filter(|_| !machine.is_deleting())
 }
 
 /// Phase, VM and class in a line.
@@ -285,7 +294,11 @@ fn unseen(snapshot: &Snapshot, machine: &Machine) -> Finding {
                 write its status";
             Finding::blocked(subject(machine), "NotSeen", text).since(created).changed_by_all(remedies::of("NotSeen"))
         }
-        "" => Finding::waiting(subject(machine), "NotSeen", "its controller has yet to see it").since(created),
+        "" => {
+            let text = "no status was written yet: the call of the driver that makes its VM may be under way";
+            let found = Finding::waiting(subject(machine), "NoStatus", text).since(created);
+            found.changed_by("the driver's timeout of a call: for AWS --request-timeout of the driver, of each request")
+        }
         said => {
             let text = said.to_owned();
             Finding::waiting(subject(machine), machine.phase().as_str(), text).since(machine.phase_since().or(created))

@@ -1,5 +1,7 @@
 //! Whether the manager runs, its clock is right, and its webhooks answer.
 
+use std::{collections::BTreeMap, fmt};
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::{
     admissionregistration::v1::{ServiceReference, WebhookClientConfig},
@@ -7,6 +9,7 @@ use k8s_openapi::api::{
     discovery::v1::EndpointSlice,
 };
 use nodewright_runtime::object::{label, name, namespace};
+use serde::Serialize;
 
 use super::{explanation::Finding, remedies};
 use crate::{
@@ -46,21 +49,52 @@ fn renewed(lease: &Lease) -> Option<Timestamp> {
 
 /// That no manager leads: what objects say may be old.
 pub(crate) fn absent(snapshot: &Snapshot, kind: TargetKind) -> Option<Finding> {
-    let lease = lease(snapshot, kind)?;
+    expired(lease(snapshot, kind)?, snapshot.now)
+}
+
+/// That nobody holds a Lease.
+fn expired(lease: &Lease, now: Timestamp) -> Option<Finding> {
     let spec = lease.spec.as_ref()?;
-    let subject = format!("lease/{}", name(lease));
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     let last = written(lease)?;
     let lasts = SignedDuration::from_secs(i64::from(spec.lease_duration_seconds.unwrap_or(DURATION)));
     let ended = last.checked_add(lasts).ok()?.checked_add(TAKE_OVER).ok()?;
-    if holder.is_empty() {
-        let text = format!("no manager runs: the last one gave the lease back {} ago", age(last, snapshot.now));
-        let found = Finding::blocked(subject, "NoLeader", text).since(Some(last));
-        return Some(found.changed_by_all(remedies::of("NoLeader"))).filter(|_| ended < snapshot.now);
+    let text = match holder {
+        "" => format!("no manager runs: the last one gave the lease back {} ago", age(last, now)),
+        holder => format!("no manager runs: {holder} has not renewed the lease for {}", age(last, now)),
+    };
+    let found = Finding::blocked(format!("lease/{}", name(lease)), "NoLeader", text).since(Some(last));
+    (ended < now).then(|| found.changed_by_all(remedies::of("NoLeader")))
+}
+
+/// That no manager leads in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Absence {
+    pub(crate) namespace: String,
+    /// The Leases that nobody holds, such as `lease/machine-controller`.
+    pub(crate) leases: Vec<String>,
+    pub(crate) cause: String,
+    pub(crate) since: Option<Timestamp>,
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.since.map(|since| format!(" (since {since:.0})")).unwrap_or_default();
+        let (cause, leases) = (&self.cause, self.leases.join(", "));
+        write!(f, "{cause}{since}: {leases} in namespace {}; what follows may be old", self.namespace)
     }
-    let text = format!("no manager runs: {holder} has not renewed the lease for {}", age(last, snapshot.now));
-    let found = Finding::blocked(subject, "NoLeader", text).since(Some(last));
-    (ended < snapshot.now).then(|| found.changed_by_all(remedies::of("NoLeader")))
+}
+
+/// The Leases that nobody holds, by namespace. Empty if Leases may not be read.
+pub(crate) fn absences(snapshot: &Snapshot) -> Vec<Absence> {
+    let mut all: BTreeMap<&str, Absence> = BTreeMap::new();
+    for lease in snapshot.leases.iter().filter(|lease| LEASE_NAMES.contains(&name(*lease))) {
+        let Some(Finding { subject, cause, since, .. }) = expired(lease, snapshot.now) else { continue };
+        let place = namespace(lease);
+        let new = || Absence { namespace: place.to_owned(), leases: vec![], cause, since };
+        all.entry(place).or_insert_with(new).leases.push(subject);
+    }
+    all.into_values().collect()
 }
 
 /// How far the clock of a manager is ahead of that of the API server, if that is far.

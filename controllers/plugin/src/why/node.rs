@@ -7,7 +7,7 @@ use nodewright_runtime::object::name;
 use super::{
     explanation::{Finding, Link},
     machine,
-    node_state::{Progress, described, is_cordoned, not_ready, said, sentence, since, subject},
+    node_state::{Progress, described, has_ready, is_cordoned, not_ready, said, sentence, since, subject},
     remedies,
 };
 use crate::{output::State, snapshot::Snapshot};
@@ -33,11 +33,17 @@ pub(crate) fn finding(snapshot: &Snapshot, wanted: &str) -> Option<Finding> {
         let of = machine.map_or("no Machine has it".to_owned(), |machine| machine::subject(machine) + " runs it");
         Finding::done(subject(wanted), format!("it is ready; {of}"))
     });
-    Some(found.below([link]))
+    let kept = machine.and_then(machine::preserved).map(|text| Link::new("kept", text));
+    Some(found.below([link].into_iter().chain(kept)))
 }
 
 fn unready(node: &Node) -> Option<Finding> {
-    let said = not_ready(node)?;
+    let Some(said) = not_ready(node) else {
+        let text = "it has no condition Ready: no kubelet has written its status, or somebody else has made the Node";
+        let found = Finding::blocked(subject(name(node)), "NoReadyCondition", text);
+        let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        return (!has_ready(node)).then(|| found.since(created).changed_by_all(remedies::of("NodeNotReady")));
+    };
     let reason = said.reason.as_deref().unwrap_or("NotReady");
     let found = Finding::blocked(subject(name(node)), reason, sentence(node, said)).since(since(said));
     Some(found.changed_by_all(remedies::of("NodeNotReady")))

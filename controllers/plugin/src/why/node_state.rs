@@ -61,6 +61,9 @@ pub(crate) fn problem(snapshot: &Snapshot, machine: &Machine) -> Option<String> 
         let named = node_name(machine).map(|name| format!(" (it was {name})")).unwrap_or_default();
         return Some(format!("there is no node with the provider ID {}{named}", machine.provider_id()?));
     };
+    if !has_ready(node) {
+        return Some(format!("its node {} has no condition Ready", name(node)));
+    }
     let own = machine.spec.node_conditions.as_deref().map(|list| list.split(',').map(str::trim).collect::<Vec<_>>());
     let kinds = own.unwrap_or_else(|| DEFAULT_UNHEALTHY.to_vec());
     let unhealthy = |kind: &&str| condition(node, kind).filter(|it| it.status != "False");
@@ -75,6 +78,11 @@ pub(crate) fn problem(snapshot: &Snapshot, machine: &Machine) -> Option<String> 
 
 pub(super) fn not_ready(node: &Node) -> Option<&NodeCondition> {
     condition(node, READY).filter(|ready| ready.status != "True")
+}
+
+/// Whether anybody says that it is ready or not.
+pub(super) fn has_ready(node: &Node) -> bool {
+    condition(node, READY).is_some()
 }
 
 pub(super) fn sentence(node: &Node, said: &NodeCondition) -> String {
@@ -134,7 +142,7 @@ impl Progress {
 
 /// Whether a Node is ready and takes Pods.
 pub(crate) fn is_ready(node: &Node) -> bool {
-    not_ready(node).is_none() && condition(node, READY).is_some()
+    not_ready(node).is_none() && has_ready(node)
 }
 
 /// Whether somebody repairs the Node.

@@ -302,7 +302,7 @@ pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> PartialPlan {
             PartialPlan::waiting("Removing", "the other VMs of the machine are being removed").waking_at(due)
         }
         Deletion::Confirm(until) => {
-            let message = format!("a VM that was asked for may still appear until {until}");
+            let message = format!("a VM that was asked for may still appear until {until:.0}");
             lasting(scope, "Confirming", &message).and_wait("Confirming", message).waking_at(until)
         }
     }
