@@ -128,10 +128,10 @@ fn without_nulls(value: Value) -> Value {
 
 fn metadata(metadata: &mut Value) {
     remove(metadata, "managedFields");
-    let is_kept: [(_, fn(&str) -> bool); 2] = [("annotations", is_ours), ("labels", is_read_label)];
-    for (list, is_kept) in is_kept {
+    for (list, are_labels) in [("annotations", false), ("labels", true)] {
         for (key, value) in metadata[list].as_object_mut().into_iter().flatten() {
-            if !is_kept(key) {
+            let is_kept = if are_labels { is_read_label(key) } else { is_ours(key) };
+            if !is_kept {
                 *value = REMOVED.into();
             }
         }

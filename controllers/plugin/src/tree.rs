@@ -106,13 +106,11 @@ pub(crate) async fn run(scope: &Scope, wanted: Option<String>, format: Option<Fo
     snapshot.gaps.iter().for_each(|gap| eprintln!("note: {gap}"));
     let unreadable = snapshot.unreadable.iter();
     unreadable.for_each(|it| eprintln!("note: {} {}: {}", it.kind, it.name, it.why));
-    match format {
-        Some(format @ (Format::Json | Format::Yaml)) => document(&forest, format),
-        _ => {
-            let (is_wide, has_namespaces) = (format == Some(Format::Wide), scope.namespace.is_none());
-            Ok(forest.text(View { now: snapshot.now, colours: Colours::detect(), is_wide, has_namespaces }))
-        }
+    if let Some(format @ (Format::Json | Format::Yaml)) = format {
+        return document(&forest, format);
     }
+    let (is_wide, has_namespaces) = (format == Some(Format::Wide), scope.namespace.is_none());
+    Ok(forest.text(View { now: snapshot.now, colours: Colours::detect(), is_wide, has_namespaces }))
 }
 
 impl Forest {
