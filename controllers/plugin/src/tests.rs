@@ -462,3 +462,39 @@ async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
     assert!(plan.contains("0 machines created, 0 deleted, 1 updated in place, 0 changed"), "{plan}");
     assert!(plan.contains(", 10m for an update (--update-takes)"), "{plan}");
 }
+
+/// Applies a deployment as another manager than kubectl.
+async fn applied_by_others(server: &ApiServer, applied: &Value) {
+    let path = format!("{GROUP}/machinedeployments/other?fieldManager=flux&force=true");
+    let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
+    let response = server.client().send(request.body(Body::from(applied.to_string().into_bytes())).unwrap()).await;
+    assert!(response.unwrap().status().is_success());
+}
+
+fn manifest(replicas: i32) -> Value {
+    let spec =
+        json!({"replicas": replicas, "selector": {"matchLabels": {"name": "pool"}}, "template": template("small")});
+    object("MachineDeployment", "other", &json!({"spec": spec}))
+}
+
+/// What a plan of this object prints, by the manager `kubectl`.
+async fn planned(server: &ApiServer, object: &Value, takes: &plan::Takes) -> Result<String, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), object.to_string()).unwrap();
+    let text = plan::file(&scope(server), file.path(), ("kubectl", takes), None).await;
+    text.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_plan_of_fields_of_another_manager_is_a_conflict_unless_it_is_forced() {
+    let server = fleet();
+    applied_by_others(&server, &manifest(3)).await;
+    let conflict = "MachineDeployment other: Apply failed with 1 conflict: conflict with \"flux\": .spec.replicas; \
+        with --force-conflicts these fields are taken over";
+    assert_eq!(planned(&server, &manifest(5), &plan::Takes::default()).await.unwrap_err(), conflict);
+    let forced = plan::Takes { force_conflicts: true, ..plan::Takes::default() };
+    let text = planned(&server, &manifest(5), &forced).await.unwrap();
+    assert!(text.contains("machinedeployment/other: 5 machines of class small"), "{text}");
+    let error = plan::rollout(&scope(&server), "other", &forced, None).await.unwrap_err().to_string();
+    assert!(error.starts_with("--force-conflicts is for plan FILE"), "{error}");
+}

@@ -77,7 +77,7 @@ pub(crate) async fn file(
     let mut applied = vec![];
     let documents = documents(&read(path)?)?;
     for (of, object) in documents.known {
-        applied.push(dry(scope, of, object, by).await?);
+        applied.push(dry(scope, (of, object), by, takes.force_conflicts).await?);
     }
     for kind in documents.others {
         eprintln!("note: what an apply of {kind} does is not planned");
@@ -146,7 +146,7 @@ fn documents(text: &str) -> Outcome<Documents> {
     Ok(Documents { known: known.into_iter().map(|(at, object)| (KINDS[at], object)).collect(), others })
 }
 
-async fn dry(scope: &Scope, of: Resource, object: Value, by: &str) -> Outcome<Applied> {
+async fn dry(scope: &Scope, (of, object): (Resource, Value), by: &str, force: bool) -> Outcome<Applied> {
     let Some(name) = object.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned) else {
         return fail(format!("a {} of the file has no metadata.name", of.kind));
     };
@@ -157,7 +157,7 @@ async fn dry(scope: &Scope, of: Resource, object: Value, by: &str) -> Outcome<Ap
         Err(error) if error.is_not_found() => None,
         live => Some(live?),
     };
-    let after = cluster.dry_apply((of, namespace.as_deref(), &name), &object, by).await?;
+    let after = cluster.dry_apply((of, namespace.as_deref(), &name), &object, by, force).await?;
     Ok(Applied { of, namespace, name, live, after })
 }
 
