@@ -479,9 +479,13 @@ fn manifest(replicas: i32) -> Value {
 
 /// What a plan of this object prints, by the manager `kubectl`.
 async fn planned(server: &ApiServer, object: &Value, takes: &plan::Takes) -> Result<String, String> {
+    planned_by("kubectl", server, object, takes).await
+}
+
+async fn planned_by(by: &str, server: &ApiServer, object: &Value, takes: &plan::Takes) -> Result<String, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), object.to_string()).unwrap();
-    let text = plan::file(&scope(server), file.path(), ("kubectl", takes), None).await;
+    let text = plan::file(&scope(server), file.path(), (by, takes), None).await;
     text.map_err(|error| error.to_string())
 }
 
@@ -497,4 +501,26 @@ async fn a_plan_of_fields_of_another_manager_is_a_conflict_unless_it_is_forced()
     assert!(text.contains("machinedeployment/other: 5 machines of class small"), "{text}");
     let error = plan::rollout(&scope(&server), "other", &forced, None).await.unwrap_err().to_string();
     assert!(error.starts_with("--force-conflicts is for plan FILE"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plan_after_a_client_side_apply_removes_what_the_file_omits() {
+    let server = fleet();
+    let mut before = manifest(2);
+    before["spec"]["strategy"] =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 7, "maxUnavailable": 3}});
+    let mut live = before.clone();
+    live["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": before.to_string(), "other": "a"});
+    live["metadata"]["managedFields"] = json!([{"manager": "kubectl-client-side-apply", "operation": "Update", "apiVersion": live["apiVersion"],
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:strategy": {}, "f:replicas": {}}}}]);
+    server.seed(&format!("{GROUP}/machinedeployments"), live);
+    let takes = plan::Takes::default();
+    let text = planned(&server, &manifest(2), &takes).await.unwrap();
+    assert!(text.contains("2 machines of class small, maxSurge 1, maxUnavailable 0"), "{text}");
+    let kept = planned(&server, &before, &takes).await.unwrap();
+    assert!(kept.starts_with("machinedeployment/other unchanged") && kept.contains("maxSurge 7"), "{kept}");
+    let of_another = planned_by("flux", &server, &manifest(2), &takes).await.unwrap();
+    assert!(of_another.contains("maxSurge 7"), "{of_another}");
+    assert_eq!(server.object(&format!("{GROUP}/machinedeployments/other")).unwrap()["spec"], before["spec"]);
 }
