@@ -460,7 +460,10 @@ async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
     let line = |line: &str| line.split_whitespace().eq(["+5s", "update", "pool-b", "pool-b-1"]);
     assert!(plan.lines().any(line), "{plan}");
     assert!(plan.contains("0 machines created, 0 deleted, 1 updated in place, 0 changed"), "{plan}");
-    assert!(plan.contains(", 10m for an update (--update-takes)"), "{plan}");
+    assert!(
+        plan.contains(", 10m for an update (assumed, as no object remembers it; set it with --update-takes)"),
+        "{plan}"
+    );
 }
 
 /// Applies a deployment as another manager than kubectl.
