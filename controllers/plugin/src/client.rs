@@ -28,6 +28,8 @@ const LONGEST_ANSWER: usize = 512 << 20;
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The writer of the fields that commands change.
 pub(crate) const FIELD_MANAGER: &str = "kubectl-nodewright";
+/// How API servers begin a refusal of fields that other managers have.
+const FIELD_CONFLICT: &str = "Apply failed with ";
 const USER_AGENT: &str = concat!("kubectl-nodewright/", env!("CARGO_PKG_VERSION"));
 
 /// The cluster that flags name: that of the machines, or that of their nodes.
@@ -160,19 +162,26 @@ impl Cluster {
         self.request(call, path, Some((Method::PATCH, kind, body))).await
     }
 
-    /// What an object would be if a client applied this. Nothing is written.
+    /// What an object would be if a client applied this. Nothing is written. Without `force`, fields of other managers are a conflict.
     pub(crate) async fn dry_apply(
         &self,
         at: (Resource, Option<&str>, &str),
         object: &Value,
         by: &str,
+        force: bool,
     ) -> Outcome<Value> {
         let (of, namespace, name) = at;
-        let flags = format!("fieldManager={}&force=true&dryRun=All", encoded(by));
+        let flags = format!("fieldManager={}&force={force}&dryRun=All", encoded(by));
         let path = format!("{}/{}?{flags}", of.path(namespace), encoded(name));
         let call = Call { verb: "patch", of, namespace, name: Some(name) };
         let body = object.to_string().into_bytes();
-        self.request(call, path, Some((Method::PATCH, "application/apply-patch+yaml", body))).await
+        let applied = self.request(call, path, Some((Method::PATCH, "application/apply-patch+yaml", body))).await;
+        applied.map_err(|error| match error {
+            Fault::Refused { code: 409, message, .. } if message.starts_with(FIELD_CONFLICT) => Fault::Message(
+                format!("{} {name}: {message}; with --force-conflicts these fields are taken over", of.kind),
+            ),
+            other => other,
+        })
     }
 
     /// Deletes an object, if it has this UID still.

@@ -460,7 +460,72 @@ async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
     let line = |line: &str| line.split_whitespace().eq(["+5s", "update", "pool-b", "pool-b-1"]);
     assert!(plan.lines().any(line), "{plan}");
     assert!(plan.contains("0 machines created, 0 deleted, 1 updated in place, 0 changed"), "{plan}");
-    assert!(plan.contains(", 10m for an update (--update-takes)"), "{plan}");
+    assert!(
+        plan.contains(", 10m for an update (assumed, as no object remembers it; set it with --update-takes)"),
+        "{plan}"
+    );
+}
+
+/// Applies a deployment as another manager than kubectl.
+async fn applied_by_others(server: &ApiServer, applied: &Value) {
+    let path = format!("{GROUP}/machinedeployments/other?fieldManager=flux&force=true");
+    let request = Request::patch(path).header("content-type", "application/apply-patch+yaml");
+    let response = server.client().send(request.body(Body::from(applied.to_string().into_bytes())).unwrap()).await;
+    assert!(response.unwrap().status().is_success());
+}
+
+fn manifest(replicas: i32) -> Value {
+    let spec =
+        json!({"replicas": replicas, "selector": {"matchLabels": {"name": "pool"}}, "template": template("small")});
+    object("MachineDeployment", "other", &json!({"spec": spec}))
+}
+
+/// What a plan of this object prints, by the manager `kubectl`.
+async fn planned(server: &ApiServer, object: &Value, takes: &plan::Takes) -> Result<String, String> {
+    planned_by("kubectl", server, object, takes).await
+}
+
+async fn planned_by(by: &str, server: &ApiServer, object: &Value, takes: &plan::Takes) -> Result<String, String> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), object.to_string()).unwrap();
+    let text = plan::file(&scope(server), file.path(), (by, takes), None).await;
+    text.map_err(|error| error.to_string())
+}
+
+#[tokio::test]
+async fn a_plan_of_fields_of_another_manager_is_a_conflict_unless_it_is_forced() {
+    let server = fleet();
+    applied_by_others(&server, &manifest(3)).await;
+    let conflict = "MachineDeployment other: Apply failed with 1 conflict: conflict with \"flux\": .spec.replicas; \
+        with --force-conflicts these fields are taken over";
+    assert_eq!(planned(&server, &manifest(5), &plan::Takes::default()).await.unwrap_err(), conflict);
+    let forced = plan::Takes { force_conflicts: true, ..plan::Takes::default() };
+    let text = planned(&server, &manifest(5), &forced).await.unwrap();
+    assert!(text.contains("machinedeployment/other: 5 machines of class small"), "{text}");
+    let error = plan::rollout(&scope(&server), "other", &forced, None).await.unwrap_err().to_string();
+    assert!(error.starts_with("--force-conflicts is for plan FILE"), "{error}");
+}
+
+#[tokio::test]
+async fn a_plan_after_a_client_side_apply_removes_what_the_file_omits() {
+    let server = fleet();
+    let mut before = manifest(2);
+    before["spec"]["strategy"] =
+        json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 7, "maxUnavailable": 3}});
+    let mut live = before.clone();
+    live["metadata"]["annotations"] =
+        json!({"kubectl.kubernetes.io/last-applied-configuration": before.to_string(), "other": "a"});
+    live["metadata"]["managedFields"] = json!([{"manager": "kubectl-client-side-apply", "operation": "Update", "apiVersion": live["apiVersion"],
+        "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:strategy": {}, "f:replicas": {}}}}]);
+    server.seed(&format!("{GROUP}/machinedeployments"), live);
+    let takes = plan::Takes::default();
+    let text = planned(&server, &manifest(2), &takes).await.unwrap();
+    assert!(text.contains("2 machines of class small, maxSurge 1, maxUnavailable 0"), "{text}");
+    let kept = planned(&server, &before, &takes).await.unwrap();
+    assert!(kept.starts_with("machinedeployment/other unchanged") && kept.contains("maxSurge 7"), "{kept}");
+    let of_another = planned_by("flux", &server, &manifest(2), &takes).await.unwrap();
+    assert!(of_another.contains("maxSurge 7"), "{of_another}");
+    assert_eq!(server.object(&format!("{GROUP}/machinedeployments/other")).unwrap()["spec"], before["spec"]);
 }
 
 #[tokio::test]

@@ -30,12 +30,18 @@ pub(crate) struct Takes {
     /// How long an update of a machine in place takes: the drain, and the program on the node. No object remembers it. [default: 10m]
     #[arg(long = "update-takes", value_name = "DURATION", value_parser = duration)]
     pub(crate) update: Option<Duration>,
+    /// Plan an apply that takes over fields of other managers, as kubectl apply --server-side --force-conflicts does. Only for a file.
+    #[arg(long)]
+    pub(crate) force_conflicts: bool,
 }
 
 /// How long machines take, and where that is from.
 pub(super) struct Estimate {
     pub(super) durations: Durations,
     pub(super) source: String,
+    pub(super) source_of_update: String,
+    /// The durations that are neither given nor seen.
+    pub(super) assumed: Vec<&'static str>,
 }
 
 /// How long machines of a class take.
@@ -54,14 +60,26 @@ pub(super) fn estimate(takes: &Takes, class: &str, machines: &[Machine]) -> Esti
         durations = Durations { creation, vm: durations.vm.min(creation), ..durations };
         "--creation-takes".clone_into(&mut from);
     } else if count == 0 {
-        "--creation-takes; no machine to learn from".clone_into(&mut from);
+        "assumed, as there is no machine to learn from; set it with --creation-takes".clone_into(&mut from);
     }
+    let unremembered = |is_given: bool, flag: &str| {
+        if is_given { flag.to_owned() } else { format!("assumed, as no object remembers it; set it with {flag}") }
+    };
+    let of_deletion = unremembered(takes.deletion.is_some(), "--deletion-takes");
     let source = format!(
-        "estimated with {} until a machine runs ({from}) and {} until one is gone (--deletion-takes)",
+        "estimated with {} until a machine runs ({from}) and {} until one is gone ({of_deletion})",
         seconds(durations.creation),
         seconds(deletion)
     );
-    Estimate { durations, source }
+    let of_update = unremembered(takes.update.is_some(), "--update-takes");
+    let source_of_update = format!("{} for an update ({of_update})", seconds(update));
+    let of = [
+        ("creation", count == 0 && takes.creation.is_none()),
+        ("deletion", takes.deletion.is_none()),
+        ("update", takes.update.is_none()),
+    ];
+    let assumed = of.into_iter().filter(|(_, is_assumed)| *is_assumed).map(|(part, _)| part).collect();
+    Estimate { durations, source, source_of_update, assumed }
 }
 
 #[cfg(test)]
@@ -87,7 +105,7 @@ mod tests {
         let machines = [machine("a", 10, 60), machine("a", 20, 80), machine("a", 30, 100), machine("b", 5, 30)];
         let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
         let none = Takes::default();
-        let given = Takes { creation: minutes(7), deletion: minutes(1), update: minutes(4) };
+        let given = Takes { creation: minutes(7), deletion: minutes(1), update: minutes(4), ..Takes::default() };
         for (takes, class, machines, vm, creation, deletion, from) in [
             (&none, "a", &machines[..], 20, 80, 120, "median of 3 machines"),
             (&none, "b", &machines[..], 5, 30, 120, "median of 1 machine"),
@@ -101,6 +119,11 @@ mod tests {
             let expected = Durations { vm: of(vm), creation: of(creation), deletion: of(deletion), update };
             assert_eq!(estimate.durations, expected, "{class}");
             assert!(estimate.source.contains(from), "{}", estimate.source);
+            let assumed = if takes.deletion.is_some() { vec![] } else { vec!["deletion", "update"] };
+            let assumed: Vec<_> = machines.is_empty().then_some("creation").into_iter().chain(assumed).collect();
+            assert_eq!(estimate.assumed, assumed);
+            let words = "2m until one is gone (assumed, as no object remembers it; set it with --deletion-takes)";
+            assert_eq!(estimate.source.contains(words), takes.deletion.is_none(), "{}", estimate.source);
         }
     }
 }

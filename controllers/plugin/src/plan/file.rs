@@ -15,11 +15,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    Takes, decode,
+    Takes, client_side, decode,
     pool::{self, planned},
     rollout::{Fleet, Plan},
 };
 use crate::{
+    client::Patch,
     fault::{Fault, Outcome, fail},
     output::{Format, counted, document},
     read::Scope,
@@ -30,6 +31,9 @@ use crate::{
 const KINDS: [Resource; 4] = [CLASSES, DEPLOYMENTS, MACHINE_CONFIGS, POOLS];
 /// The largest file that is read, in bytes.
 const LARGEST: u64 = 32 << 20;
+
+/// That no server-side apply is planned.
+const CLIENT_SIDE: &str = "kubectl applied it without --server-side, and would again: fields that it applied, and the file omits, go; --field-manager plans the apply of another one";
 
 /// A document of the file, and what it would become.
 struct Applied {
@@ -77,7 +81,7 @@ pub(crate) async fn file(
     let mut applied = vec![];
     let documents = documents(&read(path)?)?;
     for (of, object) in documents.known {
-        applied.push(dry(scope, of, object, by).await?);
+        applied.push(dry(scope, (of, object), by, takes.force_conflicts).await?);
     }
     for kind in documents.others {
         eprintln!("note: what an apply of {kind} does is not planned");
@@ -146,7 +150,7 @@ fn documents(text: &str) -> Outcome<Documents> {
     Ok(Documents { known: known.into_iter().map(|(at, object)| (KINDS[at], object)).collect(), others })
 }
 
-async fn dry(scope: &Scope, of: Resource, object: Value, by: &str) -> Outcome<Applied> {
+async fn dry(scope: &Scope, (of, object): (Resource, Value), by: &str, force: bool) -> Outcome<Applied> {
     let Some(name) = object.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned) else {
         return fail(format!("a {} of the file has no metadata.name", of.kind));
     };
@@ -157,7 +161,14 @@ async fn dry(scope: &Scope, of: Resource, object: Value, by: &str) -> Outcome<Ap
         Err(error) if error.is_not_found() => None,
         live => Some(live?),
     };
-    let after = cluster.dry_apply((of, namespace.as_deref(), &name), &object, by).await?;
+    let at = (of, namespace.as_deref(), name.as_str());
+    let patch = live.as_ref().and_then(|live| client_side::patch(live, &object, at.1, by));
+    let after = if let Some(patch) = patch {
+        eprintln!("note: {} {name}: {CLIENT_SIDE}", of.kind);
+        cluster.patch(at, &Patch::Merge(patch), true).await?
+    } else {
+        cluster.dry_apply(at, &object, by, force).await?
+    };
     Ok(Applied { of, namespace, name, live, after })
 }
 

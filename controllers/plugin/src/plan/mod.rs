@@ -1,5 +1,6 @@
 //! What would be done, by the decisions of the manager.
 
+mod client_side;
 mod drain;
 mod durations;
 mod file;

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, Outcome, fail},
-    output::{Format, age, counted, document, seconds, table},
+    output::{Format, age, counted, document, table},
     read::Scope,
     resources::{CLASSES, DEPLOYMENTS, MACHINES, NODES, POOLS, SETS},
 };
@@ -76,6 +76,9 @@ pub(super) struct Plan {
 
 /// The plan of a deployment, for people or programs.
 pub(crate) async fn rollout(scope: &Scope, named: &str, takes: &Takes, format: Option<Format>) -> Outcome<String> {
+    if takes.force_conflicts {
+        return fail("--force-conflicts is for plan FILE: nothing is applied here");
+    }
     let mut fleet = Fleet::read(scope, scope.namespace.as_deref()).await?;
     let found = fleet.objects.deployments.iter().find(|deployment| name(*deployment) == named);
     let Some(deployment) = found.cloned() else {
@@ -119,7 +122,7 @@ impl Plan {
             "fewestRunning": self.preview.fewest_running, "most": self.preview.most,
             "complete": complete, "waits": waits, "lacksClass": self.lacks_class,
             "estimate": {"creationSeconds": durations.creation.as_secs(), "deletionSeconds": durations.deletion.as_secs(),
-                "updateSeconds": durations.update.as_secs()},
+                "updateSeconds": durations.update.as_secs(), "assumed": self.estimate.assumed},
         })
     }
 
@@ -178,9 +181,7 @@ impl Plan {
                     "complete after about {}, if no machine fails and nobody changes anything",
                     age(self.now, *at)
                 ));
-                let update = seconds(self.estimate.durations.update);
-                let update =
-                    if is_in_place { format!(", {update} for an update (--update-takes)") } else { String::new() };
+                let update = if is_in_place { format!(", {}", self.estimate.source_of_update) } else { String::new() };
                 lines.push(format!("{}{update}", self.estimate.source));
             }
             End::Waits(waits) => {
@@ -237,7 +238,7 @@ mod tests {
         let rest = [
             "2 machines created, 0 deleted, 0 changed without a replacement; at least 0 run and at most 2 exist meanwhile",
             "complete after about 3m, if no machine fails and nobody changes anything",
-            "estimated with 3m until a machine runs (--creation-takes; no machine to learn from) and 2m until one is gone (--deletion-takes)",
+            "estimated with 3m until a machine runs (assumed, as there is no machine to learn from; set it with --creation-takes) and 2m until one is gone (assumed, as no object remembers it; set it with --deletion-takes)",
         ];
         assert_eq!(lines[4..], rest);
         assert_eq!(plan.text(true).matches("create ").count(), 2, "{}", plan.text(true));

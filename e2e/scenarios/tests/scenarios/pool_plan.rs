@@ -70,7 +70,8 @@ async fn a_pool_moves_its_nodes_as_planned() -> TestResult {
     let change = file.to_str().unwrap_or_default();
     let planned = plan(kubeconfig, &["-f", change]).await?;
     let text = run(kubeconfig, &["-f", change]).await?.map_err(Failure::new)?;
-    let applied: Vec<Value> = serde_json::from_str(&succeeds(env, &format!("plan {change} -o json")).await?)?;
+    let flags = "--field-manager=end-to-end --force-conflicts -o json";
+    let applied: Vec<Value> = serde_json::from_str(&succeeds(env, &format!("plan {change} {flags}")).await?)?;
     let mark = env.nodes().mark();
     assert_eq!(target(env).await?, before, "nothing is written");
     assert_eq!((&planned["present"], &planned["target"]["exists"]), (&json!(before), &json!(false)));

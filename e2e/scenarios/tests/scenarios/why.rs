@@ -127,6 +127,9 @@ async fn what_a_plan_of_a_file_says_is_what_its_apply_does() -> TestResult {
     env.end().await
 }
 
+/// The flags of a plan of what the environment would apply.
+const AS_APPLIED: &str = "--field-manager=end-to-end --force-conflicts";
+
 /// What a plan says of the one deployment of a file.
 #[derive(Debug)]
 struct Planned {
@@ -138,7 +141,7 @@ struct Planned {
 async fn planned(env: &Environment, documents: &[&str]) -> TestResult<Planned> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), documents.join("\n---\n"))?;
-    let printed = succeeds(env, &format!("plan {} -o json", file.path().display())).await?;
+    let printed = succeeds(env, &format!("plan {} {AS_APPLIED} -o json", file.path().display())).await?;
     let parts: Vec<Value> = serde_json::from_str(&printed)?;
     let plan = parts.iter().map(|part| &part["plan"]).find(|plan| plan["deployment"].is_string());
     let plan = plan.ok_or_else(|| Failure::new(printed.clone()))?;
