@@ -56,7 +56,10 @@ fn owner(kind: &str, owner: &Value) -> Value {
 
 /// A deployment that was rolled from class `small` to `large`, with a machine and its node.
 fn fleet() -> ApiServer {
-    let server = ApiServer::new();
+    fleet_on(ApiServer::new())
+}
+
+fn fleet_on(server: ApiServer) -> ApiServer {
     let seed = |plural: &str, object: Value| server.seed(&format!("{GROUP}/{plural}"), object);
     let revision = |number: &str| json!({"deployment.kubernetes.io/revision": number, "note": number});
     let fields = json!({"spec": {"replicas": 1, "template": template("large")},
@@ -250,7 +253,7 @@ async fn a_plan_of_a_drain_names_what_leaves_and_what_holds_it_back() {
         lines[4].contains("disruption budget web allows no disruption although all its 1 pods are healthy"),
         "{text}"
     );
-    assert_eq!(lines[6], "2 pods would leave in 1 turn; 1 stay");
+    assert_eq!(lines[6], "1 pod would leave in 1 turn; 1 pod is held back; 1 stay");
     assert_eq!(lines[7], "no controller makes these again: apps/alone");
     assert!(lines[8].contains("(2h, or --machine-drain-timeout of the manager)"), "{text}");
     let json: Value =
@@ -547,4 +550,25 @@ async fn a_tree_is_of_the_kind_that_is_named() {
         assert_eq!(tree(text).await.unwrap_err().to_string(), expected);
     }
     assert!(tree("pod/pool").await.unwrap_err().to_string().starts_with("there is no kind \"pod\" here"));
+}
+
+#[tokio::test]
+async fn plans_name_that_no_manager_leads() {
+    let takes = plan::Takes::default();
+    for (age, is_absent) in [(3_600, true), (0, false)] {
+        let then = jiff::Timestamp::now() - jiff::SignedDuration::from_secs(age);
+        let server = fleet_on(ApiServer::with_time(move || then));
+        let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "machine-controller-manager", "namespace": "shoot"},
+            "spec": {"holderIdentity": "m-1", "leaseDurationSeconds": 15}});
+        server.seed("/apis/coordination.k8s.io/v1/namespaces/shoot/leases", lease);
+        let of_rollout = plan::rollout(&scope(&server), "pool", &takes, None).await.unwrap();
+        let of_file = planned(&server, &manifest(2), &takes).await.unwrap();
+        let line =
+            "\nno manager runs: m-1 has not renewed the lease for 60m; nothing of this happens before one does\n";
+        for text in [of_rollout, of_file] {
+            assert_eq!(text.ends_with(line), is_absent, "{text}");
+            assert_eq!(text.contains("no manager runs"), is_absent, "{text}");
+        }
+    }
 }

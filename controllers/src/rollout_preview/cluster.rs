@@ -89,8 +89,12 @@ impl Cluster {
         self.stores.of::<K>(CONTROL)
     }
 
+    pub(super) fn deployment(&self, key: &ObjectRef) -> Option<Arc<MachineDeployment>> {
+        self.of::<MachineDeployment>().get(key)
+    }
+
     fn owned_sets(&self, deployment: &ObjectRef) -> Vec<Arc<MachineSet>> {
-        let deployment = self.of::<MachineDeployment>().get(deployment);
+        let deployment = self.deployment(deployment);
         let mut sets = deployment.map(|it| self.of::<MachineSet>().owned_by(uid(it.as_ref()))).unwrap_or_default();
         sets.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         sets
@@ -120,7 +124,7 @@ impl Cluster {
 
     /// Whether all Machines of a deployment have its template and run.
     pub(super) fn is_complete(&self, key: &ObjectRef) -> bool {
-        let Some(deployment) = self.of::<MachineDeployment>().get(key) else { return true };
+        let Some(deployment) = self.deployment(key) else { return true };
         let desired = usize::try_from(deployment.spec.replicas).unwrap_or_default();
         let sets = self.owned_sets(key);
         let current = sets.iter().filter(|set| template::is_same(&set.spec.template, &deployment.spec.template));

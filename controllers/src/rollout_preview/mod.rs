@@ -26,7 +26,10 @@ mod tests;
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Machine, MachineDeployment, MachineSet, StrategyType, machine_config::MachineConfigPool};
+use nodewright_api::{
+    ConditionStatus, Machine, MachineDeployment, MachineSet, StrategyType, conditions::machine_deployment::PROGRESSING,
+    machine_config::MachineConfigPool,
+};
 use nodewright_runtime::object::{ObjectRef, controller_uid, name, namespace, uid};
 use serde_json::Value;
 
@@ -237,14 +240,25 @@ impl Forecast {
         true
     }
 
-    /// What the deployment and its sets wait for.
+    /// What the deployment and its sets wait for, and what keeps the deployment from its progress.
     fn waits(&self) -> Vec<String> {
         let sets = self.cluster.sets(&self.key);
         let of_sets = sets
             .iter()
             .flat_map(|set| self.sets.waits(set).map(move |text| format!("machineset/{}: {text}", set.name)));
-        let own = self.deployments.waits(&self.key).map(|text| format!("machinedeployment/{}: {text}", self.key.name));
-        own.chain(of_sets).collect()
+        let own = self.deployments.waits(&self.key).map(str::to_owned);
+        let own = self.obstacles().into_iter().chain(own);
+        own.map(|text| format!("machinedeployment/{}: {text}", self.key.name)).chain(of_sets).collect()
+    }
+
+    /// What no controller waits for: a user, or a deadline that has passed.
+    fn obstacles(&self) -> Vec<String> {
+        let Some(deployment) = self.cluster.deployment(&self.key) else { return vec![] };
+        let paused = "spec.paused is true: no machine is replaced for another template before that is resumed";
+        let paused = deployment.spec.paused.then(|| paused.to_owned());
+        let progress = deployment.condition(PROGRESSING).filter(|it| it.status == ConditionStatus::False);
+        let late = progress.map(|it| format!("{PROGRESSING} is False: {}: {}", it.reason, it.message));
+        paused.into_iter().chain(late).collect()
     }
 }
 

@@ -145,12 +145,33 @@ fn what_keeps_a_rollout_from_its_end_is_named() {
     });
     let preview = foreseen(&objects);
     assert!(preview.changes.is_empty(), "{preview:?}");
-    assert!(matches!(&preview.end, End::Waits(_)), "{preview:?}");
+    let End::Waits(waits) = preview.end else { panic!("it is paused") };
+    assert!(waits[0].starts_with("machinedeployment/pool: spec.paused is true"), "{waits:?}");
 
     let mut objects = fleet(3, 1, 0);
     objects.deployments[0].spec.template.spec.class.name = String::new();
     let End::Waits(waits) = foreseen(&objects).end else { panic!("it cannot end") };
     assert!(waits[0].contains("spec.template.spec.class.name"), "{waits:?}");
+}
+
+#[test]
+fn a_progress_deadline_that_passes_is_named_now_and_later() {
+    let mut objects = fleet(2, 1, 0);
+    objects.deployments[0].spec.progress_deadline_seconds = Some(600);
+    let mut forecast = Forecast::new(objects, &key(), &FleetSettings::default(), (DURATIONS, now()));
+    forecast.settle().unwrap();
+    let stores = forecast.cluster.stores();
+    let mut machines = all::<Machine>(stores);
+    for machine in &mut machines {
+        machine.status.get_or_insert_default().current_status.phase = MachinePhase::CrashLoopBackOff;
+    }
+    let objects = Objects { deployments: all(stores), sets: all(stores), machines, pools: vec![], nodes: None };
+    for hours in [0, 2] {
+        let at = now() + SignedDuration::from_hours(hours);
+        let preview = preview(objects.clone(), &key(), &FleetSettings::default(), DURATIONS, at).unwrap();
+        let End::Waits(waits) = preview.end else { panic!("no machine runs") };
+        assert!(waits[0].contains("Progressing is False: ProgressDeadlineExceeded: "), "{waits:?}");
+    }
 }
 
 #[test]

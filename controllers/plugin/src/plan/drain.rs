@@ -97,9 +97,7 @@ fn text(node: &str, machine: Option<&Machine>, plan: &Preview) -> String {
     if rows.len() > 1 {
         lines.push(format!("\n{}", table(&rows)));
     }
-    let turns = plan.leaving.iter().map(|it| it.turn).max().unwrap_or_default();
-    let (pods, turns) = (counted(plan.leaving.len(), "pod"), counted(turns, "turn"));
-    lines.push(format!("{pods} would leave in {turns}; {} stay", plan.staying.len()));
+    lines.push(summary(plan));
     lines.extend((!plan.ending.is_empty()).then(|| format!("ending already: {}", plan.ending.join(", "))));
     let alone: Vec<_> = plan.leaving.iter().filter(|it| !it.comes_back).map(|it| it.pod.as_str()).collect();
     lines.extend((!alone.is_empty()).then(|| format!("no controller makes these again: {}", alone.join(", "))));
@@ -110,4 +108,48 @@ fn text(node: &str, machine: Option<&Machine>, plan: &Preview) -> String {
         ));
     }
     lines.join("\n") + "\n"
+}
+
+/// How many Pods leave by themselves, how many do not, and how many stay.
+fn summary(plan: &Preview) -> String {
+    let (held, free): (Vec<_>, Vec<_>) = plan.leaving.iter().partition(|it| it.held.is_some());
+    let turns = free.iter().map(|it| it.turn).max().unwrap_or_default();
+    let mut parts = vec![];
+    if !free.is_empty() || held.is_empty() {
+        parts.push(format!("{} would leave in {}", counted(free.len(), "pod"), counted(turns, "turn")));
+    }
+    if !held.is_empty() {
+        let verb = if held.len() == 1 { "is" } else { "are" };
+        parts.push(format!("{} {verb} held back", counted(held.len(), "pod")));
+    }
+    parts.push(format!("{} stay", plan.staying.len()));
+    parts.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use nodewright_controllers::node_drain::Leaving;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_are_held_back_do_not_count_as_leaving() {
+        let leaving = |turn: usize, held: Option<&str>| Leaving {
+            pod: "a/b".to_owned(),
+            turn,
+            volumes: vec![],
+            held: held.map(str::to_owned),
+            comes_back: true,
+        };
+        let (free, late, held) = (leaving(1, None), leaving(2, None), leaving(3, Some("budget")));
+        for (leaving, expected) in [
+            (vec![], "0 pods would leave in 0 turns; 1 stay"),
+            (vec![free.clone()], "1 pod would leave in 1 turn; 1 stay"),
+            (vec![held.clone()], "1 pod is held back; 1 stay"),
+            (vec![free, late, held.clone(), held], "2 pods would leave in 2 turns; 2 pods are held back; 1 stay"),
+        ] {
+            let plan = Preview { leaving, staying: vec![("a/c".to_owned(), "a static pod")], ..Preview::default() };
+            assert_eq!(summary(&plan), expected);
+        }
+    }
 }

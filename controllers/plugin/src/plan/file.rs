@@ -3,7 +3,7 @@
 //! A dry run of the API server says what each object would be, and refuses what an apply would be refused for.
 
 use std::{
-    collections::{BTreeMap, btree_map::Entry},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs::File,
     io::{self, Read},
     path::Path,
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    Takes, client_side, decode,
+    Takes, client_side, decode, manager,
     pool::{self, planned},
     rollout::{Fleet, Plan},
 };
@@ -94,13 +94,35 @@ pub(crate) async fn file(
         }
     }
     parts.extend(pools(scope, &applied).await?);
+    let absent = absent(scope, &applied, fleets.keys()).await;
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => {
+            absent.iter().for_each(|text| eprintln!("note: {text}"));
             let values = parts.iter().map(|part| json!({"object": part.title, "plan": part.value}));
             document(&values.collect::<Vec<_>>(), format)
         }
-        _ => Ok(parts.iter().map(|part| format!("{}\n{}", part.title, part.text)).collect::<Vec<_>>().join("\n")),
+        _ => {
+            let parts = parts.iter().map(|part| format!("{}\n{}", part.title, part.text));
+            let absent = absent.iter().map(|text| format!("{text}\n"));
+            Ok(parts.chain(absent).collect::<Vec<_>>().join("\n"))
+        }
     }
+}
+
+/// That no manager acts on the objects now: on those of each namespace, and on pools.
+async fn absent(
+    scope: &Scope,
+    applied: &[Applied],
+    namespaces: impl Iterator<Item = &Option<String>>,
+) -> BTreeSet<String> {
+    let mut absent = BTreeSet::new();
+    for namespace in namespaces {
+        absent.extend(manager::absent(scope, namespace.as_deref(), manager::OF_MACHINES).await);
+    }
+    if applied.iter().any(|it| !it.of.namespaced) {
+        absent.extend(manager::absent(scope, scope.namespace.as_deref(), manager::OF_POOLS).await);
+    }
+    absent
 }
 
 fn read(path: &Path) -> Outcome<String> {

@@ -8,13 +8,14 @@ use nodewright_controllers::{
 };
 use nodewright_runtime::{
     clip::few,
-    object::{name, namespace},
+    object::{controller_uid, name, namespace, uid},
 };
 use serde_json::{Value, json};
 
 use super::{
     Takes, all,
     durations::{Estimate, estimate},
+    manager,
 };
 use crate::{
     fault::{Fault, Outcome, fail},
@@ -71,6 +72,8 @@ pub(super) struct Plan {
     estimate: Estimate,
     /// Whether the class is known to be missing.
     lacks_class: bool,
+    /// Its machines that are being deleted already, the first one first, and since when.
+    deleting: Vec<(String, Timestamp)>,
     now: Timestamp,
 }
 
@@ -86,9 +89,17 @@ pub(crate) async fn rollout(scope: &Scope, named: &str, takes: &Takes, format: O
     };
     fleet.read_nodes(scope, &deployment).await?;
     let plan = Plan::of(fleet, deployment, takes)?;
+    let absent = manager::absent(scope, scope.namespace.as_deref(), manager::OF_MACHINES).await;
     match format {
-        Some(format @ (Format::Json | Format::Yaml)) => document(&plan.value(), format),
-        format => Ok(plan.text(format == Some(Format::Wide))),
+        Some(format @ (Format::Json | Format::Yaml)) => {
+            let mut value = plan.value();
+            value["noManager"] = absent.into();
+            document(&value, format)
+        }
+        format => {
+            let absent = absent.map_or_else(String::new, |text| text + "\n");
+            Ok(plan.text(format == Some(Format::Wide)) + &absent)
+        }
     }
 }
 
@@ -99,13 +110,14 @@ impl Plan {
         let class = &deployment.spec.template.spec.class.name;
         let estimate = estimate(takes, class, &objects.machines);
         let lacks_class = classes.is_some_and(|classes| !classes.iter().any(|it| name(it) == class));
+        let deleting = in_deletion(&objects, &deployment);
         objects.deployments.retain(|it| name(it) != name(&deployment));
         objects.deployments.push(deployment.clone());
         let (key, now) = (key(namespace(&deployment), name(&deployment)), Timestamp::now());
         // As the times of objects.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         let preview = preview(objects, &key, &FleetSettings::default(), estimate.durations, now);
-        Ok(Self { preview: preview.map_err(Fault::Message)?, deployment, estimate, lacks_class, now })
+        Ok(Self { preview: preview.map_err(Fault::Message)?, deployment, estimate, lacks_class, deleting, now })
     }
 
     pub(super) fn value(&self) -> Value {
@@ -121,6 +133,7 @@ impl Plan {
             "deployment": name(&self.deployment), "changes": changes.collect::<Vec<_>>(), "newSets": self.preview.new_sets,
             "fewestRunning": self.preview.fewest_running, "most": self.preview.most,
             "complete": complete, "waits": waits, "lacksClass": self.lacks_class,
+            "deleting": self.deleting.iter().map(|(machine, _)| machine).collect::<Vec<_>>(),
             "estimate": {"creationSeconds": durations.creation.as_secs(), "deletionSeconds": durations.deletion.as_secs(),
                 "updateSeconds": durations.update.as_secs(), "assumed": self.estimate.assumed},
         })
@@ -174,9 +187,14 @@ impl Plan {
             "{} created, {deleted} deleted,{updated} {changed} changed without a replacement; at least {fewest_running} run and at most {most} exist meanwhile",
             counted(created, "machine")
         )];
+        let deleting = self.deletions();
         match end {
-            End::Complete(_) if changes.is_empty() => lines.push("nothing is left to do".to_owned()),
+            End::Complete(_) if changes.is_empty() => {
+                let nothing = "nothing is left to do".to_owned();
+                lines.push(deleting.map_or(nothing, |text| format!("only deletions are left: {text}")));
+            }
             End::Complete(at) => {
+                lines.extend(deleting);
                 lines.push(format!(
                     "complete after about {}, if no machine fails and nobody changes anything",
                     age(self.now, *at)
@@ -185,12 +203,38 @@ impl Plan {
                 lines.push(format!("{}{update}", self.estimate.source));
             }
             End::Waits(waits) => {
+                let of = format!("machinedeployment/{}", name(&self.deployment));
+                let unknown = format!("its objects do not show why: see kubectl nodewright why {of}");
+                let waits = waits.iter().cloned().chain(deleting);
+                let waits: Vec<_> = waits.map(|wait| format!("  {wait}")).collect();
                 lines.push("it does not come to its end by itself:".to_owned());
-                lines.extend(waits.iter().map(|wait| format!("  {wait}")));
+                lines.extend(if waits.is_empty() { vec![format!("  {unknown}")] } else { waits });
             }
         }
         lines
     }
+
+    /// How many machines are being deleted already, and which one may be stuck.
+    fn deletions(&self) -> Option<String> {
+        let (first, since) = self.deleting.first()?;
+        let (count, verb) = (self.deleting.len(), if self.deleting.len() == 1 { "is" } else { "are" });
+        let machines = counted(count, "machine");
+        let lasts = age(*since, self.now);
+        Some(format!(
+            "{machines} {verb} being deleted already, {first} for {lasts}: see kubectl nodewright why machine/{first}"
+        ))
+    }
+}
+
+/// The machines of a deployment that are being deleted, in the order of their deletion.
+fn in_deletion(objects: &Objects, deployment: &MachineDeployment) -> Vec<(String, Timestamp)> {
+    let sets = objects.sets.iter().filter(|set| controller_uid(*set) == Some(uid(deployment)));
+    let sets: Vec<_> = sets.map(uid).collect();
+    let own = objects.machines.iter().filter(|it| controller_uid(*it).is_some_and(|owner| sets.contains(&owner)));
+    let deleting = own.filter_map(|it| Some((name(it).to_owned(), it.metadata.deletion_timestamp.as_ref()?.0)));
+    let mut deleting: Vec<_> = deleting.collect();
+    deleting.sort_by(|(a, since_a), (b, since_b)| since_a.cmp(since_b).then_with(|| a.cmp(b)));
+    deleting
 }
 
 fn verb(verb: Verb) -> &'static str {
@@ -251,6 +295,46 @@ mod tests {
         paused["spec"]["paused"] = true.into();
         let text = plan(paused, vec![]).text(false);
         assert!(text.contains("MachineClass small does not exist"), "{text}");
-        assert!(text.contains("it does not come to its end by itself:"), "{text}");
+        assert!(
+            text.contains("it does not come to its end by itself:\n  machinedeployment/pool: spec.paused is true"),
+            "{text}"
+        );
+    }
+    #[test]
+    fn machines_that_are_being_deleted_are_counted_and_the_first_is_named() {
+        let since = |seconds: i64| Timestamp::from_second(Timestamp::now().as_second() - seconds).unwrap().to_string();
+        let object = |kind: &str, named: &str, of: &str, deleted: Value| {
+            let owner = json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Owner", "name": of, "uid": of, "controller": true}]);
+            json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "spec": {"class": {"name": "small"}},
+                "metadata": {"name": named, "namespace": "shoot", "uid": named, "ownerReferences": owner, "deletionTimestamp": deleted}})
+        };
+        let machine = |named: &str, of: &str, deleted: Value| {
+            serde_json::from_value(object("Machine", named, of, deleted)).unwrap()
+        };
+        let set = serde_json::from_value(object("MachineSet", "set", "u", Value::Null)).unwrap();
+        let machines = vec![
+            machine("b", "set", since(60).into()),
+            machine("a", "set", since(3_600).into()),
+            machine("c", "set", Value::Null),
+            machine("d", "other", since(7_200).into()),
+        ];
+        let objects = Objects { sets: vec![set], machines, ..Objects::default() };
+        let deployment: MachineDeployment = serde_json::from_value(deployment(0)).unwrap();
+        let deleting = in_deletion(&objects, &deployment);
+        assert_eq!(deleting.iter().map(|(it, _)| it.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        let rest =
+            Plan::of(Fleet { objects: Objects::default(), classes: None }, deployment, &Takes::default()).unwrap();
+        let preview = Preview { changes: vec![], end: End::Complete(rest.now), ..rest.preview.clone() };
+        let text = Plan { deleting, preview, ..rest }.text(false);
+        let line = "only deletions are left: 2 machines are being deleted already, a for 60m: see kubectl nodewright why machine/a";
+        assert!(text.contains(line) && !text.contains("nothing is left"), "{text}");
+    }
+
+    #[test]
+    fn where_no_object_shows_what_is_waited_for_there_is_a_command() {
+        let plan = plan(deployment(1), vec![]);
+        let preview = Preview { end: End::Waits(vec![]), ..plan.preview.clone() };
+        let text = Plan { preview, ..plan }.text(false);
+        assert!(text.ends_with("see kubectl nodewright why machinedeployment/pool\n"), "{text}");
     }
 }
