@@ -95,18 +95,16 @@ pub(crate) async fn file(
     }
     parts.extend(pools(scope, &applied).await?);
     let absent = absent(scope, &applied, fleets.keys()).await;
-    match format {
-        Some(format @ (Format::Json | Format::Yaml)) => {
-            absent.iter().for_each(|text| eprintln!("note: {text}"));
-            let values = parts.iter().map(|part| json!({"object": part.title, "plan": part.value}));
-            document(&values.collect::<Vec<_>>(), format)
+    if let Some(format @ (Format::Json | Format::Yaml)) = format {
+        for text in &absent {
+            eprintln!("note: {text}");
         }
-        _ => {
-            let parts = parts.iter().map(|part| format!("{}\n{}", part.title, part.text));
-            let absent = absent.iter().map(|text| format!("{text}\n"));
-            Ok(parts.chain(absent).collect::<Vec<_>>().join("\n"))
-        }
+        let values = parts.iter().map(|part| json!({"object": part.title, "plan": part.value}));
+        return document(&values.collect::<Vec<_>>(), format);
     }
+    let parts = parts.iter().map(|part| format!("{}\n{}", part.title, part.text));
+    let absent = absent.iter().map(|text| format!("{text}\n"));
+    Ok(parts.chain(absent).collect::<Vec<_>>().join("\n"))
 }
 
 /// That no manager acts on the objects now: on those of each namespace, and on pools.

@@ -325,7 +325,7 @@ mod tests {
         let rest =
             Plan::of(Fleet { objects: Objects::default(), classes: None }, deployment, &Takes::default()).unwrap();
         let preview = Preview { changes: vec![], end: End::Complete(rest.now), ..rest.preview.clone() };
-        let text = Plan { deleting, preview, ..rest }.text(false);
+        let text = Plan { preview, deleting, ..rest }.text(false);
         let line = "only deletions are left: 2 machines are being deleted already, a for 60m: see kubectl nodewright why machine/a";
         assert!(text.contains(line) && !text.contains("nothing is left"), "{text}");
     }
