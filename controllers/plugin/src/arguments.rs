@@ -9,7 +9,7 @@ use nodewright_api::GoDuration;
 use crate::{
     names::{Target, TargetKind, name_of},
     output::Format,
-    plan::Takes,
+    plan::{Apply, Takes},
 };
 
 const EXAMPLES: &str = "\
@@ -229,9 +229,8 @@ pub(crate) struct PlanArguments {
     /// File with MachineDeployments, MachineClasses, MachineConfigs and MachineConfigPools in YAML or JSON; - for standard input.
     #[arg(required = true)]
     pub(crate) file: Option<PathBuf>,
-    /// Who would apply it: a field that this manager applied before, and that the file does not have, would go.
-    #[arg(long, value_name = "NAME", default_value = "kubectl")]
-    pub(crate) field_manager: String,
+    #[command(flatten)]
+    pub(crate) apply: Apply,
     #[command(flatten)]
     pub(crate) takes: Takes,
     #[arg(short, long, value_enum)]

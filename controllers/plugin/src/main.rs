@@ -133,12 +133,12 @@ async fn run_in_namespace(scope: &Scope, command: Command) -> Outcome<String> {
 }
 
 async fn plan(scope: &Scope, arguments: PlanArguments) -> Outcome<String> {
-    let PlanArguments { file, field_manager, takes, output, command } = arguments;
+    let PlanArguments { file, apply, takes, output, command } = arguments;
     match command {
         Some(PlanCommand::Drain { node, output }) => plan::drain(scope, &node, output).await,
         Some(PlanCommand::Pool { name, output }) => plan::pool(scope, &pool_name(&name)?, output).await,
         Some(PlanCommand::Rollout { name, takes, output }) => plan::rollout(scope, &name, &takes, output).await,
-        None => plan::file(scope, &file.unwrap_or_default(), (&field_manager, &takes), output).await,
+        None => plan::file(scope, &file.unwrap_or_default(), (&apply, &takes), output).await,
     }
 }
 

@@ -484,14 +484,14 @@ fn manifest(replicas: i32) -> Value {
 }
 
 /// What a plan of this object prints, by the manager `kubectl`.
-async fn planned(server: &ApiServer, object: &Value, takes: &plan::Takes) -> Result<String, String> {
-    planned_by("kubectl", server, object, takes).await
+async fn planned(server: &ApiServer, object: &Value) -> Result<String, String> {
+    planned_as(plan::Apply::default(), server, object).await
 }
 
-async fn planned_by(by: &str, server: &ApiServer, object: &Value, takes: &plan::Takes) -> Result<String, String> {
+async fn planned_as(apply: plan::Apply, server: &ApiServer, object: &Value) -> Result<String, String> {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), object.to_string()).unwrap();
-    let text = plan::file(&scope(server), file.path(), (by, takes), None).await;
+    let text = plan::file(&scope(server), file.path(), (&apply, &plan::Takes::default()), None).await;
     text.map_err(|error| error.to_string())
 }
 
@@ -501,12 +501,10 @@ async fn a_plan_of_fields_of_another_manager_is_a_conflict_unless_it_is_forced()
     applied_by_others(&server, &manifest(3)).await;
     let conflict = "MachineDeployment other: Apply failed with 1 conflict: conflict with \"flux\": .spec.replicas; \
         with --force-conflicts these fields are taken over";
-    assert_eq!(planned(&server, &manifest(5), &plan::Takes::default()).await.unwrap_err(), conflict);
-    let forced = plan::Takes { force_conflicts: true, ..plan::Takes::default() };
-    let text = planned(&server, &manifest(5), &forced).await.unwrap();
+    assert_eq!(planned(&server, &manifest(5)).await.unwrap_err(), conflict);
+    let forced = plan::Apply { force_conflicts: true, ..plan::Apply::default() };
+    let text = planned_as(forced, &server, &manifest(5)).await.unwrap();
     assert!(text.contains("machinedeployment/other: 5 machines of class small"), "{text}");
-    let error = plan::rollout(&scope(&server), "other", &forced, None).await.unwrap_err().to_string();
-    assert!(error.starts_with("--force-conflicts is for plan FILE"), "{error}");
 }
 
 #[tokio::test]
@@ -521,12 +519,12 @@ async fn a_plan_after_a_client_side_apply_removes_what_the_file_omits() {
     live["metadata"]["managedFields"] = json!([{"manager": "kubectl-client-side-apply", "operation": "Update", "apiVersion": live["apiVersion"],
         "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:strategy": {}, "f:replicas": {}}}}]);
     server.seed(&format!("{GROUP}/machinedeployments"), live);
-    let takes = plan::Takes::default();
-    let text = planned(&server, &manifest(2), &takes).await.unwrap();
+    let text = planned(&server, &manifest(2)).await.unwrap();
     assert!(text.contains("2 machines of class small, maxSurge 1, maxUnavailable 0"), "{text}");
-    let kept = planned(&server, &before, &takes).await.unwrap();
+    let kept = planned(&server, &before).await.unwrap();
     assert!(kept.starts_with("machinedeployment/other unchanged") && kept.contains("maxSurge 7"), "{kept}");
-    let of_another = planned_by("flux", &server, &manifest(2), &takes).await.unwrap();
+    let flux = plan::Apply { field_manager: Some("flux".to_owned()), ..plan::Apply::default() };
+    let of_another = planned_as(flux, &server, &manifest(2)).await.unwrap();
     assert!(of_another.contains("maxSurge 7"), "{of_another}");
     assert_eq!(server.object(&format!("{GROUP}/machinedeployments/other")).unwrap()["spec"], before["spec"]);
 }
@@ -563,7 +561,7 @@ async fn plans_name_that_no_manager_leads() {
             "spec": {"holderIdentity": "m-1", "leaseDurationSeconds": 15}});
         server.seed("/apis/coordination.k8s.io/v1/namespaces/shoot/leases", lease);
         let of_rollout = plan::rollout(&scope(&server), "pool", &takes, None).await.unwrap();
-        let of_file = planned(&server, &manifest(2), &takes).await.unwrap();
+        let of_file = planned(&server, &manifest(2)).await.unwrap();
         let line =
             "\nno manager runs: m-1 has not renewed the lease for 60m; nothing of this happens before one does\n";
         for text in [of_rollout, of_file] {

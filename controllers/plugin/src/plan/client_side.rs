@@ -6,14 +6,14 @@ use serde_json::{Map, Value};
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The manager of kubectl's server-side applies. The first one after client-side ones takes their fields over, so that those that a
 /// file omits go as well.
-const KUBECTL: &str = "kubectl";
+pub(super) const KUBECTL: &str = "kubectl";
 
 /// The merge patch by which kubectl applies an object of `namespace` that it has applied on the client's side before; `None` if
-/// another manager applies it, or it has been applied on the server's side since.
-pub(super) fn patch(live: &Value, object: &Value, namespace: Option<&str>, by: &str) -> Option<Value> {
+/// it has been applied on the server's side since.
+pub(super) fn patch(live: &Value, object: &Value, namespace: Option<&str>) -> Option<Value> {
     let fields = live.pointer("/metadata/managedFields").and_then(Value::as_array);
-    let is_apply = |entry: &Value| entry["operation"] == "Apply" && entry["manager"] == by;
-    if by != KUBECTL || fields.into_iter().flatten().any(is_apply) {
+    let is_apply = |entry: &Value| entry["operation"] == "Apply" && entry["manager"] == KUBECTL;
+    if fields.into_iter().flatten().any(is_apply) {
         return None;
     }
     let last = live.pointer("/metadata/annotations")?.get(LAST_APPLIED)?.as_str()?;
@@ -61,19 +61,15 @@ mod tests {
         let expected = json!({"kind": "K", "metadata": {"name": "a", "namespace": "n", "annotations": {}},
             "spec": {"gone": null, "inner": {"gone": null, "kept": 2}, "list": [1]}});
         let managers = json!([{"manager": "kubectl-client-side-apply", "operation": "Update"}]);
-        assert_eq!(patch(&live(&last, &managers), &object, Some("n"), KUBECTL), Some(expected));
+        assert_eq!(patch(&live(&last, &managers), &object, Some("n")), Some(expected));
     }
 
     #[test]
     fn other_applies_are_the_api_servers() {
         let object = json!({"metadata": {"name": "a"}});
         let by_server = json!([{"manager": KUBECTL, "operation": "Apply"}]);
-        for (live, by) in [
-            (live(&object, &by_server), KUBECTL),
-            (live(&object, &json!([])), "flux"),
-            (json!({"metadata": {"name": "a"}}), KUBECTL),
-        ] {
-            assert_eq!(patch(&live, &object, None, by), None, "{live}");
+        for live in [live(&object, &by_server), json!({"metadata": {"name": "a"}})] {
+            assert_eq!(patch(&live, &object, None), None, "{live}");
         }
     }
 }

@@ -30,9 +30,6 @@ pub(crate) struct Takes {
     /// How long an update of a machine in place takes: the drain, and the program on the node. No object remembers it. [default: 10m]
     #[arg(long = "update-takes", value_name = "DURATION", value_parser = duration)]
     pub(crate) update: Option<Duration>,
-    /// Plan an apply that takes over fields of other managers, as kubectl apply --server-side --force-conflicts does. Only for a file.
-    #[arg(long)]
-    pub(crate) force_conflicts: bool,
 }
 
 /// How long machines take, and where that is from.
@@ -105,7 +102,7 @@ mod tests {
         let machines = [machine("a", 10, 60), machine("a", 20, 80), machine("a", 30, 100), machine("b", 5, 30)];
         let minutes = |minutes: u64| Some(Duration::from_secs(60 * minutes));
         let none = Takes::default();
-        let given = Takes { creation: minutes(7), deletion: minutes(1), update: minutes(4), ..Takes::default() };
+        let given = Takes { creation: minutes(7), deletion: minutes(1), update: minutes(4) };
         for (takes, class, machines, vm, creation, deletion, from) in [
             (&none, "a", &machines[..], 20, 80, 120, "median of 3 machines"),
             (&none, "b", &machines[..], 5, 30, 120, "median of 1 machine"),

@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use clap::Args;
 use nodewright_controllers::machine_config_pool::Objects;
 use nodewright_runtime::object::name;
 use serde::de::DeserializeOwned;
@@ -34,6 +35,18 @@ const LARGEST: u64 = 32 << 20;
 
 /// That no server-side apply is planned.
 const CLIENT_SIDE: &str = "kubectl applied it without --server-side, and would again: fields that it applied, and the file omits, go; --field-manager plans the apply of another one";
+
+/// The apply that is planned.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Apply {
+    /// Who would apply it: a field that this manager applied before, and that the file does not have, would go. [default: kubectl,
+    /// with or without --server-side as the object was applied before]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) field_manager: Option<String>,
+    /// Plan an apply that takes over fields of other managers, as kubectl apply --server-side --force-conflicts does.
+    #[arg(long)]
+    pub(crate) force_conflicts: bool,
+}
 
 /// A document of the file, and what it would become.
 struct Applied {
@@ -75,13 +88,13 @@ struct Part {
 pub(crate) async fn file(
     scope: &Scope,
     path: &Path,
-    (by, takes): (&str, &Takes),
+    (apply, takes): (&Apply, &Takes),
     format: Option<Format>,
 ) -> Outcome<String> {
     let mut applied = vec![];
     let documents = documents(&read(path)?)?;
     for (of, object) in documents.known {
-        applied.push(dry(scope, (of, object), by, takes.force_conflicts).await?);
+        applied.push(dry(scope, (of, object), apply).await?);
     }
     for kind in documents.others {
         eprintln!("note: what an apply of {kind} does is not planned");
@@ -170,7 +183,7 @@ fn documents(text: &str) -> Outcome<Documents> {
     Ok(Documents { known: known.into_iter().map(|(at, object)| (KINDS[at], object)).collect(), others })
 }
 
-async fn dry(scope: &Scope, (of, object): (Resource, Value), by: &str, force: bool) -> Outcome<Applied> {
+async fn dry(scope: &Scope, (of, object): (Resource, Value), apply: &Apply) -> Outcome<Applied> {
     let Some(name) = object.pointer("/metadata/name").and_then(Value::as_str).map(str::to_owned) else {
         return fail(format!("a {} of the file has no metadata.name", of.kind));
     };
@@ -182,12 +195,14 @@ async fn dry(scope: &Scope, (of, object): (Resource, Value), by: &str, force: bo
         live => Some(live?),
     };
     let at = (of, namespace.as_deref(), name.as_str());
-    let patch = live.as_ref().and_then(|live| client_side::patch(live, &object, at.1, by));
+    let live_of_kubectl = live.as_ref().filter(|_| apply.field_manager.is_none());
+    let patch = live_of_kubectl.and_then(|live| client_side::patch(live, &object, at.1));
     let after = if let Some(patch) = patch {
         eprintln!("note: {} {name}: {CLIENT_SIDE}", of.kind);
         cluster.patch(at, &Patch::Merge(patch), true).await?
     } else {
-        cluster.dry_apply(at, &object, by, force).await?
+        let by = apply.field_manager.as_deref().unwrap_or(client_side::KUBECTL);
+        cluster.dry_apply(at, &object, by, apply.force_conflicts).await?
     };
     Ok(Applied { of, namespace, name, live, after })
 }

@@ -11,7 +11,13 @@ mod rollout;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub(crate) use self::{drain::drain, durations::Takes, file::file, pool::pool, rollout::rollout};
+pub(crate) use self::{
+    drain::drain,
+    durations::Takes,
+    file::{Apply, file},
+    pool::pool,
+    rollout::rollout,
+};
 use crate::{
     client::Cluster,
     fault::{Fault, Outcome},

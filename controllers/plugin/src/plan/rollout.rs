@@ -79,9 +79,6 @@ pub(super) struct Plan {
 
 /// The plan of a deployment, for people or programs.
 pub(crate) async fn rollout(scope: &Scope, named: &str, takes: &Takes, format: Option<Format>) -> Outcome<String> {
-    if takes.force_conflicts {
-        return fail("--force-conflicts is for plan FILE: nothing is applied here");
-    }
     let mut fleet = Fleet::read(scope, scope.namespace.as_deref()).await?;
     let found = fleet.objects.deployments.iter().find(|deployment| name(*deployment) == named);
     let Some(deployment) = found.cloned() else {
