@@ -95,6 +95,11 @@ pub(crate) async fn replace(scope: &Scope, target: &Target, force: bool, dry: bo
         ));
     }
     let at = (MACHINES, machine.metadata.namespace.as_deref(), of);
+    if machine.is_deleting() && !force {
+        return Ok(format!(
+            "machine/{of} is being deleted already: kubectl nodewright why machine/{of} shows what it waits for, and --force deletes it without a drain\n"
+        ));
+    }
     if force && !machine.is_force_deletion() {
         let change = json!({"metadata": {"uid": uid(&machine), "labels": {labels::FORCE_DELETION: "true"}}});
         scope.control.patch(at, &Patch::Merge(change), dry).await?;

@@ -204,11 +204,19 @@ async fn a_machine_is_preserved_by_its_node_and_replaced_by_its_set() {
     assert_eq!(node(), json!({"node.machine.sapcloud.io/preserve": "when-failed"}));
     machines::release(&scope(&server), &Target::new(TargetKind::Node, "pool-b-1"), false).await.unwrap();
     assert_eq!(node(), json!({"node.machine.sapcloud.io/preserve": "false"}));
+    let mut going = server.object(&format!("{GROUP}/machines/pool-b-1")).unwrap().as_ref().clone();
     machines::replace(&scope(&server), &machine(), true, false).await.unwrap();
     let delete = server.requests().into_iter().find(|it| it.verb == "delete").unwrap();
     assert!(delete.body.unwrap()["preconditions"]["uid"].is_string());
     let label = server.requests().into_iter().rfind(|it| it.verb == "patch" && it.path.contains("/machines/")).unwrap();
     assert_eq!(label.body.unwrap()["metadata"]["labels"], json!({"force-deletion": "true"}));
+    going["metadata"]["name"] = "going".into();
+    going["metadata"]["finalizers"] = json!(["example.com/held"]);
+    server.seed(&format!("{GROUP}/machines"), going);
+    let going = Target::new(TargetKind::Machine, "going");
+    machines::replace(&scope(&server), &going, false, false).await.unwrap();
+    let text = machines::replace(&scope(&server), &going, false, false).await.unwrap();
+    assert!(text.starts_with("machine/going is being deleted already"), "{text}");
     let lone = object("Machine", "lone", &json!({"spec": {"class": {"name": "small"}}}));
     server.seed(&format!("{GROUP}/machines"), lone);
     let lone = Target::new(TargetKind::Machine, "lone");
@@ -505,6 +513,12 @@ async fn a_plan_of_fields_of_another_manager_is_a_conflict_unless_it_is_forced()
     let forced = plan::Apply { force_conflicts: true, ..plan::Apply::default() };
     let text = planned_as(forced, &server, &manifest(5)).await.unwrap();
     assert!(text.contains("machinedeployment/other: 5 machines of class small"), "{text}");
+}
+
+#[tokio::test]
+async fn a_plan_of_nothing_is_an_error() {
+    let error = planned(&fleet(), &Value::Null).await.unwrap_err();
+    assert!(error.ends_with(" has no object"), "{error}");
 }
 
 #[tokio::test]

@@ -93,6 +93,9 @@ pub(crate) async fn file(
 ) -> Outcome<String> {
     let mut applied = vec![];
     let documents = documents(&read(path)?)?;
+    if documents.known.is_empty() && documents.others.is_empty() {
+        return fail(format!("{} has no object", path.display()));
+    }
     for (of, object) in documents.known {
         applied.push(dry(scope, (of, object), apply).await?);
     }
