@@ -8,6 +8,7 @@
 
 use std::collections::BTreeSet;
 
+use nodewright_api::annotations;
 use serde_json::{Map, Value};
 
 const REMOVED: &str = "(removed)";
@@ -25,7 +26,7 @@ const DOMAINS: [&str; 6] = [
 /// The labels of these domains have none, either.
 const LABEL_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 /// Keys among them that quote a spec.
-const QUOTING: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "nodewright.dev/identity"];
+const QUOTING: [&str; 2] = [annotations::KUBECTL_LAST_APPLIED_CONFIGURATION, annotations::IDENTITY];
 /// Labels without a domain that the manager reads.
 const PLAIN: [&str; 6] = ["node", "name", "machine-template-hash", "freeze", "force-deletion", "force-drain"];
 

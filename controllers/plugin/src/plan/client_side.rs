@@ -1,9 +1,8 @@
 //! The apply of kubectl without `--server-side`, of which API servers know nothing: what it applied before is in an annotation.
 
+use nodewright_api::annotations::KUBECTL_LAST_APPLIED_CONFIGURATION as LAST_APPLIED;
 use serde_json::{Map, Value};
 
-/// Where kubectl keeps what it has applied.
-const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// The manager of kubectl's server-side applies. The first one after client-side ones takes their fields over, so that those that a
 /// file omits go as well.
 pub(super) const KUBECTL: &str = "kubectl";

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     fault::{Fault, Outcome, fail},
-    output::{Format, age, counted, document, table},
+    output::{Format, age, counted, document, table, whole},
     read::Scope,
     resources::{CLASSES, DEPLOYMENTS, MACHINES, NODES, POOLS, SETS},
 };
@@ -110,9 +110,8 @@ impl Plan {
         let deleting = in_deletion(&objects, &deployment);
         objects.deployments.retain(|it| name(it) != name(&deployment));
         objects.deployments.push(deployment.clone());
-        let (key, now) = (key(namespace(&deployment), name(&deployment)), Timestamp::now());
         // As the times of objects.
-        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        let (key, now) = (key(namespace(&deployment), name(&deployment)), whole(Timestamp::now()));
         let preview = preview(objects, &key, &FleetSettings::default(), estimate.durations, now);
         Ok(Self { preview: preview.map_err(Fault::Message)?, deployment, estimate, lacks_class, deleting, now })
     }
@@ -297,6 +296,7 @@ mod tests {
             "{text}"
         );
     }
+
     #[test]
     fn machines_that_are_being_deleted_are_counted_and_the_first_is_named() {
         let since = |seconds: i64| Timestamp::from_second(Timestamp::now().as_second() - seconds).unwrap().to_string();
