@@ -92,6 +92,16 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if duration.is_negative() { Err("must not be negative".to_owned()) } else { Ok(duration.to_std()) }
 }
 
+/// kubectl's values of `--dry-run`.
+fn dry_run(text: &str) -> Result<bool, String> {
+    match text {
+        "none" => Ok(false),
+        "server" => Ok(true),
+        "client" => Err("only the API server knows what a change does: server".to_owned()),
+        _ => Err("server or none".to_owned()),
+    }
+}
+
 fn deployment_name(text: &str) -> Result<String, String> {
     name_of(TargetKind::Deployment, text)
 }
@@ -115,6 +125,10 @@ pub(crate) enum Command {
     /// Show deployments, sets, machines and nodes, and pools: problems first, equal ones in one line.
     ///
     /// Each line says what is awaited, and since when. -o wide has a line for each object.
+    #[command(after_help = "Examples:
+  kubectl nodewright tree
+  kubectl nodewright tree machinedeployment/worker -o wide
+  kubectl nodewright tree -A -o json")]
     Tree {
         /// MachineDeployment or MachineConfigPool. [default: all]
         name: Option<String>,
@@ -124,6 +138,10 @@ pub(crate) enum Command {
     /// Explain why an object is not as it is wished: at most ten lines, the cause in the first.
     ///
     /// For each wait there is the field, flag or command that changes it.
+    #[command(after_help = "Examples:
+  kubectl nodewright why machinedeployment/worker
+  kubectl nodewright why mc/worker-58vxm-nz7jc
+  kubectl nodewright why node/worker-58vxm-nz7jc -o json")]
     Why {
         /// machine/NAME, machineset/, machinedeployment/, machineclass/, node/, machineconfigpool/ or kubeletconfig/NAME.
         object: Target,
@@ -133,6 +151,10 @@ pub(crate) enum Command {
     /// Show the life of a machine as a waterfall: when each part of it began, and how long it took.
     ///
     /// It follows from the object and its node. With --jaeger the spans of its traces are below, and a machine that is gone has them, too.
+    #[command(after_help = "Examples:
+  kubectl nodewright trace worker-58vxm-nz7jc
+  kubectl nodewright trace node/worker-58vxm-nz7jc --jaeger=http://localhost:16686
+  kubectl nodewright trace worker-58vxm-gone1 --jaeger=http://localhost:16686 --since=24h")]
     Trace {
         /// Machine, or node/NAME.
         #[arg(value_parser = machine_target)]
@@ -147,14 +169,30 @@ pub(crate) enum Command {
         output: Option<Format>,
     },
     /// Follow and change rollouts of a MachineDeployment, with the words and exit codes of kubectl rollout.
-    #[command(subcommand)]
+    #[command(
+        after_help = "Examples:
+  kubectl nodewright rollout status worker --timeout=30m
+  kubectl nodewright rollout history worker --revision=2
+  kubectl nodewright rollout undo worker --to-revision=2 --dry-run",
+        subcommand
+    )]
     Rollout(RolloutCommand),
     /// Print what would be done, by the decisions of the manager. Nothing is written.
     ///
     /// With a file: what an apply of it would create, replace and delete. The API server says by a dry run what the objects
     /// would be, so that it needs the right to patch them, and defaults and webhooks have their say.
+    #[command(after_help = "Examples:
+  kubectl nodewright plan fleet.yaml
+  kustomize build overlays/production | kubectl nodewright plan - --field-manager=kustomize-controller --force-conflicts
+  kubectl nodewright plan rollout worker --creation-takes=4m
+  kubectl nodewright plan drain worker-58vxm-nz7jc
+  kubectl nodewright plan pool worker")]
     Plan(PlanArguments),
     /// Keep a machine for diagnosis once it has failed, by the annotation node.machine.sapcloud.io/preserve.
+    #[command(after_help = "Examples:
+  kubectl nodewright preserve worker-58vxm-nz7jc
+  kubectl nodewright preserve node/worker-58vxm-nz7jc --now
+  kubectl nodewright release worker-58vxm-nz7jc")]
     Preserve {
         /// Machine, or node/NAME.
         #[arg(value_parser = machine_target)]
@@ -174,6 +212,10 @@ pub(crate) enum Command {
         dry: Dry,
     },
     /// Delete a machine, which its set replaces. Its node is drained first.
+    #[command(after_help = "Examples:
+  kubectl nodewright plan drain machine/worker-58vxm-nz7jc
+  kubectl nodewright replace worker-58vxm-nz7jc --dry-run
+  kubectl nodewright replace node/worker-58vxm-nz7jc")]
     Replace {
         /// Machine, or node/NAME.
         #[arg(value_parser = machine_target)]
@@ -185,6 +227,9 @@ pub(crate) enum Command {
         dry: Dry,
     },
     /// Let go on what waits for a user: the update in place of a node, or a pool whose target would lose much.
+    #[command(after_help = "Examples:
+  kubectl nodewright approve node/worker-58vxm-nz7jc
+  kubectl nodewright approve machineconfigpool/worker --render=rendered-worker-5d41402abc")]
     Approve {
         /// node/NAME: it is updated in place next. machineconfigpool/NAME: it may take the MachineConfig of --render.
         object: Target,
@@ -198,12 +243,19 @@ pub(crate) enum Command {
     ///
     /// Secrets are never read. Values in `providerSpec`, in specs of node configuration, and in annotations and labels of other
     /// domains are removed, also from messages that quote them. Look through the archive before you publish it.
+    #[command(after_help = "Examples:
+  kubectl nodewright report
+  kubectl nodewright report -A --filename=- | tar tv")]
     Report {
         /// File to write, which must not exist; - for standard output. [default: nodewright-report-TIME.tar]
         #[arg(short = 'f', long = "filename", value_name = "FILE")]
         file: Option<PathBuf>,
     },
     /// Print the completion script of a shell for kubectl-nodewright, or, with kubectl, the program by which kubectl completes.
+    #[command(after_help = "Examples:
+  kubectl nodewright completion kubectl > ~/.local/bin/kubectl_complete-nodewright
+  chmod +x ~/.local/bin/kubectl_complete-nodewright
+  source <(kubectl-nodewright completion bash)")]
     Completion {
         /// bash, zsh, fish, elvish, powershell, or kubectl.
         shell: String,
@@ -218,8 +270,9 @@ pub(crate) enum Command {
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Dry {
-    /// Let the API server check the change, without making it.
-    #[arg(long = "dry-run")]
+    /// Let the API server check the change, without making it: the same as server. [possible values: none, server]
+    #[arg(long = "dry-run", value_name = "WHERE", value_parser = dry_run, action = clap::ArgAction::Set, num_args = 0..=1,
+        require_equals = true, default_value = "none", default_missing_value = "server", hide_default_value = true)]
     pub(crate) run: bool,
 }
 
@@ -361,7 +414,17 @@ mod tests {
         assert_eq!(plan("kubectl-nodewright plan fleet.yaml --creation-takes=4m"), (Some("fleet.yaml".into()), false));
         assert_eq!(plan("kubectl-nodewright plan -"), (Some("-".into()), false));
         assert_eq!(plan("kubectl-nodewright plan rollout mcd/a --deletion-takes 90s"), (None, true));
+        let dry = |line: &str| match parse(line).unwrap().command {
+            Command::Release { dry, .. } => dry.run,
+            other => panic!("{other:?}"),
+        };
+        for (flag, expected) in
+            [("", false), (" --dry-run", true), (" --dry-run=server", true), (" --dry-run=none", false)]
+        {
+            assert_eq!(dry(&format!("kubectl-nodewright release a{flag}")), expected, "{flag}");
+        }
         for wrong in [
+            "release a --dry-run=client",
             "plan",
             "plan a.yaml pool b",
             "plan rollout mc/a",

@@ -8,6 +8,7 @@ use crate::{
     fault::{Outcome, fail},
     names::TargetKind,
     read::Scope,
+    resources::NAMESPACES,
 };
 
 /// kubectl runs the program of this name, if it is in the PATH, to complete the arguments of the plugin.
@@ -18,6 +19,8 @@ exec kubectl-nodewright __complete -- \"$@\"
 ";
 /// kubectl's directive: complete no files.
 const NO_FILES: &str = ":4";
+/// kubectl's directive: what follows, or a file.
+const OR_FILES: &str = ":0";
 
 pub(crate) fn script(of: &str) -> Outcome<String> {
     if of == "kubectl" {
@@ -41,6 +44,31 @@ pub(crate) enum Question {
     Objects(Vec<TargetKind>),
     /// The name of a MachineDeployment, or of a pool, too.
     Names(Vec<TargetKind>),
+    /// The name of a namespace.
+    Namespaces,
+    /// One of these words, or a file.
+    Files(Vec<String>),
+}
+
+/// The flag of a word, if the word after it is its value.
+fn flag_with_value<'a>(command: &'a clap::Command, word: &str) -> Option<&'a clap::Arg> {
+    let is = |it: &&clap::Arg| match word.strip_prefix("--") {
+        Some(long) => it.get_long() == Some(long),
+        None => word.strip_prefix('-').is_some_and(|short| it.get_short().is_some_and(|it| short == it.to_string())),
+    };
+    let flag = command.get_arguments().find(is)?;
+    (flag.get_action().takes_values() && !flag.is_require_equals_set()).then_some(flag)
+}
+
+/// What may be the value of a flag.
+fn value_of(flag: &clap::Arg) -> Question {
+    if flag.get_id() == "namespace" {
+        return Question::Namespaces;
+    }
+    let values = flag.get_possible_values();
+    let values: Vec<_> = values.iter().map(|it| it.get_name().to_owned()).collect();
+    let names_file = flag.get_value_names().is_some_and(|names| names.iter().any(|name| name == "FILE"));
+    if names_file { Question::Files(values) } else { Question::Words(values) }
 }
 
 /// What may stand for the last of the words. The others are commands and flags.
@@ -49,10 +77,17 @@ pub(crate) fn question(words: &[String]) -> Question {
     command.build();
     let Some((last, before)) = words.split_last() else { return Question::Words(vec![]) };
     let mut path = vec![];
-    for word in before.iter().filter(|word| !word.starts_with('-')) {
-        let Some(next) = command.find_subcommand(word).cloned() else { break };
-        path.push(word.as_str());
-        command = next;
+    let mut words = before.iter();
+    while let Some(word) = words.next() {
+        if let Some(flag) = flag_with_value(&command, word) {
+            if words.next().is_none() {
+                return value_of(flag);
+            }
+        } else if !word.starts_with('-') {
+            let Some(next) = command.find_subcommand(word).cloned() else { break };
+            path.push(word.as_str());
+            command = next;
+        }
     }
     if last.starts_with('-') {
         let flags = command.get_arguments().filter(|it| !it.is_hide_set()).filter_map(clap::Arg::get_long);
@@ -61,6 +96,7 @@ pub(crate) fn question(words: &[String]) -> Question {
     let commands: Vec<_> =
         command.get_subcommands().filter(|it| !it.is_hide_set()).map(|it| it.get_name().to_owned()).collect();
     match path.as_slice() {
+        ["plan"] => Question::Files(commands),
         _ if !commands.is_empty() => Question::Words(commands),
         ["why"] => Question::Objects(TargetKind::ALL.to_vec()),
         ["approve"] => Question::Objects(vec![TargetKind::Node, TargetKind::Pool]),
@@ -79,8 +115,11 @@ pub(crate) fn question(words: &[String]) -> Question {
 /// The answer in the form that kubectl reads. Without a cluster there are no names.
 pub(crate) async fn answer(words: &[String], scope: impl AsyncFnOnce() -> Outcome<Scope>) -> String {
     let last = words.last().map(String::as_str).unwrap_or_default();
-    let found = match question(words) {
-        Question::Words(words) => words,
+    let question = question(words);
+    let directive = if matches!(question, Question::Files(_)) { OR_FILES } else { NO_FILES };
+    let found = match question {
+        Question::Words(words) | Question::Files(words) => words,
+        Question::Namespaces => namespaces(scope).await,
         Question::Objects(kinds) => match last.split_once('/') {
             None => kinds.iter().map(|kind| format!("{}/", kind.kind().to_ascii_lowercase())).collect(),
             Some((word, _)) => {
@@ -92,7 +131,18 @@ pub(crate) async fn answer(words: &[String], scope: impl AsyncFnOnce() -> Outcom
         Question::Names(kinds) => names(&kinds, scope).await,
     };
     let lines = found.into_iter().filter(|it| it.starts_with(last)).map(|it| it + "\n").collect::<String>();
-    format!("{lines}{NO_FILES}\n")
+    format!("{lines}{directive}\n")
+}
+
+/// The namespaces, for those who may list them.
+async fn namespaces(scope: impl AsyncFnOnce() -> Outcome<Scope>) -> Vec<String> {
+    let Ok(scope) = scope().await else { return vec![] };
+    let namespaces = scope.control.list(NAMESPACES, None, "").await.unwrap_or_default();
+    namespaces.iter().filter_map(name).collect()
+}
+
+fn name(object: &serde_json::Value) -> Option<String> {
+    object.pointer("/metadata/name")?.as_str().map(str::to_owned)
 }
 
 async fn names(kinds: &[TargetKind], scope: impl AsyncFnOnce() -> Outcome<Scope>) -> Vec<String> {
@@ -101,7 +151,6 @@ async fn names(kinds: &[TargetKind], scope: impl AsyncFnOnce() -> Outcome<Scope>
     for kind in kinds {
         let cluster = if kind.is_namespaced() { &scope.control } else { &scope.target };
         let objects = cluster.list(kind.resource(), scope.namespace.as_deref(), "").await.unwrap_or_default();
-        let name = |it: &serde_json::Value| it.pointer("/metadata/name")?.as_str().map(str::to_owned);
         all.extend(objects.iter().filter_map(name));
     }
     all
@@ -128,6 +177,15 @@ mod tests {
         assert!(flags.contains(&"--timeout".to_owned()) && flags.contains(&"--context".to_owned()), "{flags:?}");
         assert_eq!(asked("rollout undo "), Question::Names(vec![TargetKind::Deployment]));
         assert_eq!(asked("why "), Question::Objects(TargetKind::ALL.to_vec()));
+        // A value of a flag is no command, and each flag has its own values.
+        assert_eq!(asked("-n why rollout undo "), Question::Names(vec![TargetKind::Deployment]));
+        for line in ["-n ", "--namespace ", "tree -n "] {
+            assert_eq!(asked(line), Question::Namespaces, "{line}");
+        }
+        assert_eq!(asked("tree -o "), Question::Words(["wide", "json", "yaml"].map(str::to_owned).to_vec()));
+        assert_eq!(asked("report -f "), Question::Files(vec![]));
+        assert_eq!(asked("plan "), Question::Files(["rollout", "drain", "pool", "help"].map(str::to_owned).to_vec()));
+        assert_eq!(asked("rollout undo --dry-run "), Question::Names(vec![TargetKind::Deployment]));
     }
 
     #[test]

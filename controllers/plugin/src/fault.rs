@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Forbidden { verb: &'static str, resource: Box<Resource>, place: String, message: String },
     #[error("the API server does not accept your credentials: log in again, or choose another user with --context")]
     Unauthorized,
-    #[error("{kind}.{group} \"{name}\" not found{place}", kind = resource.plural, group = resource.group)]
+    #[error("{target} \"{name}\" not found{place}", target = resource.full_name())]
     NotFound { resource: Box<Resource>, name: String, place: String },
     #[error("the API server has not answered within {seconds} s (see --request-timeout) to: {request}")]
     Timeout { seconds: u64, request: String },
@@ -64,6 +64,11 @@ impl Fault {
 
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
+    }
+
+    /// Whether the user lacks the right.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Forbidden { .. })
     }
 
     /// A line of what could not be read, without what to do: it stands below an answer that does without.

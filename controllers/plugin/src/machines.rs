@@ -11,7 +11,7 @@ use crate::{
     names::{Target, TargetKind},
     read::Scope,
     resources::{MACHINES, NODES, POOLS, Resource},
-    snapshot::Snapshot,
+    snapshot::{Snapshot, node_name},
     why::pool,
 };
 
@@ -29,24 +29,46 @@ async fn find(scope: &Scope, target: &Target) -> Outcome<Found> {
     match target.kind {
         TargetKind::Machine => {
             snapshot.add(&scope.control.get(MACHINES, scope.namespace.as_deref(), &target.name).await?);
+            let node = snapshot.machines.first().and_then(node_name).map(str::to_owned);
+            add_node(scope, &mut snapshot, node.as_deref()).await?;
         }
         TargetKind::Node => {
             let machines = scope.control.list(MACHINES, scope.namespace.as_deref(), "").await?;
             for machine in &machines {
                 snapshot.add(machine);
             }
+            add_node(scope, &mut snapshot, Some(&target.name)).await?;
         }
         kind => return fail(format!("{target} is a {}: name a machine, or its node", kind.kind())),
-    }
-    for node in scope.target.list(NODES, None, "").await? {
-        snapshot.add(&node);
     }
     let machine = match target.kind {
         TargetKind::Machine => snapshot.machines.first(),
         _ => snapshot.machine_of_node(&target.name),
     };
-    let Some(machine) = machine else { return fail(format!("{target}: no Machine of this namespace has it")) };
-    Ok(Found { machine: machine.clone(), node: snapshot.node_of(machine).cloned() })
+    let Some(machine) = machine.cloned() else {
+        return fail(format!("{target}: no Machine of this namespace has it"));
+    };
+    if snapshot.node_of(&machine).is_none() {
+        add_node(scope, &mut snapshot, None).await?;
+    }
+    Ok(Found { node: snapshot.node_of(&machine).cloned(), machine })
+}
+
+/// Adds a Node, if it exists; without a name all of them, since one may be the machine's by its provider ID alone. Without the right the
+/// machine has none here.
+async fn add_node(scope: &Scope, snapshot: &mut Snapshot, named: Option<&str>) -> Outcome<()> {
+    let nodes = match named {
+        Some(node) => scope.target.get(NODES, None, node).await.map(|node| vec![node]),
+        None => scope.target.list(NODES, None, "").await,
+    };
+    match nodes {
+        Ok(nodes) => nodes.iter().for_each(|node| snapshot.add(node)),
+        Err(fault) if fault.is_not_found() => {}
+        Err(fault) if fault.is_forbidden() && named.is_none() => eprintln!("note: {}", fault.short()),
+        Err(fault) if fault.is_forbidden() => {}
+        Err(fault) => return Err(fault),
+    }
+    Ok(())
 }
 
 /// Sets the annotation `preserve` of the Node of a machine, or of the Machine if it has none.

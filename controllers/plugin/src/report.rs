@@ -19,7 +19,8 @@ use crate::{
         NODES, POOLS, Resource, SETS, VALIDATING,
     },
     snapshot::Snapshot,
-    tree, why,
+    tree::Forest,
+    why,
 };
 
 /// The kinds in the archive, and whether they are in the cluster of the nodes.
@@ -114,8 +115,7 @@ async fn versions(scope: &Scope) -> Outcome<String> {
 
 /// What `tree` and `why` say.
 fn explained(snapshot: &Snapshot) -> Outcome<Vec<Entry>> {
-    let trees = tree::trees(snapshot, None, true);
-    let tree = tree::text(&trees, snapshot.now, Colours::default());
+    let tree = Forest::of(snapshot, None, true).wide_text(snapshot.now, Colours::default());
     let deployments = snapshot.deployments.iter().map(|it| Target::new(TargetKind::Deployment, name(it)));
     let pools = snapshot.pools.iter().map(|it| Target::new(TargetKind::Pool, name(it)));
     let mut text = String::new();

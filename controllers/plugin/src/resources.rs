@@ -30,6 +30,7 @@ resources! {
     KUBELET_CONFIGS = machine_config::GROUP, "v1", "KubeletConfig", "kubeletconfigs", false;
     CONTROLLER_CONFIGS = machine_config::GROUP, "v1", "ControllerConfig", "controllerconfigs", false;
     NODES = "", "v1", "Node", "nodes", false;
+    NAMESPACES = "", "v1", "Namespace", "namespaces", false;
     EVENTS = "", "v1", "Event", "events", true;
     LEASES = "coordination.k8s.io", "v1", "Lease", "leases", true;
     PODS = "", "v1", "Pod", "pods", true;

@@ -62,22 +62,25 @@ fn fleet() -> ApiServer {
 fn fleet_on(server: ApiServer) -> ApiServer {
     let seed = |plural: &str, object: Value| server.seed(&format!("{GROUP}/{plural}"), object);
     let revision = |number: &str| json!({"deployment.kubernetes.io/revision": number, "note": number});
-    let fields = json!({"spec": {"replicas": 1, "template": template("large")},
+    let selector = json!({"matchLabels": {"name": "pool"}});
+    let fields = json!({"spec": {"replicas": 1, "selector": selector, "template": template("large")},
         "metadata": {"annotations": {"deployment.kubernetes.io/revision": "2", "note": "2"}}});
     let deployment = seed("machinedeployments", object("MachineDeployment", "pool", &fields));
     let of = owner("MachineDeployment", &deployment);
     let set = |name: &str, number: &str, class: &str| {
         let mut template = template(class);
         template["metadata"]["labels"]["machine-template-hash"] = number.into();
-        let spec = json!({"replicas": 1, "template": template});
-        let fields = json!({"spec": spec, "metadata": {"annotations": revision(number), "ownerReferences": of}});
+        let labels = json!({"name": "pool", "machine-template-hash": number});
+        let spec = json!({"replicas": 1, "selector": {"matchLabels": labels}, "template": template});
+        let metadata = json!({"annotations": revision(number), "labels": labels, "ownerReferences": of});
+        let fields = json!({"spec": spec, "metadata": metadata});
         seed("machinesets", object("MachineSet", name, &fields))
     };
     set("pool-a", "1", "small");
     let current = set("pool-b", "2", "large");
     let fields = json!({"spec": {"class": {"kind": "MachineClass", "name": "large"}, "providerID": "simulated:///1"},
         "status": {"currentStatus": {"phase": "Running"}},
-        "metadata": {"labels": {"node": "pool-b-1"}, "ownerReferences": owner("MachineSet", &current)}});
+        "metadata": {"labels": {"node": "pool-b-1", "name": "pool", "machine-template-hash": "2"}, "ownerReferences": owner("MachineSet", &current)}});
     seed("machines", object("Machine", "pool-b-1", &fields));
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pool-b-1"},
         "spec": {"providerID": "simulated:///1"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
@@ -272,6 +275,79 @@ async fn a_plan_of_a_drain_names_what_leaves_and_what_holds_it_back() {
     assert_eq!(error, "there is no machine none (see --namespace)");
 }
 
+/// A Pod on the node of the machine of the former set, which a rollout drains, and a budget for it.
+fn seed_held_pod(server: &ApiServer) {
+    let of = object("Machine", "pool-a-1", &json!({}))["metadata"].clone();
+    let set = server.object(&format!("{GROUP}/machinesets/pool-a")).unwrap();
+    let fields = json!({"spec": {"class": {"kind": "MachineClass", "name": "small"}, "providerID": "simulated:///2"},
+        "status": {"currentStatus": {"phase": "Running"}, "conditions": [{"type": "RemediationAllowed", "status": "False",
+            "reason": "ReplacementHeld", "message": "the fleet brake holds it"}]},
+        "metadata": {"labels": {"node": of["name"], "name": "pool", "machine-template-hash": "1"}, "ownerReferences": owner("MachineSet", &set)}});
+    server.seed(&format!("{GROUP}/machines"), object("Machine", "pool-a-1", &fields));
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pool-a-1"},
+        "spec": {"providerID": "simulated:///2"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    server.seed("/api/v1/nodes", node);
+    for named in ["web-1", "web-2"] {
+        let owners =
+            json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": "u", "controller": true}]);
+        let metadata = json!({"name": named, "namespace": "apps", "labels": {"app": "web"}, "ownerReferences": owners});
+        server.seed(
+            "/api/v1/namespaces/apps/pods",
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"nodeName": "pool-a-1"}}),
+        );
+    }
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web", "namespace": "apps"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}},
+        "status": {"observedGeneration": 1, "disruptionsAllowed": 0, "expectedPods": 2, "currentHealthy": 2, "desiredHealthy": 2}});
+    server.seed("/apis/policy/v1/namespaces/apps/poddisruptionbudgets", budget);
+}
+
+#[tokio::test]
+async fn a_plan_of_a_rollout_names_the_budgets_and_the_brake_that_hold_it_back() {
+    let (server, takes) = (fleet(), plan::Takes::default());
+    let planned = async |format| plan::rollout(&scope(&server), "pool", &takes, format).await.unwrap();
+    assert!(!planned(None).await.contains("disruption budget"), "nothing is drained: {}", planned(None).await);
+    seed_held_pod(&server);
+    let text = planned(None).await;
+    let lines = [
+        "of 1 machine that is drained, 1 has pods that wait for disruption budgets now, so it takes longer:",
+        "  machine/pool-a-1: apps/web-1: disruption budget web allows no disruption although all its 2 pods are healthy: \
+            raise its maxUnavailable or lower its minAvailable (2 such pods)",
+        "machine/pool-a-1 is unhealthy and not replaced for that yet: the fleet brake holds it",
+    ];
+    for line in lines {
+        assert!(text.lines().any(|it| it == line), "{line} is not in\n{text}");
+    }
+    let json: Value = serde_json::from_str(&planned(Some(Format::Json)).await).unwrap();
+    assert_eq!(
+        (&json["holds"]["drained"], &json["holds"]["pods"][0]["pods"][1]["pod"]),
+        (&1.into(), &"apps/web-2".into())
+    );
+    let text = "pods is forbidden: User \"eve\" cannot list resource \"pods\" in API group \"\" at the cluster scope";
+    let forbidden = Status::failure(text, "Forbidden").with_code(403);
+    server.fail_always(Match::verb("list").path_end("/pods"), Fault::Refuse(Box::new(forbidden)));
+    let text = planned(None).await;
+    let words = "whether its pods wait for disruption budgets is not known: you may not list pods in all namespaces: ask for the verb list on the \
+        resource pods (the ClusterRole nodewright-plan-drain has it)";
+    assert!(text.contains(words), "{text}");
+}
+
+#[tokio::test]
+async fn who_has_rights_in_one_namespace_alone_plans_and_preserves() {
+    let server = fleet();
+    let forbid = |what: &str, verb| {
+        let text = format!("{what} is forbidden: User \"eve\" cannot {verb} resource \"{what}\" in API group \"\"");
+        let forbidden = Status::failure(&text, "Forbidden").with_code(403);
+        server.fail_always(Match::verb(verb).path_end(what), Fault::Refuse(Box::new(forbidden)));
+    };
+    forbid("/machineconfigpools", "list");
+    forbid("/nodes", "list");
+    forbid("/nodes/pool-b-1", "get");
+    plan::rollout(&scope(&server), "pool", &plan::Takes::default(), None).await.unwrap();
+    let text = machines::preserve(&scope(&server), &machine(), false, false).await.unwrap();
+    assert!(text.ends_with("annotation node.machine.sapcloud.io/preserve of machine/pool-b-1\n"), "{text}");
+}
+
 #[tokio::test]
 async fn a_planted_secret_is_in_no_file_of_a_report() {
     let server = fleet();
@@ -391,7 +467,7 @@ async fn a_report_without_metrics_has_a_line_that_says_why() {
             pod,
             "you may not create pods/portforward in namespace shoot",
         ),
-        (open, TOKEN, no_pod, pod, "pods/portforward. \"manager-1\" not found in namespace shoot"),
+        (open, TOKEN, no_pod, pod, "pods/portforward \"manager-1\" not found in namespace shoot"),
         (
             secure,
             TOKEN,
@@ -451,18 +527,7 @@ async fn a_plan_of_an_update_in_place_reads_the_nodes_and_names_the_machine() {
         server.requests().iter().all(|it| !it.path.ends_with("/nodes")),
         "they are read only where they are needed"
     );
-    for set in ["pool-a", "pool-b"] {
-        server.change(&format!("{GROUP}/machinesets/{set}"), |it| {
-            let labels = it["spec"]["template"]["metadata"]["labels"].clone();
-            it["spec"]["selector"] = json!({"matchLabels": labels});
-            it["metadata"]["labels"] = labels;
-        });
-    }
-    server.change(&format!("{GROUP}/machines/pool-b-1"), |machine| {
-        machine["metadata"]["labels"] = json!({"name": "pool", "machine-template-hash": "2", "node": "pool-b-1"});
-    });
     server.change(&format!("{GROUP}/machinedeployments/pool"), |deployment| {
-        deployment["spec"]["selector"] = json!({"matchLabels": {"name": "pool"}});
         deployment["spec"]["strategy"] =
             json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
         deployment["spec"]["template"]["metadata"]["labels"]["version"] = "2".into();

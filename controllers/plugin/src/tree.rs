@@ -122,6 +122,12 @@ impl Forest {
         let absences = self.absences.iter().map(|it| view.colours.of(State::Blocked, &it.to_string()) + "\n");
         absences.chain([rows(&self.trees, view)]).collect()
     }
+
+    /// A line for each object, with messages in full, and with namespaces if there are several.
+    pub(crate) fn wide_text(&self, now: Timestamp, colours: Colours) -> String {
+        let namespaces: BTreeSet<_> = self.trees.iter().map(|it| &it.namespace).filter(|it| !it.is_empty()).collect();
+        self.text(View { now, colours, is_wide: true, has_namespaces: namespaces.len() > 1 })
+    }
 }
 
 /// The deployment or pool that the command names; of both kinds if it names none.
@@ -354,12 +360,6 @@ fn of_pool(snapshot: &Snapshot, pool: &MachineConfigPool, each: bool) -> Branch 
         children: grouped(snapshot.nodes_of(pool).iter().map(line).collect(), "node", each),
         ..Branch::of(pool)
     }
-}
-
-/// The trees as a table, with messages in full.
-pub(crate) fn text(trees: &[Branch], now: Timestamp, colours: Colours) -> String {
-    let namespaces: BTreeSet<_> = trees.iter().map(|it| &it.namespace).filter(|it| !it.is_empty()).collect();
-    rows(trees, View { now, colours, is_wide: true, has_namespaces: namespaces.len() > 1 })
 }
 
 fn rows(trees: &[Branch], view: View) -> String {

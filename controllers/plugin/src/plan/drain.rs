@@ -1,6 +1,6 @@
 //! Which Pods of a Node would leave, in which turns, and what would hold them back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use nodewright_api::Machine;
@@ -14,7 +14,7 @@ use crate::{
     names::{Target, TargetKind},
     output::{Format, counted, document, table},
     read::Scope,
-    resources::{ATTACHMENTS, BUDGETS, CLAIMS, NODES, PODS, Resource},
+    resources::{ATTACHMENTS, BUDGETS, CLAIMS, NODES, PODS},
     snapshot::{Snapshot, node_name},
 };
 
@@ -25,8 +25,9 @@ const DEFAULT_TIMEOUT: &str = "2h, or --machine-drain-timeout of the manager";
 pub(crate) async fn drain(scope: &Scope, target: &Target, format: Option<Format>) -> Outcome<String> {
     let snapshot = scope.snapshot().await?;
     let (node, machine) = found(&snapshot, target)?;
-    let objects = objects(&scope.target, &node).await?;
-    let plan = preview(&objects, Timestamp::now()).map_err(Fault::Message)?;
+    let object = scope.target.get(NODES, None, &node).await?;
+    let objects = PodObjects::read(&scope.target, std::slice::from_ref(&object)).await?;
+    let plan = preview(&objects.of(&object), Timestamp::now()).map_err(Fault::Message)?;
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => document(&value(&node, machine, &plan), format),
         _ => Ok(text(&node, machine, &plan)),
@@ -49,24 +50,50 @@ fn found<'a>(snapshot: &'a Snapshot, target: &Target) -> Outcome<(String, Option
     }
 }
 
-async fn objects(cluster: &Cluster, node: &str) -> Outcome<Objects> {
-    let pods = cluster.list(PODS, None, &format!("spec.nodeName={node}")).await?;
-    let namespaces: BTreeSet<_> =
-        pods.iter().filter_map(|pod| pod.pointer("/metadata/namespace")?.as_str()).map(str::to_owned).collect();
-    let of_pods = async |resource: Resource| {
-        let mut all = vec![];
-        for namespace in &namespaces {
-            all.extend(cluster.list(resource, Some(namespace), "").await?);
+/// The objects that drains of some Nodes read.
+pub(super) struct PodObjects {
+    /// By the name of the Node.
+    pods: BTreeMap<String, Vec<Value>>,
+    budgets: Vec<Value>,
+    claims: Vec<Value>,
+    attachments: Vec<Value>,
+}
+
+impl PodObjects {
+    /// Reads what drains of these Nodes need. Without Nodes there is no request.
+    pub(super) async fn read(cluster: &Cluster, nodes: &[Value]) -> Outcome<Self> {
+        let mut objects = Self { pods: BTreeMap::new(), budgets: vec![], claims: vec![], attachments: vec![] };
+        for node in nodes {
+            let pods = cluster.list(PODS, None, &format!("spec.nodeName={}", name_of(node))).await?;
+            objects.pods.insert(name_of(node).to_owned(), pods);
         }
-        Outcome::Ok(all)
-    };
-    Ok(Objects {
-        node: cluster.get(NODES, None, node).await?,
-        budgets: of_pods(BUDGETS).await?,
-        claims: of_pods(CLAIMS).await?,
-        attachments: cluster.list(ATTACHMENTS, None, "").await?,
-        pods,
-    })
+        let all = objects.pods.values().flatten();
+        let namespaces: BTreeSet<_> =
+            all.filter_map(|pod| pod.pointer("/metadata/namespace")?.as_str()).map(str::to_owned).collect();
+        for namespace in &namespaces {
+            objects.budgets.extend(cluster.list(BUDGETS, Some(namespace), "").await?);
+            objects.claims.extend(cluster.list(CLAIMS, Some(namespace), "").await?);
+        }
+        if !nodes.is_empty() {
+            objects.attachments = cluster.list(ATTACHMENTS, None, "").await?;
+        }
+        Ok(objects)
+    }
+
+    /// What a drain of one of them reads.
+    pub(super) fn of(&self, node: &Value) -> Objects {
+        Objects {
+            node: node.clone(),
+            pods: self.pods.get(name_of(node)).cloned().unwrap_or_default(),
+            budgets: self.budgets.clone(),
+            claims: self.claims.clone(),
+            attachments: self.attachments.clone(),
+        }
+    }
+}
+
+fn name_of(object: &Value) -> &str {
+    object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
 fn timeout(machine: &Machine) -> String {

@@ -106,7 +106,7 @@ pub(crate) async fn file(
     let mut parts = vec![];
     for object in &applied {
         if let Some(fleet) = fleets.get(&object.namespace) {
-            parts.extend(part(fleet, object, (takes, format == Some(Format::Wide)))?);
+            parts.extend(part(scope, fleet, object, (takes, format == Some(Format::Wide))).await?);
         }
     }
     parts.extend(pools(scope, &applied).await?);
@@ -229,7 +229,7 @@ async fn fleets(scope: &Scope, applied: &[Applied]) -> Outcome<BTreeMap<Option<S
 }
 
 /// What becomes of the machines of an object.
-fn part(fleet: &Fleet, object: &Applied, (takes, wide): (&Takes, bool)) -> Outcome<Option<Part>> {
+async fn part(scope: &Scope, fleet: &Fleet, object: &Applied, (takes, wide): (&Takes, bool)) -> Outcome<Option<Part>> {
     let title = object.title();
     if object.of == CLASSES {
         let machines = fleet.objects.machines.iter().filter(|machine| machine.class_name() == object.name).count();
@@ -242,7 +242,7 @@ fn part(fleet: &Fleet, object: &Applied, (takes, wide): (&Takes, bool)) -> Outco
     if object.of != DEPLOYMENTS {
         return Ok(None);
     }
-    let plan = Plan::of(fleet.clone(), decode(DEPLOYMENTS.kind, &object.after)?, takes)?;
+    let plan = Plan::read(scope, fleet.clone(), decode(DEPLOYMENTS.kind, &object.after)?, takes).await?;
     Ok(Some(Part { title, text: plan.text(wide), value: plan.value() }))
 }
 

@@ -4,6 +4,7 @@ mod client_side;
 mod drain;
 mod durations;
 mod file;
+mod holds;
 mod manager;
 mod pool;
 mod rollout;

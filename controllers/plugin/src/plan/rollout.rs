@@ -1,7 +1,7 @@
 //! Which machines of a deployment would be created, deleted and updated, in which order, by the plans of the manager.
 
 use jiff::Timestamp;
-use nodewright_api::{MachineClass, MachineDeployment, StrategyType};
+use nodewright_api::{Machine, MachineClass, MachineDeployment, StrategyType};
 use nodewright_controllers::{
     rollout_preview::{Change, End, Objects, Preview, Verb, deployment as key, preview},
     shared::fleet::FleetSettings,
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::{
     Takes, all,
     durations::{Estimate, estimate},
+    holds::Holds,
     manager,
 };
 use crate::{
@@ -40,6 +41,10 @@ impl Fleet {
         let control = &scope.control;
         let pools = match all(&scope.target, POOLS, None).await {
             Err(error) if error.is_not_served() => vec![],
+            Err(error) if error.is_forbidden() => {
+                eprintln!("note: nodes that a MachineConfigPool disrupts count as available: {}", error.short());
+                vec![]
+            }
             pools => pools?,
         };
         let objects = Objects {
@@ -74,6 +79,7 @@ pub(super) struct Plan {
     lacks_class: bool,
     /// Its machines that are being deleted already, the first one first, and since when.
     deleting: Vec<(String, Timestamp)>,
+    holds: Holds,
     now: Timestamp,
 }
 
@@ -85,7 +91,7 @@ pub(crate) async fn rollout(scope: &Scope, named: &str, takes: &Takes, format: O
         return fail(format!("there is no MachineDeployment {named} (see --namespace)"));
     };
     fleet.read_nodes(scope, &deployment).await?;
-    let plan = Plan::of(fleet, deployment, takes)?;
+    let plan = Plan::read(scope, fleet, deployment, takes).await?;
     let absent = manager::absent(scope, scope.namespace.as_deref(), manager::OF_MACHINES).await;
     match format {
         Some(format @ (Format::Json | Format::Yaml)) => {
@@ -101,8 +107,20 @@ pub(crate) async fn rollout(scope: &Scope, named: &str, takes: &Takes, format: O
 }
 
 impl Plan {
-    /// The plan of a deployment as it is, or would be.
-    pub(super) fn of(fleet: Fleet, deployment: MachineDeployment, takes: &Takes) -> Outcome<Self> {
+    /// The plan of a deployment as it is, or would be, with what may hold it back.
+    pub(super) async fn read(
+        scope: &Scope,
+        fleet: Fleet,
+        deployment: MachineDeployment,
+        takes: &Takes,
+    ) -> Outcome<Self> {
+        let machines: Vec<_> = own(&fleet.objects, &deployment).cloned().collect();
+        let plan = Self::of(fleet, deployment, takes)?;
+        let holds = Holds::read(scope, &machines, &plan.preview.changes).await?;
+        Ok(Self { holds, ..plan })
+    }
+
+    fn of(fleet: Fleet, deployment: MachineDeployment, takes: &Takes) -> Outcome<Self> {
         let Fleet { mut objects, classes } = fleet;
         let class = &deployment.spec.template.spec.class.name;
         let estimate = estimate(takes, class, &objects.machines);
@@ -113,7 +131,8 @@ impl Plan {
         // As the times of objects.
         let (key, now) = (key(namespace(&deployment), name(&deployment)), whole(Timestamp::now()));
         let preview = preview(objects, &key, &FleetSettings::default(), estimate.durations, now);
-        Ok(Self { preview: preview.map_err(Fault::Message)?, deployment, estimate, lacks_class, deleting, now })
+        let preview = preview.map_err(Fault::Message)?;
+        Ok(Self { preview, deployment, estimate, lacks_class, deleting, holds: Holds::default(), now })
     }
 
     pub(super) fn value(&self) -> Value {
@@ -130,6 +149,7 @@ impl Plan {
             "fewestRunning": self.preview.fewest_running, "most": self.preview.most,
             "complete": complete, "waits": waits, "lacksClass": self.lacks_class,
             "deleting": self.deleting.iter().map(|(machine, _)| machine).collect::<Vec<_>>(),
+            "holds": self.holds.value(),
             "estimate": {"creationSeconds": durations.creation.as_secs(), "deletionSeconds": durations.deletion.as_secs(),
                 "updateSeconds": durations.update.as_secs(), "assumed": self.estimate.assumed},
         })
@@ -149,6 +169,7 @@ impl Plan {
             lines.push(format!("\n{}", self.table(wide)));
         }
         lines.extend(self.summary());
+        lines.extend(self.holds.lines());
         lines.join("\n") + "\n"
     }
 
@@ -222,11 +243,16 @@ impl Plan {
     }
 }
 
-/// The machines of a deployment that are being deleted, in the order of their deletion.
-fn in_deletion(objects: &Objects, deployment: &MachineDeployment) -> Vec<(String, Timestamp)> {
+/// The machines of a deployment.
+fn own<'a>(objects: &'a Objects, deployment: &MachineDeployment) -> impl Iterator<Item = &'a Machine> {
     let sets = objects.sets.iter().filter(|set| controller_uid(*set) == Some(uid(deployment)));
     let sets: Vec<_> = sets.map(uid).collect();
-    let own = objects.machines.iter().filter(|it| controller_uid(*it).is_some_and(|owner| sets.contains(&owner)));
+    objects.machines.iter().filter(move |it| controller_uid(*it).is_some_and(|owner| sets.contains(&owner)))
+}
+
+/// The machines of a deployment that are being deleted, in the order of their deletion.
+fn in_deletion(objects: &Objects, deployment: &MachineDeployment) -> Vec<(String, Timestamp)> {
+    let own = own(objects, deployment);
     let deleting = own.filter_map(|it| Some((name(it).to_owned(), it.metadata.deletion_timestamp.as_ref()?.0)));
     let mut deleting: Vec<_> = deleting.collect();
     deleting.sort_by(|(a, since_a), (b, since_b)| since_a.cmp(since_b).then_with(|| a.cmp(b)));

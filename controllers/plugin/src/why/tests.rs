@@ -114,8 +114,8 @@ fn trees_show_problems_first_and_put_equal_machines_together() {
     assert!(lines[3].contains("machine/pool-58vxm-nz7jc") && lines[3].contains("quota of 2 vms"), "{text}");
     assert!(lines[4].contains("2 machines (pool-58vxm-96vmf, pool-58vxm-vblrh)"), "{text}");
     assert!(lines[5].contains("2 nodes") && lines[5].contains("Ready"), "{text}");
-    let each = crate::tree::trees(&case.snapshot, Some(&crate::tree::Wanted::parse("pool").unwrap()), true);
-    let each = crate::tree::text(&each, case.snapshot.now, Colours::default());
+    let each = crate::tree::Forest::of(&case.snapshot, Some(&crate::tree::Wanted::parse("pool").unwrap()), true);
+    let each = each.wide_text(case.snapshot.now, Colours::default());
     assert!(each.contains("machine/pool-58vxm-96vmf") && each.contains("node/pool-58vxm-vblrh"), "{each}");
 }
 

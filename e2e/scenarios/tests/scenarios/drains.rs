@@ -22,11 +22,14 @@ use nodewright_e2e_lab::control_plane::{
     testing::skip_on_external_cluster,
 };
 use nodewright_e2e_scenarios::{
-    Environment, History, TestResult, clusters, ensure, history::State, objects::ENVIRONMENT_LABEL,
+    Environment, History, Manifest, TestResult, clusters, ensure, history::State, objects::ENVIRONMENT_LABEL,
 };
 use serde_json::{Value, json};
 
-use crate::{selfhealing::forget_node, why::succeeds};
+use crate::{
+    selfhealing::forget_node,
+    why::{planned_apply, succeeds},
+};
 
 const APP_LABEL: &str = "app";
 /// The label of nodes with the name of their pool.
@@ -144,6 +147,7 @@ async fn drains_that_cannot_end_say_why_delay_no_other_machine_and_end_at_their_
 
     let prefix = env.pool("a", 0).name().to_owned();
     let drained = env.machines().current().into_keys().next().unwrap_or_default();
+    holds_of_all(&env).await?;
     let planned = planned_drain(&env, &drained).await?;
     let held = planned["leaving"][0]["held"].as_str().unwrap_or_default();
     ensure(held.contains("allows no disruption although all"), || planned.to_string())?;
@@ -172,6 +176,18 @@ async fn drains_that_cannot_end_say_why_delay_no_other_machine_and_end_at_their_
     env.wait_for_nothing().await?;
     env.wait_for("an event for each drain that was forced", async || Ok(forced_drains(&env).await? == STUCK)).await?;
     env.end().await
+}
+
+/// A plan of the end of all machines names the budget that holds their pods.
+async fn holds_of_all(env: &Environment) -> TestResult {
+    let none = env.pool("a", 0).class("a").machine("drainTimeout", "1h");
+    let holds = planned_apply(env, &[&none.manifest()]).await?["holds"].take();
+    let held = holds["pods"].as_array().map_or(0, Vec::len);
+    ensure((&holds["drained"], holds["examined"].as_u64()) == (&STUCK.into(), Some(held as u64)) && held > 0, || {
+        holds.to_string()
+    })?;
+    let says = holds["pods"][0]["pods"][0]["reason"].as_str().unwrap_or_default();
+    ensure(says.contains("allows no disruption although all"), || holds.to_string())
 }
 
 /// How many events say that a drain is forced by its timeout: each once, and of one Pod.

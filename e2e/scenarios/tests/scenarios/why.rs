@@ -138,13 +138,18 @@ struct Planned {
     lacks_class: bool,
 }
 
-async fn planned(env: &Environment, documents: &[&str]) -> TestResult<Planned> {
+/// The plan of the one deployment of a file.
+pub(crate) async fn planned_apply(env: &Environment, documents: &[&str]) -> TestResult<Value> {
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), documents.join("\n---\n"))?;
     let printed = succeeds(env, &format!("plan {} {AS_APPLIED} -o json", file.path().display())).await?;
     let parts: Vec<Value> = serde_json::from_str(&printed)?;
-    let plan = parts.iter().map(|part| &part["plan"]).find(|plan| plan["deployment"].is_string());
-    let plan = plan.ok_or_else(|| Failure::new(printed.clone()))?;
+    let plan = parts.into_iter().map(|mut part| part["plan"].take()).find(|plan| plan["deployment"].is_string());
+    plan.ok_or_else(|| Failure::new(printed))
+}
+
+async fn planned(env: &Environment, documents: &[&str]) -> TestResult<Planned> {
+    let plan = planned_apply(env, documents).await?;
     let (mut created, mut deleted) = (0, BTreeSet::new());
     for change in plan["changes"].as_array().into_iter().flatten() {
         match change["change"].as_str() {
