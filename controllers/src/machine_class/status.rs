@@ -6,7 +6,7 @@ use nodewright_api::{
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::{Lookup, Stores},
-    object::ObjectRef,
+    object::{ObjectRef, is_deleting},
     plan::Context,
 };
 
@@ -76,7 +76,18 @@ fn secrets_found(snapshot: &Snapshot) -> Finding<'static> {
         1 => ("SecretsExist", "the secret exists".to_owned()),
         count => ("SecretsExist", format!("all {count} secrets exist")),
     };
-    (ConditionStatus::True, reason, message)
+    (ConditionStatus::True, reason, message + &secrets_in_deletion(snapshot))
+}
+
+/// That somebody has deleted secrets of the class: its finalizer keeps them, and VMs get them until then.
+fn secrets_in_deletion(snapshot: &Snapshot) -> String {
+    let deleting =
+        snapshot.secrets.iter().filter(|secret| matches!(&secret.found, Lookup::Found(it) if is_deleting(it.as_ref())));
+    let deleting: Vec<_> = deleting.map(|secret| secret.key.to_string()).collect();
+    match deleting.as_slice() {
+        [] => String::new(),
+        names => format!("; {} is being deleted, and kept while a class refers to it", names.join(", ")),
+    }
 }
 
 fn provider_spec_valid(class: &MachineClass, errors: Option<&[String]>) -> Finding<'static> {

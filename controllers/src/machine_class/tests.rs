@@ -551,6 +551,9 @@ fn the_first_of_the_classes_that_refer_to_a_secret_holds_it() {
     held.secrets[0] = secret("user-data", &json!({"finalizers": [SECRET_FINALIZER]}));
     held.secrets[1] = secret("cloud", &json!({"finalizers": ["x"], "deletionTimestamp": NOW}));
     assert!(holds(&held, "b").is_empty(), "what is held is held, and what goes is not");
+    let told = status(&held.plan_class("b", true));
+    let message = "all 2 secrets exist; default/cloud is being deleted, and kept while a class refers to it";
+    assert_eq!(condition(&told, "SecretsFound")["message"], message);
     assert_eq!(held.plan_class("b", false).scoped_watches.len(), 2);
 }
 
