@@ -187,9 +187,12 @@ impl Cluster {
     /// Deletes an object, if it has this UID still.
     pub(crate) async fn delete(&self, at: (Resource, Option<&str>, &str), uid: &str, dry: bool) -> Outcome<()> {
         let (of, namespace, name) = at;
-        let dry = if dry { "?dryRun=All" } else { "" };
-        let path = format!("{}/{}{dry}", of.path(namespace), encoded(name));
-        let options = serde_json::json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}});
+        let path = format!("{}/{}", of.path(namespace), encoded(name));
+        // API servers pass over parameters of the query where there is a body: with dryRun there the object would be deleted.
+        let dry: &[&str] = if dry { &["All"] } else { &[] };
+        let options = serde_json::json!({
+            "kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}, "dryRun": dry,
+        });
         let body = options.to_string().into_bytes();
         let call = Call { verb: "delete", of, namespace, name: Some(name) };
         self.request(call, path, Some((Method::DELETE, "application/json", body))).await?;

@@ -21,6 +21,8 @@ exec kubectl-nodewright __complete -- \"$@\"
 const NO_FILES: &str = ":4";
 /// kubectl's directive: what follows, or a file.
 const OR_FILES: &str = ":0";
+/// kubectl's directive: complete no files, and go on without a space.
+const NO_SPACE: &str = ":6";
 
 pub(crate) fn script(of: &str) -> Outcome<String> {
     if of == "kubectl" {
@@ -103,7 +105,7 @@ pub(crate) fn question(words: &[String]) -> Question {
         ["tree"] => Question::Names(vec![TargetKind::Deployment, TargetKind::Pool]),
         ["plan", "drain"] => Question::Names(vec![TargetKind::Node]),
         ["plan", "pool"] => Question::Names(vec![TargetKind::Pool]),
-        ["rollout", _] => Question::Names(vec![TargetKind::Deployment]),
+        ["rollout", _] | ["plan", "rollout"] => Question::Names(vec![TargetKind::Deployment]),
         ["preserve" | "release" | "replace" | "trace"] => Question::Names(vec![TargetKind::Machine]),
         ["completion"] => {
             Question::Words(["bash", "zsh", "fish", "elvish", "powershell", "kubectl"].map(str::to_owned).to_vec())
@@ -116,7 +118,11 @@ pub(crate) fn question(words: &[String]) -> Question {
 pub(crate) async fn answer(words: &[String], scope: impl AsyncFnOnce() -> Outcome<Scope>) -> String {
     let last = words.last().map(String::as_str).unwrap_or_default();
     let question = question(words);
-    let directive = if matches!(question, Question::Files(_)) { OR_FILES } else { NO_FILES };
+    let directive = match &question {
+        Question::Files(_) => OR_FILES,
+        Question::Objects(_) if !last.contains('/') => NO_SPACE,
+        _ => NO_FILES,
+    };
     let found = match question {
         Question::Words(words) | Question::Files(words) => words,
         Question::Namespaces => namespaces(scope).await,
@@ -185,6 +191,7 @@ mod tests {
         assert_eq!(asked("tree -o "), Question::Words(["wide", "json", "yaml"].map(str::to_owned).to_vec()));
         assert_eq!(asked("report -f "), Question::Files(vec![]));
         assert_eq!(asked("plan "), Question::Files(["rollout", "drain", "pool", "help"].map(str::to_owned).to_vec()));
+        assert_eq!(asked("plan rollout "), Question::Names(vec![TargetKind::Deployment]));
         assert_eq!(asked("rollout undo --dry-run "), Question::Names(vec![TargetKind::Deployment]));
     }
 

@@ -39,6 +39,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 use clap::Parser;
 use jiff::Timestamp;
 use nodewright_driver::panics;
+use serde_json::json;
 
 use crate::{
     arguments::{Arguments, ClusterFlags, Command, PlanArguments, PlanCommand, RolloutCommand},
@@ -165,16 +166,33 @@ async fn trace(
     if let Some(jaeger) = &jaeger {
         let name = life.as_ref().map_or(target.name.as_str(), trace::Life::name);
         let namespace = scope.namespace.as_deref().unwrap_or_default();
-        spans = trace::traced(jaeger, life.as_ref(), (namespace, name), since).await?;
+        spans = match trace::traced(jaeger, life.as_ref(), (namespace, name), since).await {
+            // The life follows from the objects.
+            Err(fault) if life.is_some() => {
+                eprintln!("note: the spans are not shown: {fault}");
+                return without_spans(life.as_ref(), snapshot.now, format);
+            }
+            spans => spans?,
+        };
     }
     if let Some(format @ (Format::Json | Format::Yaml)) = format {
-        let Some(life) = &mut life else { return document(&spans, format) };
+        let Some(life) = &mut life else {
+            return document(&json!({"machine": target.name, "spans": spans}), format);
+        };
         life.spans = spans;
         return document(life, format);
     }
     let life = life.map(|life| life.text(snapshot.now));
     let spans = jaeger.map(|_| trace::text(&spans, format == Some(Format::Wide)));
     Ok(life.into_iter().chain(spans).collect::<Vec<_>>().join("\n"))
+}
+
+/// A life without the spans of a trace backend.
+fn without_spans(life: Option<&trace::Life>, now: Timestamp, format: Option<Format>) -> Outcome<String> {
+    match format {
+        Some(format @ (Format::Json | Format::Yaml)) => document(&life, format),
+        _ => Ok(life.map_or_else(String::new, |life| life.text(now))),
+    }
 }
 
 fn pool_name(text: &str) -> Outcome<String> {

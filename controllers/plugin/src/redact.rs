@@ -169,18 +169,45 @@ fn node_template(template: &mut Value) {
     }
 }
 
-/// Images, commands and arguments stay, without passwords in URLs; of variables the names.
+/// Takes secrets out of arguments: passwords and queries of URLs, and values of flags that are named for a secret.
+fn arguments(all: Option<&mut Vec<Value>>) {
+    let mut follows_secret = false;
+    for argument in all.into_iter().flatten() {
+        let text = argument.as_str().unwrap_or_default().to_owned();
+        let (flag, value) = text.split_once('=').map_or((text.as_str(), None), |(flag, value)| (flag, Some(value)));
+        let is_secret = flag.starts_with('-') && is_named_for_a_secret(flag);
+        match value {
+            None if follows_secret && !text.starts_with('-') => *argument = REMOVED.into(),
+            Some(_) if is_secret => *argument = format!("{flag}={REMOVED}").into(),
+            _ => {
+                if let Some(without) = without_password(&text) {
+                    *argument = without.into();
+                }
+            }
+        }
+        follows_secret = is_secret && value.is_none();
+    }
+}
+
+/// Names of files and of objects are no secrets.
+fn is_named_for_a_secret(flag: &str) -> bool {
+    let flag = flag.to_ascii_lowercase();
+    let is_name =
+        ["file", "dir", "path", "name", "namespace", "namespaces", "ref"].iter().any(|end| flag.ends_with(end));
+    !is_name
+        && ["token", "password", "passwd", "secret", "credential", "apikey", "api-key", "private-key"]
+            .iter()
+            .any(|it| flag.contains(it))
+}
+
+/// Images, commands and arguments stay, without what may be secret in these; of variables the names.
 fn containers(object: &mut Value) {
     let Some(pod) = object.pointer_mut("/spec/template/spec") else { return };
     keep(pod, &["containers", "serviceAccountName", "replicas"]);
     for container in pod["containers"].as_array_mut().into_iter().flatten() {
         keep(container, &["name", "image", "command", "args", "env", "resources"]);
         for key in ["command", "args"] {
-            for argument in container[key].as_array_mut().into_iter().flatten() {
-                if let Some(without) = argument.as_str().and_then(without_password) {
-                    *argument = without.into();
-                }
-            }
+            arguments(container[key].as_array_mut());
         }
         for variable in container["env"].as_array_mut().into_iter().flatten() {
             keep(variable, &["name"]);
@@ -189,12 +216,17 @@ fn containers(object: &mut Value) {
     metadata(&mut object["spec"]["template"]["metadata"]);
 }
 
-/// An argument without the user and the password of its URL, if it has such.
+/// An argument without the user, the password and the query of its URL, if it has such.
 fn without_password(argument: &str) -> Option<String> {
     let (scheme, rest) = argument.split_once("://")?;
     let authority = rest.split_once(['/', '?', ',', ' ']).map_or(rest, |(authority, _)| authority);
-    let (user, _) = authority.rsplit_once('@')?;
-    Some(format!("{scheme}://{REMOVED}{}", &rest[user.len()..]))
+    let user = authority.rsplit_once('@').map_or("", |(user, _)| user);
+    let (place, query) = rest[user.len()..].split_once('?').map_or((&rest[user.len()..], ""), |it| it);
+    let (hidden, query) = (
+        if user.is_empty() { "" } else { REMOVED },
+        if query.is_empty() { String::new() } else { format!("?{REMOVED}") },
+    );
+    (!hidden.is_empty() || !query.is_empty()).then(|| format!("{scheme}://{hidden}{place}{query}"))
 }
 
 fn remove(value: &mut Value, key: &str) {
@@ -245,7 +277,8 @@ mod tests {
                 "status": {"images": [secret], "conditions": []}}),
             json!({"kind": "Deployment", "metadata": {"name": "nodewright"}, "spec": {"template": {"spec": {
                 "containers": [{"name": "manager", "args": ["manager", "--leader-elect",
-                "--otlp-endpoint=http://user:hunter2@collector:4317/v1"], "env": [{"name": "A", "value": secret}]}],
+                "--otlp-endpoint=http://user:hunter2@collector:4317/v1", "--token=hunter2-1", "--password", "hunter2-2",
+                "--secret-key=hunter2-3", "--endpoint=https://h/?token=hunter2-4"], "env": [{"name": "A", "value": secret}]}],
                 "volumes": [{"name": secret}]}}}}),
         ];
         let mut redaction = Redaction::default();

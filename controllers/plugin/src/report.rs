@@ -69,7 +69,7 @@ pub(crate) async fn collect(scope: &Scope) -> Outcome<Vec<Entry>> {
     files.extend(explained(&snapshot)?);
     gaps.sort();
     gaps.dedup();
-    files.push(Entry { path: "gaps.txt".to_owned(), text: gaps.join("\n") });
+    files.push(Entry { path: "gaps.txt".to_owned(), text: gaps.into_iter().map(|gap| gap + "\n").collect() });
     redacted(objects, files)
 }
 

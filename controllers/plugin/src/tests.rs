@@ -227,6 +227,36 @@ async fn a_machine_is_preserved_by_its_node_and_replaced_by_its_set() {
     assert!(error.contains("nothing would replace it"), "{error}");
 }
 
+/// Each change with `--dry-run` leaves all objects as they are.
+#[tokio::test]
+async fn a_dry_run_changes_nothing() {
+    let server = fleet();
+    let paths =
+        ["machinedeployments/pool", "machinesets/pool-b", "machines/pool-b-1"].map(|it| format!("{GROUP}/{it}"));
+    let paths = || paths.iter().map(String::as_str).chain(["/api/v1/nodes/pool-b-1"]);
+    server.change("/api/v1/nodes/pool-b-1", |node| {
+        node["metadata"]["labels"] = json!({"node.machine.sapcloud.io/candidate-for-update": "true"});
+    });
+    // Without a finalizer a deletion would be its end.
+    let before: Vec<_> = paths().map(|path| server.object(path).unwrap()).collect();
+    let (scope, node) = (scope(&server), Target::new(TargetKind::Node, "pool-b-1"));
+    for force in [false, true] {
+        let text = machines::replace(&scope, &machine(), force, true).await.unwrap();
+        assert!(text.ends_with("(server dry run)\n"), "{text}");
+    }
+    machines::replace(&scope, &node, false, true).await.unwrap();
+    machines::preserve(&scope, &node, true, true).await.unwrap();
+    machines::release(&scope, &machine(), true).await.unwrap();
+    machines::approve(&scope, &node, None, true).await.unwrap();
+    rollout::undo(&scope, "pool", 0, (true, false)).await.unwrap();
+    rollout::pause(&scope, "pool", true).await.unwrap();
+    rollout::restart(&scope, "pool", true).await.unwrap();
+    let after: Vec<_> = paths().map(|path| server.object(path).unwrap()).collect();
+    assert_eq!(after, before);
+    let changes = server.requests().into_iter().filter(|it| it.verb != "get" && it.verb != "list").count();
+    assert!(changes >= 9, "they reach the API server: {changes}");
+}
+
 #[tokio::test]
 async fn only_what_waits_is_approved() {
     let server = fleet();
@@ -493,7 +523,7 @@ async fn a_report_without_metrics_has_a_line_that_says_why() {
         (&json!(["--port=no"]), TOKEN, REFUSED, deployment, "--port=no is no port"),
     ] {
         let (_, files) = reported(args, token, port).await;
-        assert_eq!(text_of(&files, "gaps.txt"), Some(format!("no metrics of {of}: {why}").as_str()));
+        assert_eq!(text_of(&files, "gaps.txt"), Some(format!("no metrics of {of}: {why}\n").as_str()));
         assert!(text_of(&files, "why.txt").is_some() && text_of(&files, "metrics/manager-1.txt").is_none(), "{why}");
     }
 }
@@ -501,7 +531,7 @@ async fn a_report_without_metrics_has_a_line_that_says_why() {
 #[tokio::test]
 async fn a_report_goes_on_without_the_pods_of_the_manager() {
     let files = report::collect(&scope(&fleet())).await.unwrap();
-    let none = "no metrics: no Deployment of a manager is known (see --namespace)";
+    let none = "no metrics: no Deployment of a manager is known (see --namespace)\n";
     assert_eq!(text_of(&files, "gaps.txt"), Some(none));
 }
 

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     client::Patch,
     fault::{Fault, Outcome, fail},
-    output::{Format, counted, document},
+    output::{Format, document},
     read::Scope,
     resources::{CLASSES, DEPLOYMENTS, MACHINE_CONFIGS, POOLS, Resource},
 };
@@ -94,7 +94,8 @@ pub(crate) async fn file(
     let mut applied = vec![];
     let documents = documents(&read(path)?)?;
     if documents.known.is_empty() && documents.others.is_empty() {
-        return fail(format!("{} has no object", path.display()));
+        let what = if path.as_os_str() == "-" { "standard input".into() } else { path.display().to_string() };
+        return fail(format!("{what} has no object"));
     }
     for (of, object) in documents.known {
         applied.push(dry(scope, (of, object), apply).await?);
@@ -177,6 +178,7 @@ fn documents(text: &str) -> Outcome<Documents> {
         match KINDS.iter().position(|of| of.kind == kind && of.api_version() == version) {
             Some(at) => known.push((at, object)),
             None if kind.is_empty() => return fail("an object of the file has no kind"),
+            None if version.is_empty() => return fail(format!("a {kind} of the file has no apiVersion")),
             None => others.push(format!("{version} {kind}")),
         }
     }
@@ -233,10 +235,11 @@ async fn part(scope: &Scope, fleet: &Fleet, object: &Applied, (takes, wide): (&T
     let title = object.title();
     if object.of == CLASSES {
         let machines = fleet.objects.machines.iter().filter(|machine| machine.class_name() == object.name).count();
-        let text = format!(
-            "{} of it keep their VMs; those that are created from then on follow it\n",
-            counted(machines, "machine")
-        );
+        let text = match machines {
+            0 => "no machine is of it yet\n".to_owned(),
+            1 => "1 machine of it keeps its VM; those that are created after that follow it\n".to_owned(),
+            count => format!("{count} machines of it keep their VMs; those that are created after that follow it\n"),
+        };
         return Ok(Some(Part { title, text, value: json!({"machines": machines}) }));
     }
     if object.of != DEPLOYMENTS {

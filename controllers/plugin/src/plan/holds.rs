@@ -41,8 +41,8 @@ pub(super) struct Holds {
 }
 
 impl Holds {
-    /// Those of the changes of a deployment with these Machines.
-    pub(super) async fn read(scope: &Scope, machines: &[Machine], changes: &[Change]) -> Outcome<Self> {
+    /// Those of the changes of a deployment with these Machines. A plan is worth having without what cannot be read.
+    pub(super) async fn read(scope: &Scope, machines: &[Machine], changes: &[Change]) -> Self {
         let leave = changes.iter().filter(|change| matches!(change.verb, Verb::Delete | Verb::UpdateInPlace));
         let leaving: Vec<_> = leave.filter_map(|change| change.machine.as_deref()).collect();
         let of = |wanted: &&str| machines.iter().find(|machine| name(*machine) == *wanted);
@@ -50,11 +50,9 @@ impl Holds {
             leaving.iter().filter_map(of).filter_map(|machine| Some((name(machine), node_name(machine)?))).collect();
         let replacements = machines.iter().filter_map(|machine| Some((name(machine).to_owned(), waits(machine)?)));
         let mut holds = Self { drained: drained.len(), replacements: replacements.collect(), ..Self::default() };
-        match holds.pods_of(scope, &drained[..drained.len().min(EXAMINED)]).await {
-            Err(fault) if fault.is_forbidden() => holds.unknown = Some(fault.to_string()),
-            done => done?,
-        }
-        Ok(holds)
+        let pods = holds.pods_of(scope, &drained[..drained.len().min(EXAMINED)]).await;
+        holds.unknown = pods.err().map(|fault| fault.to_string());
+        holds
     }
 
     async fn pods_of(&mut self, scope: &Scope, drained: &[(&str, &str)]) -> Outcome<()> {
@@ -100,10 +98,11 @@ impl Holds {
             let more = self.pods.len().saturating_sub(SHOWN);
             lines.extend((more > 0).then(|| format!("  and {}: see -o json", counted(more, "machine"))));
         }
-        let replacement = |(machine, why): &(String, String)| {
-            format!("machine/{machine} is unhealthy and not replaced for that yet: {why}")
-        };
-        lines.extend(self.replacements.iter().map(replacement));
+        let first = self.replacements.first();
+        lines.extend(first.map(|(machine, why)| match self.replacements.len() {
+            1 => format!("machine/{machine} is unhealthy and not replaced for that yet: {why}"),
+            count => format!("{count} machines are unhealthy and not replaced for that yet, machine/{machine}: {why}"),
+        }));
         lines
     }
 

@@ -6,6 +6,7 @@ mod durations;
 mod file;
 mod holds;
 mod manager;
+mod obstacles;
 mod pool;
 mod rollout;
 

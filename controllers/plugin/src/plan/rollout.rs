@@ -1,14 +1,14 @@
 //! Which machines of a deployment would be created, deleted and updated, in which order, by the plans of the manager.
 
 use jiff::Timestamp;
-use nodewright_api::{Machine, MachineClass, MachineDeployment, StrategyType};
+use nodewright_api::{Machine, MachineClass, MachineDeployment, MachinePhase, StrategyType};
 use nodewright_controllers::{
     rollout_preview::{Change, End, Objects, Preview, Verb, deployment as key, preview},
     shared::fleet::FleetSettings,
 };
 use nodewright_runtime::{
     clip::few,
-    object::{controller_uid, name, namespace, uid},
+    object::{controller_uid, is_deleting, name, namespace, uid},
 };
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ use super::{
     Takes, all,
     durations::{Estimate, estimate},
     holds::Holds,
-    manager,
+    manager, obstacles,
 };
 use crate::{
     fault::{Fault, Outcome, fail},
@@ -77,6 +77,10 @@ pub(super) struct Plan {
     estimate: Estimate,
     /// Whether the class is known to be missing.
     lacks_class: bool,
+    /// What has to end first, and the controllers do not foresee: a sentence each.
+    obstacles: Vec<String>,
+    /// How many machines that exist do not run yet.
+    creating: usize,
     /// Its machines that are being deleted already, the first one first, and since when.
     deleting: Vec<(String, Timestamp)>,
     holds: Holds,
@@ -116,7 +120,7 @@ impl Plan {
     ) -> Outcome<Self> {
         let machines: Vec<_> = own(&fleet.objects, &deployment).cloned().collect();
         let plan = Self::of(fleet, deployment, takes)?;
-        let holds = Holds::read(scope, &machines, &plan.preview.changes).await?;
+        let holds = Holds::read(scope, &machines, &plan.preview.changes).await;
         Ok(Self { holds, ..plan })
     }
 
@@ -124,15 +128,21 @@ impl Plan {
         let Fleet { mut objects, classes } = fleet;
         let class = &deployment.spec.template.spec.class.name;
         let estimate = estimate(takes, class, &objects.machines);
-        let lacks_class = classes.is_some_and(|classes| !classes.iter().any(|it| name(it) == class));
+        let (lacks_class, of_class) = obstacles::of_class(classes.as_deref(), class);
         let deleting = in_deletion(&objects, &deployment);
+        // As the times of objects.
+        let now = whole(Timestamp::now());
+        let obstacles =
+            of_class.into_iter().chain(obstacles::of_machines(&deployment, own(&objects, &deployment), now)).collect();
+        let is_new = |it: &&Machine| !is_deleting(*it) && *it.phase() != MachinePhase::Running;
+        let creating = own(&objects, &deployment).filter(is_new).count();
         objects.deployments.retain(|it| name(it) != name(&deployment));
         objects.deployments.push(deployment.clone());
-        // As the times of objects.
-        let (key, now) = (key(namespace(&deployment), name(&deployment)), whole(Timestamp::now()));
+        let key = key(namespace(&deployment), name(&deployment));
         let preview = preview(objects, &key, &FleetSettings::default(), estimate.durations, now);
         let preview = preview.map_err(Fault::Message)?;
-        Ok(Self { preview, deployment, estimate, lacks_class, deleting, holds: Holds::default(), now })
+        let holds = Holds::default();
+        Ok(Self { deployment, preview, estimate, lacks_class, obstacles, creating, deleting, holds, now })
     }
 
     pub(super) fn value(&self) -> Value {
@@ -140,8 +150,10 @@ impl Plan {
             json!({"at": change.at, "change": verb(change.verb), "machine": change.machine, "set": change.set})
         });
         let (complete, waits) = match &self.preview.end {
-            End::Complete(at) => (Some(at), None),
-            End::Waits(waits) => (None, Some(waits)),
+            End::Complete(_) if self.is_done() => (Some(self.now), None),
+            End::Complete(at) if self.obstacles.is_empty() => (Some(*at), None),
+            End::Complete(_) => (None, Some(self.obstacles.clone())),
+            End::Waits(waits) => (None, Some(waits.iter().chain(&self.obstacles).cloned().collect())),
         };
         let durations = self.estimate.durations;
         json!({
@@ -161,9 +173,6 @@ impl Plan {
         let machines = counted(usize::try_from(spec.replicas).unwrap_or_default(), "machine");
         let mut lines =
             vec![format!("machinedeployment/{}: {machines} of class {class}{}", name(&self.deployment), self.bounds())];
-        if self.lacks_class {
-            lines.push(format!("MachineClass {class} does not exist: no machine of it gets a VM before it does"));
-        }
         lines.extend(self.preview.new_sets.iter().map(|set| format!("machineset/{set} is created")));
         if !self.preview.changes.is_empty() {
             lines.push(format!("\n{}", self.table(wide)));
@@ -205,15 +214,23 @@ impl Plan {
             counted(created, "machine")
         )];
         let deleting = self.deletions();
+        let indented = |texts: Vec<String>| texts.into_iter().map(|text| format!("  {text}")).collect::<Vec<_>>();
         match end {
-            End::Complete(_) if changes.is_empty() => {
+            End::Complete(_) if self.is_done() => {
                 let nothing = "nothing is left to do".to_owned();
                 lines.push(deleting.map_or(nothing, |text| format!("only deletions are left: {text}")));
             }
             End::Complete(at) => {
+                lines.extend(self.creations());
                 lines.extend(deleting);
+                let mut then = "";
+                if !self.obstacles.is_empty() {
+                    lines.push("it does not come to its end before this does:".to_owned());
+                    lines.extend(indented(self.obstacles.clone()));
+                    then = "then ";
+                }
                 lines.push(format!(
-                    "complete after about {}, if no machine fails and nobody changes anything",
+                    "{then}complete after about {}, if no machine fails and nobody changes anything",
                     age(self.now, *at)
                 ));
                 let update = if is_in_place { format!(", {}", self.estimate.source_of_update) } else { String::new() };
@@ -222,13 +239,25 @@ impl Plan {
             End::Waits(waits) => {
                 let of = format!("machinedeployment/{}", name(&self.deployment));
                 let unknown = format!("its objects do not show why: see kubectl nodewright why {of}");
-                let waits = waits.iter().cloned().chain(deleting);
-                let waits: Vec<_> = waits.map(|wait| format!("  {wait}")).collect();
+                let waits: Vec<_> = waits.iter().chain(&self.obstacles).cloned().chain(deleting).collect();
                 lines.push("it does not come to its end by itself:".to_owned());
-                lines.extend(if waits.is_empty() { vec![format!("  {unknown}")] } else { waits });
+                lines.extend(indented(if waits.is_empty() { vec![unknown] } else { waits }));
             }
         }
         lines
+    }
+
+    /// Whether all machines that are wanted run.
+    fn is_done(&self) -> bool {
+        let is_complete = matches!(self.preview.end, End::Complete(_));
+        is_complete && self.preview.changes.is_empty() && self.creating == 0
+    }
+
+    /// How many machines are being created already.
+    fn creations(&self) -> Option<String> {
+        let verb = if self.creating == 1 { "is" } else { "are" };
+        (self.creating > 0)
+            .then(|| format!("{} {verb} there that {verb} not running yet", counted(self.creating, "machine")))
     }
 
     /// How many machines are being deleted already, and which one may be stuck.
@@ -357,7 +386,7 @@ mod tests {
     fn where_no_object_shows_what_is_waited_for_there_is_a_command() {
         let plan = plan(deployment(1), vec![]);
         let preview = Preview { end: End::Waits(vec![]), ..plan.preview.clone() };
-        let text = Plan { preview, ..plan }.text(false);
+        let text = Plan { preview, obstacles: vec![], ..plan }.text(false);
         assert!(text.ends_with("see kubectl nodewright why machinedeployment/pool\n"), "{text}");
     }
 }

@@ -23,6 +23,8 @@ const MOST_TRACES: usize = 20;
 /// The attributes of spans that name a Machine.
 const MACHINE: &str = "nodewright.machine.name";
 const NAMESPACE: &str = "nodewright.machine.namespace";
+/// The attribute of the span of a Pod with what held it back.
+const HELD_BACK_BY: &str = "nodewright.pod.held_back_by";
 /// The service whose spans name Machines.
 pub(super) const SERVICE: &str = "nodewright";
 
@@ -41,6 +43,9 @@ pub(crate) struct Span {
     pub(crate) ended: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) machine: Option<String>,
+    /// What held a Pod back that was to leave.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held_back_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
@@ -226,6 +231,7 @@ fn span(sent: Sent, service: &str) -> Span {
     let failed = sent.status.code == ERROR;
     Span {
         machine: sent.attributes.text(MACHINE).map(str::to_owned),
+        held_back_by: sent.attributes.text(HELD_BACK_BY).map(str::to_owned),
         began: time(&sent.start_time_unix_nano),
         ended: time(&sent.end_time_unix_nano),
         error: failed.then_some(sent.status.message),

@@ -81,12 +81,13 @@ fn add(rows: &mut Vec<Vec<String>>, spans: &[&Span], span: &Span, depth: usize, 
         return;
     }
     let error = span.error.as_ref().map(|error| format!(" failed: {error}")).unwrap_or_default();
+    let held = span.held_back_by.as_ref().map(|why| format!(" held back: {why}")).unwrap_or_default();
     rows.push(vec![
         format!("{}{}", "  ".repeat(depth), span.name),
         span.service.clone(),
         format!("+{}", length(whole.0, span.began)),
         length(span.began, span.ended),
-        bar(span, whole) + &error,
+        bar(span, whole) + &held + &error,
     ]);
     for child in spans.iter().filter(|child| child.parent == span.id) {
         add(rows, spans, child, depth + 1, whole);
@@ -128,6 +129,7 @@ mod tests {
             began: at(from),
             ended: at(to),
             machine: machine.map(str::to_owned),
+            held_back_by: None,
             error: None,
         }
     }

@@ -23,7 +23,14 @@ pub(crate) fn finding(snapshot: &Snapshot, class: &MachineClass) -> Finding {
     let users = snapshot.machines.iter().filter(|machine| machine.class_name() == name(class)).count();
     let secrets = if secrets.is_empty() { "no Secret".to_owned() } else { format!("Secret {}", secrets.join(", ")) };
     let provider = if class.provider.is_empty() { "the provider of the manager" } else { &class.provider };
-    let link = Link::new("class", format!("{secrets}; {provider}; {} name it", counted(users, "machine")));
+    let link = Link::new(
+        "class",
+        format!(
+            "{secrets}; {provider}; {} {} it",
+            counted(users, "machine"),
+            if users == 1 { "names" } else { "name" }
+        ),
+    );
     let is_in_use = || class.condition(IN_USE).filter(|it| it.status != ConditionStatus::False);
     let found = wrong(class, SECRETS_FOUND)
         .or_else(|| wrong(class, PROVIDER_SPEC_VALID))

@@ -125,19 +125,26 @@ impl Drain<'_> {
         }
     }
 
-    /// What holds each Pod back now, or did last.
+    /// What holds each Pod back now, or did last. That one ends too late does not take the place of what refused its eviction: that took
+    /// longer, as a rule, and somebody can change it.
     fn held_back(&self, pods: &[Arc<PodView>], progress: &Progress) -> BTreeMap<Arc<str>, Arc<str>> {
         let former = self.notes.keys().filter_map(|note| match note {
             Note::HeldBack(held) => Some((held.uid.clone(), held.why.clone())),
             _ => None,
         });
         let titles: BTreeMap<String, &str> = pods.iter().map(|pod| (title(pod), uid(pod.as_ref()))).collect();
-        let now = progress.blockers.iter().filter_map(|blocker| {
-            let (Blocker::Refused { pod, .. } | Blocker::Overdue { pod, .. }) = blocker else { return None };
-            let text = blocker.to_string();
-            Some(((*titles.get(pod)?).into(), clip_to(LONGEST_BLOCKER, text).into()))
-        });
-        former.chain(now).collect()
+        let mut reasons: BTreeMap<Arc<str>, Arc<str>> = former.collect();
+        for blocker in &progress.blockers {
+            let (Blocker::Refused { pod, .. } | Blocker::Overdue { pod, .. }) = blocker else { continue };
+            let Some(id) = titles.get(pod) else { continue };
+            let text = || clip_to(LONGEST_BLOCKER, blocker.to_string()).into();
+            if matches!(blocker, Blocker::Refused { .. }) {
+                reasons.insert((*id).into(), text());
+            } else {
+                reasons.entry((*id).into()).or_insert_with(text);
+            }
+        }
+        reasons
     }
 
     /// A refused eviction ended no Pod, and this process asked for none that was ending when it was first seen: then it was another

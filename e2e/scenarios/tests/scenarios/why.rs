@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use nodewright_api::Machine;
 use nodewright_e2e_lab::process::executable;
 use nodewright_e2e_scenarios::{Environment, Failure, Manifest, TestResult, ensure, history::State};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 /// What the plugin has printed, and whether it has succeeded.
@@ -101,6 +101,7 @@ async fn what_a_plan_of_a_file_says_is_what_its_apply_does() -> TestResult {
     env.wait_for_running(2).await?;
 
     let before: BTreeSet<String> = env.machines().current().into_keys().collect();
+    dry_runs(&env).await?;
     let class = env.class("large").provider("size", "large");
     let rolled = planned(&env, &[&large.manifest(), &class.manifest()]).await?;
     ensure(rolled.created == 2 && rolled.deleted == before, || format!("{rolled:?}, {before:?}"))?;
@@ -125,6 +126,41 @@ async fn what_a_plan_of_a_file_says_is_what_its_apply_does() -> TestResult {
     let kept = env.only_machine()?.name_any();
     ensure(scaled.deleted.len() == 1 && !scaled.deleted.contains(&kept), || format!("{scaled:?}, {kept}"))?;
     env.end().await
+}
+
+/// With `--dry-run` the API server checks each change, and makes none.
+async fn dry_runs(env: &Environment) -> TestResult {
+    let machine = env.machines().current().into_keys().next().unwrap_or_default();
+    let (of_machine, of_pool) = (
+        format!("get machine {machine} -o json"),
+        format!("get machinedeployment {} -o json", env.pool("a", 2).name()),
+    );
+    let metadata = async |command: &str| -> TestResult<Value> {
+        let object: Value = serde_json::from_str(&env.kubectl(command).await?)?;
+        let metadata = &object["metadata"];
+        Ok(json!([
+            metadata["annotations"],
+            metadata["labels"],
+            metadata["deletionTimestamp"],
+            metadata["generation"],
+            object["spec"]
+        ]))
+    };
+    let before = (metadata(&of_machine).await?, metadata(&of_pool).await?);
+    let pool = env.pool("a", 2).name().to_owned();
+    for change in [
+        format!("replace {machine} --dry-run"),
+        format!("replace {machine} --force --dry-run=server"),
+        format!("preserve {machine} --now --dry-run"),
+        format!("rollout pause {pool} --dry-run"),
+        format!("rollout restart {pool} --dry-run"),
+    ] {
+        let printed = succeeds(env, &change).await?;
+        ensure(printed.contains("(server dry run)"), || printed.clone())?;
+        let after = (metadata(&of_machine).await?, metadata(&of_pool).await?);
+        ensure(after == before, || format!("{change}: {before:?}, then {after:?}"))?;
+    }
+    Ok(())
 }
 
 /// The flags of a plan of what the environment would apply.
