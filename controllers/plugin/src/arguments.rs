@@ -315,6 +315,9 @@ pub(crate) enum PlanCommand {
     Pool {
         /// Name of the MachineConfigPool.
         name: String,
+        /// How long an update of a node takes: the drain, and the program on the node. No object remembers it. [default: 10m]
+        #[arg(long, value_name = "DURATION", value_parser = duration)]
+        update_takes: Option<Duration>,
         #[arg(short, long, value_enum)]
         output: Option<Format>,
     },

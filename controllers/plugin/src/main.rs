@@ -137,7 +137,9 @@ async fn plan(scope: &Scope, arguments: PlanArguments) -> Outcome<String> {
     let PlanArguments { file, apply, takes, output, command } = arguments;
     match command {
         Some(PlanCommand::Drain { node, output }) => plan::drain(scope, &node, output).await,
-        Some(PlanCommand::Pool { name, output }) => plan::pool(scope, &pool_name(&name)?, output).await,
+        Some(PlanCommand::Pool { name, update_takes, output }) => {
+            plan::pool(scope, &pool_name(&name)?, update_takes, output).await
+        }
         Some(PlanCommand::Rollout { name, takes, output }) => plan::rollout(scope, &name, &takes, output).await,
         None => plan::file(scope, &file.unwrap_or_default(), (&apply, &takes), output).await,
     }

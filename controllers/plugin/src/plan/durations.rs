@@ -41,11 +41,23 @@ pub(super) struct Estimate {
     pub(super) assumed: Vec<&'static str>,
 }
 
+/// Where a duration is from that no object remembers.
+fn unremembered(is_given: bool, flag: &str) -> String {
+    if is_given { flag.to_owned() } else { format!("assumed, as no object remembers it; set it with {flag}") }
+}
+
+/// How long an update in place takes, and where that is from.
+pub(super) fn update(given: Option<Duration>) -> (SignedDuration, String) {
+    let update = given.and_then(|takes| SignedDuration::try_from(takes).ok()).unwrap_or(UPDATE);
+    let source = unremembered(given.is_some(), "--update-takes");
+    (update, format!("{} for an update ({source})", seconds(update)))
+}
+
 /// How long machines of a class take.
 pub(super) fn estimate(takes: &Takes, class: &str, machines: &[Machine]) -> Estimate {
     let given = |takes: Option<Duration>| takes.and_then(|takes| SignedDuration::try_from(takes).ok());
     let deletion = given(takes.deletion).unwrap_or(DELETION);
-    let update = given(takes.update).unwrap_or(UPDATE);
+    let (update, source_of_update) = update(takes.update);
     let unknown = (deletion, update);
     let of_class = Durations::seen(machines.iter().filter(|machine| machine.class_name() == class), unknown);
     let seen = of_class.or_else(|| Durations::seen(machines.iter(), unknown));
@@ -59,17 +71,12 @@ pub(super) fn estimate(takes: &Takes, class: &str, machines: &[Machine]) -> Esti
     } else if count == 0 {
         "assumed, as there is no machine to learn from; set it with --creation-takes".clone_into(&mut from);
     }
-    let unremembered = |is_given: bool, flag: &str| {
-        if is_given { flag.to_owned() } else { format!("assumed, as no object remembers it; set it with {flag}") }
-    };
     let of_deletion = unremembered(takes.deletion.is_some(), "--deletion-takes");
     let source = format!(
         "estimated with {} until a machine runs ({from}) and {} until one is gone ({of_deletion})",
         seconds(durations.creation),
         seconds(deletion)
     );
-    let of_update = unremembered(takes.update.is_some(), "--update-takes");
-    let source_of_update = format!("{} for an update ({of_update})", seconds(update));
     let of = [
         ("creation", count == 0 && takes.creation.is_none()),
         ("deletion", takes.deletion.is_none()),

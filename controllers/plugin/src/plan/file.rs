@@ -7,6 +7,7 @@ use std::{
     fs::File,
     io::{self, Read},
     path::Path,
+    time::Duration,
 };
 
 use clap::Args;
@@ -110,7 +111,7 @@ pub(crate) async fn file(
             parts.extend(part(scope, fleet, object, (takes, format == Some(Format::Wide))).await?);
         }
     }
-    parts.extend(pools(scope, &applied).await?);
+    parts.extend(pools(scope, &applied, takes.update).await?);
     let absent = absent(scope, &applied, fleets.keys()).await;
     if let Some(format @ (Format::Json | Format::Yaml)) = format {
         for text in &absent {
@@ -250,28 +251,28 @@ async fn part(scope: &Scope, fleet: &Fleet, object: &Applied, (takes, wide): (&T
 }
 
 /// What becomes of the pools, if the file has node configuration: of those whose target or rounds would be others.
-async fn pools(scope: &Scope, applied: &[Applied]) -> Outcome<Vec<Part>> {
+async fn pools(scope: &Scope, applied: &[Applied], update: Option<Duration>) -> Outcome<Vec<Part>> {
     let of_pools: Vec<_> = applied.iter().filter(|it| !it.of.namespaced).collect();
     if of_pools.is_empty() {
         return Ok(vec![]);
     }
     let mut objects = pool::objects(&scope.target).await?;
-    let before: BTreeMap<_, _> = of_each_pool(&objects).map(|part| (part.title, part.text)).collect();
+    let before: BTreeMap<_, _> = of_each_pool(&objects, update).map(|part| (part.title, part.text)).collect();
     let mut parts = vec![];
     for object in of_pools {
         objects = with(objects, object)?;
         parts.push(Part { title: object.title(), text: String::new(), value: Value::Null });
     }
-    parts.extend(of_each_pool(&objects).filter(|part| before.get(&part.title) != Some(&part.text)));
+    parts.extend(of_each_pool(&objects, update).filter(|part| before.get(&part.title) != Some(&part.text)));
     Ok(parts)
 }
 
 /// What becomes of each pool.
-fn of_each_pool(objects: &Objects) -> impl Iterator<Item = Part> {
-    objects.pools.iter().map(|pool| {
+fn of_each_pool(objects: &Objects, update: Option<Duration>) -> impl Iterator<Item = Part> {
+    objects.pools.iter().map(move |pool| {
         let (name, plan) = (name(pool), planned(objects, name(pool)));
         let (text, value) = match plan {
-            Ok(plan) => (pool::text(name, &plan), pool::value(name, &plan)),
+            Ok(plan) => (pool::text(name, &plan, update), pool::value(name, &plan, update)),
             Err(error) => (format!("{error}\n"), Value::Null),
         };
         Part { title: format!("machineconfigpool/{name}"), text, value }

@@ -1,25 +1,39 @@
 //! Which nodes of a pool would move to its target, in which rounds, by the decisions of the manager.
 
-use jiff::Timestamp;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
 use nodewright_controllers::machine_config_pool::{Objects, Preview, Settings, preview};
 use serde_json::{Value, json};
 
-use super::all;
+use super::{all, durations};
 use crate::{
     client::Cluster,
     fault::{Fault, Outcome},
-    output::{Format, counted, document, table},
+    output::{Format, counted, document, seconds, table},
     read::Scope,
     resources::{CONTROLLER_CONFIGS, KUBELET_CONFIGS, MACHINE_CONFIGS, NODES, POOLS},
 };
 
 /// The plan of a pool, for people or programs.
-pub(crate) async fn pool(scope: &Scope, name: &str, format: Option<Format>) -> Outcome<String> {
+pub(crate) async fn pool(
+    scope: &Scope,
+    name: &str,
+    update: Option<Duration>,
+    format: Option<Format>,
+) -> Outcome<String> {
     let plan = planned(&objects(&scope.target).await?, name)?;
     match format {
-        Some(format @ (Format::Json | Format::Yaml)) => document(&value(name, &plan), format),
-        _ => Ok(text(name, &plan)),
+        Some(format @ (Format::Json | Format::Yaml)) => document(&value(name, &plan, update), format),
+        _ => Ok(text(name, &plan, update)),
     }
+}
+
+/// How long the rounds take, one after the other, and where that is from.
+fn estimate(plan: &Preview, update: Option<Duration>) -> (SignedDuration, String) {
+    let (update, source) = durations::update(update);
+    let rounds = i32::try_from(plan.rounds.len()).unwrap_or(i32::MAX);
+    (update.saturating_mul(rounds), source)
 }
 
 pub(super) fn planned(objects: &Objects, name: &str) -> Outcome<Preview> {
@@ -36,7 +50,7 @@ pub(super) async fn objects(cluster: &Cluster) -> Outcome<Objects> {
     })
 }
 
-pub(super) fn value(name: &str, plan: &Preview) -> Value {
+pub(super) fn value(name: &str, plan: &Preview, update: Option<Duration>) -> Value {
     let rounds: Vec<Vec<Value>> = plan
         .rounds
         .iter()
@@ -51,10 +65,11 @@ pub(super) fn value(name: &str, plan: &Preview) -> Value {
         "target": {"name": plan.target.name, "exists": plan.target.exists, "held": plan.target.held},
         "nodes": plan.nodes, "updated": plan.updated, "unavailable": plan.disrupted,
         "maxUnavailable": plan.max_unavailable, "rounds": rounds, "staying": staying.collect::<Vec<_>>(),
+        "estimate": {"seconds": estimate(plan, update).0.as_secs(), "assumed": update.is_none()},
     })
 }
 
-pub(super) fn text(name: &str, plan: &Preview) -> String {
+pub(super) fn text(name: &str, plan: &Preview, update: Option<Duration>) -> String {
     let mut lines = vec![format!("pool {name}: {}", plan.target.name)];
     lines.extend(plan.target.held.clone());
     lines.push(format!("maxUnavailable: {}, {} unavailable now", plan.max_unavailable, plan.disrupted));
@@ -70,6 +85,10 @@ pub(super) fn text(name: &str, plan: &Preview) -> String {
     }
     let (nodes, rounds) = (counted(plan.nodes, "node"), counted(plan.rounds.len(), "round"));
     lines.push(format!("{moved} of {nodes} move in {rounds}; {} run the target", plan.updated));
+    if moved > 0 {
+        let (takes, source) = estimate(plan, update);
+        lines.push(format!("about {}, if no node fails; estimated with {source}", seconds(takes)));
+    }
     lines.extend(plan.stays.iter().map(|stay| {
         format!("{} {}{}", stay.node, stay.message, if stay.is_unavailable { " (unavailable)" } else { "" })
     }));
