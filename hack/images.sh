@@ -16,7 +16,7 @@
 # Cargo.toml. NODEWRIGHT_REGISTRY is where the images will be, by default that of config/default; SOURCE_REPOSITORY is the address of the
 # sources, for a label; SOURCE_DATE_EPOCH and SOURCE_REVISION are the time and id of the commit, where there is no clone.
 #
-# Needs Rust, jq, ca-certificates, and for the other architecture Debian's cross compiler and libc6-dev, as it says when they are
+# Needs Rust, jq, ca-certificates, and for the other architecture Debian's cross compiler and libc6-dev, which it names when they are
 # missing. All that is built takes about an hour on two cores.
 set -euo pipefail
 
@@ -101,6 +101,8 @@ check_builders "${architectures[@]}"
 cd "$repository"
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 registry=${NODEWRIGHT_REGISTRY:-$(sed -n 's#^  newName: \(.*\)/[^/]*#\1#p' config/default/kustomization.yaml)}
+# Names in registries have no capitals.
+registry=${registry,,}
 epoch=$(source_date_epoch)
 mkdir -p "$into"
 into=$(cd "$into" && pwd)

@@ -46,7 +46,7 @@ check_builders() {
   apt-get install --no-install-recommends ${missing[*]}"
 }
 
-# The seconds since 1970 that builds say they were made at: SOURCE_DATE_EPOCH, else the time of the commit.
+# The time of all that is built, in seconds since 1970: SOURCE_DATE_EPOCH, else the time of the commit.
 source_date_epoch() {
 	[ -z "${SOURCE_DATE_EPOCH:-}" ] || { printf '%s\n' "$SOURCE_DATE_EPOCH"; return; }
 	git -C "$tools" log -1 --format=%ct 2>/dev/null ||

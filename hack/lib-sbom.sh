@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# Sourced by scripts beside it, after lib-go.sh and lib-build.sh. Makes the SBOM of an image, in CycloneDX's JSON: of what the program
-# itself says it is made of, so of exactly what is linked. The same bytes for the same program.
+# Sourced by scripts beside it, after lib-go.sh and lib-build.sh. Makes the SBOM of an image, in CycloneDX's JSON: of the list in
+# the program itself, so of exactly what is linked. The same bytes for the same program.
 # Defines: image_sbom.
 
 audit_info_version=0.5.4
@@ -36,7 +36,7 @@ go_parts() {
 	local gomod
 	gomod=$(find_gomod)
 	find_go pinned
-	# It calls go, which says for which architecture.
+	# It calls go to find out for which architecture.
 	PATH=$(dirname "$go"):$PATH GOOS=linux GOARCH=$3 "$gomod" bin -json -noserial -notimestamp -std -version "v$2" "$1" |
 		jq -c --arg version "$2" --arg replaced nodewright.dev/controllers/driver/gardener -f "$tools/release/modules.jq"
 }

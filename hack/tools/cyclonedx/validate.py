@@ -1,4 +1,4 @@
-"""Ends with an error, and says why, unless each of the files named is an SBOM by CycloneDX's JSON schema 1.6."""
+"""Ends with an error, and prints why, unless each of the files named is an SBOM by CycloneDX's JSON schema 1.6."""
 import sys
 
 from cyclonedx.schema import SchemaVersion
