@@ -70,17 +70,20 @@ find_auditable() {
 # not change the result, and neither must paths: each is replaced by a fixed one in what the compilers write.
 build_rust() {
 	local arch=$1 package=$2 repository target compiler names flags path map=()
-	repository=$(cd "$tools/../.." && pwd)
+	# Without symbolic links: the compilers know their working directory by its real path, and shorten paths below it.
+	repository=$(cd "$tools/../.." && pwd -P)
 	target=$(machine_of "$arch")-unknown-linux-gnu
 	compiler=$(compiler_of "$arch")
 	find_auditable
 	local directory=${CARGO_TARGET_DIR:-$repository/target} home=${CARGO_HOME:-$HOME/.cargo}
 	mkdir -p "$directory"
-	directory=$(cd "$directory" && pwd)
+	directory=$(cd "$directory" && pwd -P)
+	home=$(cd "$home" && pwd -P)
 	(
 		cd "$repository"
 		unset "${!CARGO_PROFILE_@}"
 		rustup target add "$target" >&2
+		export CARGO_HOME=$home
 		cargo fetch --quiet --locked --target "$target" >&2
 		# The last one that fits counts: the target directory may be in the checkout.
 		map=("$repository=/src")

@@ -190,7 +190,7 @@ check_second_build() {
 	mkdir -p "$copy" "$home"
 	git -C "$repository" ls-files -z --cached --others --exclude-standard |
 		(cd "$repository" && xargs -0 ls -d 2>/dev/null | tar -T - -c) | tar -C "$copy" -x
-	ln -s "${CARGO_HOME:-$HOME/.cargo}/registry" "$home/registry"
+	cp -R --link "${CARGO_HOME:-$HOME/.cargo}/registry" "$home/" 2>/dev/null || cp -R "${CARGO_HOME:-$HOME/.cargo}/registry" "$home/"
 	say "building $* a second time, in $copy"
 	(
 		umask 027
