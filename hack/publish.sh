@@ -44,7 +44,7 @@ while read -r reference digest archive; do
 	layout=$work/${archive%.tar}
 	mkdir "$layout"
 	tar -C "$layout" -xf "$release/$archive"
-	"$crane" push --index "$layout" "$reference" >&2
+	"$crane" push "$layout" "$reference" >&2
 	rm -rf "$layout"
 	pushed=$("$crane" digest "$reference")
 	[ "$pushed" = "$digest" ] || die "$reference has the digest $pushed in the registry, and $digest in the release"

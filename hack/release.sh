@@ -8,8 +8,9 @@
 #   README.md                            what the files are, and how to install
 #   PROGRAM.tar, PROGRAM-ARCH.cdx.json   images and their SBOMs, images.txt their names and digests (hack/images.sh)
 #   nodewright-VERSION.tgz               the Helm chart
-#   nodewright-cluster.yaml, nodewright-aws.yaml, nodewright-azure.yaml, nodewright-kind.yaml, kind-cluster.yaml
-#                                        objects to apply: those of a cluster, and of an installation with a driver
+#   nodewright-cluster.yaml, nodewright-aws.yaml, nodewright-azure.yaml, nodewright-kind.yaml, nodewright-plugin.yaml
+#                                        objects to apply: those of a cluster, of an installation with a driver, and of the plugin's users
+#   kind-cluster.yaml                    a cluster of kind for nodewright-kind.yaml
 #   nodewright-config-VERSION.tar.gz     the kustomize folders and samples, for overlays
 #   kubectl-nodewright-OS-ARCH.tar.gz, nodewright.krew.yaml
 #                                        the plugin of kubectl, for Linux, and the manifest by which krew installs it
@@ -87,19 +88,9 @@ make_objects() {
 	installation aws "$registry/nodewright-driver-aws" "$1" >"$work/nodewright-aws.yaml"
 	installation azure "$registry/nodewright-driver-azure" "$1" >"$work/nodewright-azure.yaml"
 	rm -r "$1"/installation-*
+	"$kubectl" kustomize "$1/plugin" >"$work/nodewright-plugin.yaml"
 	"$kubectl" kustomize "$1/kind" >"$work/nodewright-kind.yaml"
 	cp "$1/kind/cluster.yaml" "$work/kind-cluster.yaml"
-}
-
-# Packages the chart in the folder $1. Helm checks it, but notes the time in the archive: it is packed again.
-make_chart() {
-	local scratch=$work/.chart
-	mkdir "$scratch"
-	"$helm" lint --quiet "$1" --set driver.image.repository=driver --set driver.image.tag=v1 >&2
-	"$helm" package "$1" --destination "$scratch" >&2
-	tar -C "$scratch" -xzf "$scratch/nodewright-$version.tgz"
-	pack "$scratch/nodewright" "$work/nodewright-$version.tgz" nodewright
-	rm -r "$scratch"
 }
 
 # Packs the plugin, and writes krew's manifest. There are no archives for macOS: cross-compiling for it needs Apple's SDK.
@@ -152,6 +143,7 @@ readme() {
 
 		\`\`\`console
 		tar -xzf kubectl-nodewright-linux-amd64.tar.gz && sudo install kubectl-nodewright /usr/local/bin
+		kubectl apply --server-side -f nodewright-plugin.yaml     # the role of its users
 		kubectl nodewright tree
 		\`\`\`
 
@@ -168,7 +160,6 @@ if [ -z "$images" ]; then
 fi
 epoch=$(source_date_epoch)
 kubectl=$("$here/control-plane.sh")/kubectl
-helm=$("$here/chart-tools.sh")/helm-4
 mkdir -p "$(dirname "$into")"
 work=$(mktemp -d "$into.XXXXXX")
 trap 'rm -rf "$work"' EXIT
@@ -183,7 +174,8 @@ cp "$images/images.txt" "$repository/LICENSE" "$work"
 config=$work/.config
 released_config "$config"
 make_objects "$config"
-make_chart "$config/chart"
+# As `helm package` does, which notes the time besides.
+pack "$config/chart" "$work/nodewright-$version.tgz" nodewright
 rm -r "$config/chart"
 pack "$config" "$work/nodewright-config-$version.tar.gz" "nodewright-config-$version"
 rm -r "$config"
