@@ -30,7 +30,8 @@ grype=$(build_once "$cache/grype" "$(cat "$tools"/release/grype/go.{mod,sum} | c
 
 export GRYPE_CHECK_FOR_APP_UPDATE=false GRYPE_DB_CACHE_DIR=$cache/grype-db
 if ! problem=$("$grype" db update 2>&1); then
-	say "skipped: no look for vulnerabilities, as grype's database could not be fetched: ${problem##*$'\n'}"
+	problem=$(sed 's/\x1b\[[0-9;]*m//g; s/.*ERROR *//' <<<"${problem##*$'\n'}")
+	say "skipped: no look for vulnerabilities, as grype's database could not be fetched: $problem"
 	[ -z "$require" ]
 	exit
 fi
