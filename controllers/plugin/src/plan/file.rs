@@ -222,7 +222,11 @@ async fn fleets(scope: &Scope, applied: &[Applied]) -> Outcome<BTreeMap<Option<S
             Entry::Vacant(new) => new.insert(Fleet::read(scope, object.namespace.as_deref()).await?),
         };
         if let (Some(known), true) = (&mut fleet.classes, object.of == CLASSES) {
+            known.retain(|class| name(class) != object.name);
             known.push(decode(CLASSES.kind, &object.after)?);
+        }
+        if object.of == CLASSES && object.live.is_none() {
+            fleet.new_classes.insert(object.name.clone());
         }
         if object.of == DEPLOYMENTS {
             fleet.read_nodes(scope, &decode(DEPLOYMENTS.kind, &object.after)?).await?;

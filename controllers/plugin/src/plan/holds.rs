@@ -9,7 +9,7 @@ use nodewright_controllers::{
     node_drain::preview,
     rollout_preview::{Change, Verb},
 };
-use nodewright_runtime::object::name;
+use nodewright_runtime::object::{is_deleting, name};
 use serde_json::{Value, json};
 
 use super::drain::PodObjects;
@@ -43,8 +43,9 @@ pub(super) struct Holds {
 impl Holds {
     /// Those of the changes of a deployment with these Machines. A plan is worth having without what cannot be read.
     pub(super) async fn read(scope: &Scope, machines: &[Machine], changes: &[Change]) -> Self {
+        let deleting = machines.iter().filter(|machine| is_deleting(*machine)).map(name);
         let leave = changes.iter().filter(|change| matches!(change.verb, Verb::Delete | Verb::UpdateInPlace));
-        let leaving: Vec<_> = leave.filter_map(|change| change.machine.as_deref()).collect();
+        let leaving: Vec<_> = deleting.chain(leave.filter_map(|change| change.machine.as_deref())).collect();
         let of = |wanted: &&str| machines.iter().find(|machine| name(*machine) == *wanted);
         let drained: Vec<_> =
             leaving.iter().filter_map(of).filter_map(|machine| Some((name(machine), node_name(machine)?))).collect();
@@ -85,6 +86,11 @@ impl Holds {
             "drained": self.drained, "examined": self.examined, "pods": self.pods.iter().map(pods).collect::<Vec<_>>(),
             "unknown": self.unknown, "replacements": replacements.collect::<Vec<_>>(),
         })
+    }
+
+    /// Whether a drain waits now.
+    pub(super) fn hold(&self) -> bool {
+        !self.pods.is_empty()
     }
 
     /// A line for each; none if nothing is drained and nothing waits.

@@ -1,8 +1,10 @@
 //! What has to end before a rollout does, as objects have it now. The controllers of deployments and sets plan without it.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use nodewright_api::{
-    ConditionStatus, Machine, MachineClass, MachineDeployment,
+    ConditionStatus, Machine, MachineClass, MachineDeployment, MachinePhase,
     conditions::{
         machine::{DRAINED, INSTANCE_TERMINATED, NODE_DELETED, VOLUMES_DETACHED},
         machine_class::{PROVIDER_SPEC_VALID, SECRETS_FOUND},
@@ -13,6 +15,8 @@ use nodewright_runtime::object::name;
 
 use crate::output::age;
 
+/// The reason while a class is missing.
+const CLASS_NOT_FOUND: &str = "ClassNotFound";
 /// Of how many machines that are being deleted there is a line.
 const SHOWN: usize = 3;
 
@@ -26,6 +30,28 @@ pub(super) fn of_class(classes: Option<&[MachineClass]>, class: &str) -> (bool, 
     let conditions = [SECRETS_FOUND, PROVIDER_SPEC_VALID].into_iter().filter_map(|kind| found.condition(kind));
     let wrong = conditions.filter(|it| it.status == ConditionStatus::False);
     (false, wrong.map(|it| format!("machineclass/{class}: {}: {}", it.reason, it.message)).collect())
+}
+
+/// Ends what waits for a class that is created with the deployment: its machines get VMs then.
+pub(super) fn end_with_new_classes(
+    new: &BTreeSet<String>,
+    deployment: &mut MachineDeployment,
+    machines: &mut [Machine],
+) {
+    let waits = |machine: &&mut Machine| {
+        new.contains(machine.class_name())
+            && *machine.phase() == MachinePhase::CrashLoopBackOff
+            && machine.provider_id().is_none()
+    };
+    for machine in machines.iter_mut().filter(waits) {
+        // As one that was created just now.
+        machine.status = None;
+        machine.metadata.creation_timestamp = None;
+    }
+    if let Some(status) = deployment.status.as_mut().filter(|_| new.contains(&deployment.spec.template.spec.class.name))
+    {
+        status.conditions.retain(|condition| condition.reason != CLASS_NOT_FOUND);
+    }
 }
 
 /// What the deployment reports as wrong, and what the machines wait for that are being deleted: each takes the place of another.
@@ -68,6 +94,27 @@ mod tests {
             (false, ["machineclass/small: SecretNotFound: create it".to_owned()].as_slice())
         );
         assert!(of_class(Some(&classes), "large").0 && of_class(None, "large") == (false, vec![]));
+    }
+
+    #[test]
+    fn what_waits_for_a_class_ends_with_its_creation() {
+        let condition = |kind: &str, reason: &str| json!({"type": kind, "status": "True", "reason": reason, "message": "create it"});
+        let deployment = json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": "pool"},
+            "spec": {"replicas": 1, "selector": {}, "template": {"spec": {"class": {"name": "new"}}}},
+            "status": {"conditions": [condition("Stalled", "ClassNotFound"), condition("ReplicaFailure", "FailedCreate")]}});
+        let machine = |class: &str, phase: &str| {
+            serde_json::from_value(json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "spec": {"class": {"name": class}},
+                "metadata": {"name": "m"}, "status": {"currentStatus": {"phase": phase}}}))
+            .unwrap()
+        };
+        let mut deployment: MachineDeployment = serde_json::from_value(deployment).unwrap();
+        let mut machines =
+            [machine("new", "CrashLoopBackOff"), machine("old", "CrashLoopBackOff"), machine("new", "Failed")];
+        end_with_new_classes(&["new".to_owned()].into(), &mut deployment, &mut machines);
+        let phases: Vec<_> = machines.iter().map(|machine| machine.phase().to_string()).collect();
+        assert_eq!(phases, ["", "CrashLoopBackOff", "Failed"]);
+        let reasons: Vec<_> = deployment.status.unwrap().conditions.into_iter().map(|it| it.reason).collect();
+        assert_eq!(reasons, ["FailedCreate"]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Which machines of a deployment would be created, deleted and updated, in which order, by the plans of the manager.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
 use nodewright_api::{Machine, MachineClass, MachineDeployment, MachinePhase, StrategyType};
 use nodewright_controllers::{
@@ -29,11 +31,13 @@ use crate::{
 const NAMES: usize = 5;
 
 /// The objects of a namespace that a plan of its machines needs.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Fleet {
     pub(super) objects: Objects,
     /// `None` if they may not be read.
     pub(super) classes: Option<Vec<MachineClass>>,
+    /// The names of the classes that do not exist yet.
+    pub(super) new_classes: BTreeSet<String>,
 }
 
 impl Fleet {
@@ -54,7 +58,8 @@ impl Fleet {
             pools,
             nodes: None,
         };
-        Ok(Self { objects, classes: all(control, CLASSES, namespace).await.ok() })
+        let classes = all(control, CLASSES, namespace).await.ok();
+        Ok(Self { objects, classes, new_classes: BTreeSet::new() })
     }
 
     /// Reads the nodes, if the plan of a deployment needs them: a large cluster has many.
@@ -124,8 +129,9 @@ impl Plan {
         Ok(Self { holds, ..plan })
     }
 
-    fn of(fleet: Fleet, deployment: MachineDeployment, takes: &Takes) -> Outcome<Self> {
-        let Fleet { mut objects, classes } = fleet;
+    fn of(fleet: Fleet, mut deployment: MachineDeployment, takes: &Takes) -> Outcome<Self> {
+        let Fleet { mut objects, classes, new_classes } = fleet;
+        obstacles::end_with_new_classes(&new_classes, &mut deployment, &mut objects.machines);
         let class = &deployment.spec.template.spec.class.name;
         let estimate = estimate(takes, class, &objects.machines);
         let (lacks_class, of_class) = obstacles::of_class(classes.as_deref(), class);
@@ -229,8 +235,9 @@ impl Plan {
                     lines.extend(indented(self.obstacles.clone()));
                     then = "then ";
                 }
+                let earliest = if self.holds.hold() { " at the earliest" } else { "" };
                 lines.push(format!(
-                    "{then}complete after about {}, if no machine fails and nobody changes anything",
+                    "{then}complete after about {}{earliest}, if no machine fails and nobody changes anything",
                     age(self.now, *at)
                 ));
                 let update = if is_in_place { format!(", {}", self.estimate.source_of_update) } else { String::new() };
@@ -304,7 +311,7 @@ mod tests {
     use super::*;
 
     fn plan(deployment: Value, classes: Vec<MachineClass>) -> Plan {
-        let fleet = Fleet { objects: Objects::default(), classes: Some(classes) };
+        let fleet = Fleet { classes: Some(classes), ..Fleet::default() };
         Plan::of(fleet, serde_json::from_value(deployment).unwrap(), &Takes::default()).unwrap()
     }
 
@@ -374,8 +381,7 @@ mod tests {
         let deployment: MachineDeployment = serde_json::from_value(deployment(0)).unwrap();
         let deleting = in_deletion(&objects, &deployment);
         assert_eq!(deleting.iter().map(|(it, _)| it.as_str()).collect::<Vec<_>>(), ["a", "b"]);
-        let rest =
-            Plan::of(Fleet { objects: Objects::default(), classes: None }, deployment, &Takes::default()).unwrap();
+        let rest = Plan::of(Fleet::default(), deployment, &Takes::default()).unwrap();
         let preview = Preview { changes: vec![], end: End::Complete(rest.now), ..rest.preview.clone() };
         let text = Plan { preview, deleting, ..rest }.text(false);
         let line = "only deletions are left: 2 machines are being deleted already, a for 60m: see kubectl nodewright why machine/a";
