@@ -84,7 +84,7 @@ async fn scope(flags: &ClusterFlags) -> Outcome<Scope> {
     };
     let own = flags.namespace.clone().unwrap_or_else(|| control.namespace.clone());
     let namespace = Some(own).filter(|_| !flags.all_namespaces);
-    Ok(Scope { control, target, namespace })
+    Ok(Scope { control, target, namespace, is_namespace_given: flags.namespace.is_some() })
 }
 
 /// Names of objects are unique within a namespace.

@@ -26,6 +26,8 @@ pub(crate) struct Scope {
     pub(crate) target: Cluster,
     /// The namespace of the machines; all of them without one.
     pub(crate) namespace: Option<String>,
+    /// Whether `--namespace` has it, and not the context.
+    pub(crate) is_namespace_given: bool,
 }
 
 impl Scope {

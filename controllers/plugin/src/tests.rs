@@ -25,7 +25,7 @@ const SECRET: &str = "hunter2-hunter2";
 
 fn scope_within(server: &ApiServer, timeout: Duration) -> Scope {
     let cluster = Cluster::of(server.client(), timeout);
-    Scope { control: cluster.clone(), target: cluster, namespace: Some("shoot".to_owned()) }
+    Scope { control: cluster.clone(), target: cluster, namespace: Some("shoot".to_owned()), is_namespace_given: true }
 }
 
 fn scope(server: &ApiServer) -> Scope {
@@ -448,7 +448,12 @@ async fn reported(args: &Value, token: Answer, port: Answer) -> (Vec<String>, Ve
         }
     });
     let cluster = Cluster::of(Client::new(special, "default"), Duration::from_secs(30));
-    let scope = Scope { control: cluster.clone(), target: cluster, namespace: Some("shoot".to_owned()) };
+    let scope = Scope {
+        control: cluster.clone(),
+        target: cluster,
+        namespace: Some("shoot".to_owned()),
+        is_namespace_given: true,
+    };
     let files = report::collect(&scope).await.unwrap();
     let asked = asked.lock().unwrap().clone();
     (asked, files)
@@ -614,6 +619,36 @@ async fn a_plan_of_fields_of_another_manager_is_a_conflict_unless_it_is_forced()
 async fn a_plan_of_nothing_is_an_error() {
     let error = planned(&fleet(), &Value::Null).await.unwrap_err();
     assert!(error.ends_with(" has no object"), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_not_foreseen_of_one_object_does_not_hide_the_others() {
+    let server = fleet();
+    let pool = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "metadata": {"name": "worker"}, "spec": {}});
+    server.seed("/apis/machineconfiguration.openshift.io/v1/machineconfigpools", pool);
+    let mut in_place = manifest(2);
+    in_place["spec"]["strategy"] =
+        json!({"type": "InPlaceUpdate", "inPlaceUpdate": {"maxSurge": 0, "maxUnavailable": 1}});
+    let mut second = manifest(1);
+    second["metadata"]["name"] = "second".into();
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [in_place, second]});
+    let error = planned(&server, &list).await.unwrap_err();
+    assert_eq!(error, "what becomes of 1 object is not foreseen");
+    assert!(
+        server.requests().iter().any(|it| it.verb == "patch" && it.path.ends_with("/second")),
+        "the second one is planned"
+    );
+}
+
+#[tokio::test]
+async fn a_plan_of_an_object_of_another_namespace_is_refused_as_by_kubectl() {
+    let mut other = manifest(2);
+    other["metadata"]["namespace"] = "other".into();
+    let error = planned(&fleet(), &other).await.unwrap_err();
+    assert_eq!(
+        error,
+        "MachineDeployment other is of namespace other, and --namespace=shoot is given: leave it out, or name that of the object"
+    );
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use super::{
 use crate::{
     client::Patch,
     fault::{Fault, Outcome, fail},
-    output::{Format, document},
+    output::{Format, counted, document, print},
     read::Scope,
     resources::{CLASSES, DEPLOYMENTS, MACHINE_CONFIGS, POOLS, Resource},
 };
@@ -73,6 +73,12 @@ impl Applied {
         }
     }
 
+    /// That what becomes of its machines is not foreseen, and why.
+    fn unforeseen(&self, error: String) -> Part {
+        let value = json!({"error": error});
+        Part { title: self.title(), text: error + "\n", value, is_unforeseen: true }
+    }
+
     fn title(&self) -> String {
         format!("{}/{} {}", self.of.kind.to_lowercase(), self.name, self.result())
     }
@@ -83,6 +89,7 @@ struct Part {
     title: String,
     text: String,
     value: Value,
+    is_unforeseen: bool,
 }
 
 /// The plan of a file, for people or programs.
@@ -108,13 +115,29 @@ pub(crate) async fn file(
     let mut parts = vec![];
     for object in &applied {
         if let Some(fleet) = fleets.get(&object.namespace) {
-            parts.extend(part(scope, fleet, object, (takes, format == Some(Format::Wide))).await?);
+            match part(scope, fleet, object, (takes, format == Some(Format::Wide))).await {
+                // What cannot be foreseen of one object is no reason to print nothing of the others.
+                Err(Fault::Message(error)) => parts.push(object.unforeseen(error)),
+                part => parts.extend(part?),
+            }
         }
     }
     parts.extend(pools(scope, &applied, takes.update).await?);
     let absent = absent(scope, &applied, fleets.keys()).await;
+    let printed = printed(&parts, &absent, format)?;
+    match parts.iter().filter(|part| part.is_unforeseen).count() {
+        0 => Ok(printed),
+        count => {
+            print(&printed);
+            fail(format!("what becomes of {} is not foreseen", counted(count, "object")))
+        }
+    }
+}
+
+/// All parts, for people or programs.
+fn printed(parts: &[Part], absent: &BTreeSet<String>, format: Option<Format>) -> Outcome<String> {
     if let Some(format @ (Format::Json | Format::Yaml)) = format {
-        for text in &absent {
+        for text in absent {
             eprintln!("note: {text}");
         }
         let values = parts.iter().map(|part| json!({"object": part.title, "plan": part.value}));
@@ -194,6 +217,15 @@ async fn dry(scope: &Scope, (of, object): (Resource, Value), apply: &Apply) -> O
         return fail(format!("a {} of the file has no metadata.name", of.kind));
     };
     let named = object.pointer("/metadata/namespace").and_then(Value::as_str).map(str::to_owned);
+    let given = scope.namespace.as_ref().filter(|_| scope.is_namespace_given && of.namespaced);
+    if let (Some(named), Some(given)) = (&named, given)
+        && named != given
+    {
+        return fail(format!(
+            "{} {name} is of namespace {named}, and --namespace={given} is given: leave it out, or name that of the object",
+            of.kind
+        ));
+    }
     let namespace = named.or_else(|| scope.namespace.clone()).filter(|_| of.namespaced);
     let cluster = if of.namespaced { &scope.control } else { &scope.target };
     let live = match cluster.get(of, namespace.as_deref(), &name).await {
@@ -245,13 +277,13 @@ async fn part(scope: &Scope, fleet: &Fleet, object: &Applied, (takes, wide): (&T
             1 => "1 machine of it keeps its VM; those that are created after that follow it\n".to_owned(),
             count => format!("{count} machines of it keep their VMs; those that are created after that follow it\n"),
         };
-        return Ok(Some(Part { title, text, value: json!({"machines": machines}) }));
+        return Ok(Some(Part { title, text, value: json!({"machines": machines}), is_unforeseen: false }));
     }
     if object.of != DEPLOYMENTS {
         return Ok(None);
     }
     let plan = Plan::read(scope, fleet.clone(), decode(DEPLOYMENTS.kind, &object.after)?, takes).await?;
-    Ok(Some(Part { title, text: plan.text(wide), value: plan.value() }))
+    Ok(Some(Part { title, text: plan.text(wide), value: plan.value(), is_unforeseen: false }))
 }
 
 /// What becomes of the pools, if the file has node configuration: of those whose target or rounds would be others.
@@ -265,7 +297,7 @@ async fn pools(scope: &Scope, applied: &[Applied], update: Option<Duration>) -> 
     let mut parts = vec![];
     for object in of_pools {
         objects = with(objects, object)?;
-        parts.push(Part { title: object.title(), text: String::new(), value: Value::Null });
+        parts.push(Part { title: object.title(), text: String::new(), value: Value::Null, is_unforeseen: false });
     }
     parts.extend(of_each_pool(&objects, update).filter(|part| before.get(&part.title) != Some(&part.text)));
     Ok(parts)
@@ -279,7 +311,7 @@ fn of_each_pool(objects: &Objects, update: Option<Duration>) -> impl Iterator<It
             Ok(plan) => (pool::text(name, &plan, update), pool::value(name, &plan, update)),
             Err(error) => (format!("{error}\n"), Value::Null),
         };
-        Part { title: format!("machineconfigpool/{name}"), text, value }
+        Part { title: format!("machineconfigpool/{name}"), text, value, is_unforeseen: false }
     })
 }
 
