@@ -114,8 +114,21 @@ pub(crate) fn question(words: &[String]) -> Question {
     }
 }
 
+/// The namespace that the words name.
+fn namespace(words: &[String]) -> Option<String> {
+    let joined = words.iter().find_map(|word| word.strip_prefix("--namespace=").or_else(|| word.strip_prefix("-n=")));
+    let apart = || {
+        let at = words.iter().position(|word| word == "-n" || word == "--namespace")?;
+        words.get(at + 1).map(String::as_str)
+    };
+    joined.or_else(apart).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
 /// The answer in the form that kubectl reads. Without a cluster there are no names.
-pub(crate) async fn answer(words: &[String], scope: impl AsyncFnOnce() -> Outcome<Scope>) -> String {
+pub(crate) async fn answer(words: &[String], scope: impl AsyncFnOnce(Option<String>) -> Outcome<Scope>) -> String {
+    let before = &words[..words.len().saturating_sub(1)];
+    let named = namespace(before);
+    let scope = async || scope(named).await;
     let last = words.last().map(String::as_str).unwrap_or_default();
     let question = question(words);
     let directive = match &question {
@@ -191,6 +204,11 @@ mod tests {
         assert_eq!(asked("tree -o "), Question::Words(["wide", "json", "yaml"].map(str::to_owned).to_vec()));
         assert_eq!(asked("report -f "), Question::Files(vec![]));
         assert_eq!(asked("plan "), Question::Files(["rollout", "drain", "pool", "help"].map(str::to_owned).to_vec()));
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for line in ["-n other tree", "tree --namespace other", "why --namespace=other"] {
+            assert_eq!(namespace(&words(line)).as_deref(), Some("other"), "{line}");
+        }
+        assert_eq!(namespace(&words("tree -o")), None);
         assert_eq!(asked("plan rollout "), Question::Names(vec![TargetKind::Deployment]));
         assert_eq!(asked("rollout undo --dry-run "), Question::Names(vec![TargetKind::Deployment]));
     }

@@ -97,7 +97,11 @@ async fn run(flags: &ClusterFlags, command: Command) -> Outcome<String> {
         Command::Completion { shell } => completion::script(&shell),
         Command::Complete { words } => {
             let flags = ClusterFlags { request_timeout: COMPLETION, ..flags.clone() };
-            Ok(completion::answer(&words, async || scope(&flags).await).await)
+            let scope_of = async |namespace: Option<String>| {
+                let namespace = namespace.or_else(|| flags.namespace.clone());
+                scope(&ClusterFlags { namespace, ..flags.clone() }).await
+            };
+            Ok(completion::answer(&words, scope_of).await)
         }
         Command::Tree { name, output } => tree::run(&scope(flags).await?, name, output).await,
         Command::Report { file } => report(&scope(flags).await?, file).await,

@@ -191,13 +191,26 @@ fn arguments(all: Option<&mut Vec<Value>>) {
 
 /// Names of files and of objects are no secrets.
 fn is_named_for_a_secret(flag: &str) -> bool {
-    let flag = flag.to_ascii_lowercase();
+    let flag = flag.to_ascii_lowercase().replace('_', "-");
     let is_name =
         ["file", "dir", "path", "name", "namespace", "namespaces", "ref"].iter().any(|end| flag.ends_with(end));
     !is_name
-        && ["token", "password", "passwd", "secret", "credential", "apikey", "api-key", "private-key"]
-            .iter()
-            .any(|it| flag.contains(it))
+        && [
+            "token",
+            "passw",
+            "passphrase",
+            "pwd",
+            "secret",
+            "credential",
+            "bearer",
+            "apikey",
+            "api-key",
+            "access-key",
+            "private-key",
+            "header",
+        ]
+        .iter()
+        .any(|it| flag.contains(it))
 }
 
 /// Images, commands and arguments stay, without what may be secret in these; of variables the names.

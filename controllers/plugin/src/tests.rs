@@ -622,6 +622,33 @@ async fn a_plan_of_nothing_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_class_that_the_file_corrects_is_no_obstacle() {
+    let server = fleet();
+    let class = |secret: &str| {
+        let fields =
+            json!({"provider": "simulated", "providerSpec": {}, "secretRef": {"name": secret, "namespace": "shoot"}});
+        object("MachineClass", "small", &fields)
+    };
+    let mut stored = class("missing");
+    stored["status"] = json!({"conditions": [{"type": "SecretsFound", "status": "False", "reason": "SecretNotFound", "message": "create it"}]});
+    server.seed(&format!("{GROUP}/machineclasses"), stored);
+    let scope = scope(&server);
+    let as_json = async |object: &Value| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), object.to_string()).unwrap();
+        let apply = plan::Apply { force_conflicts: true, ..plan::Apply::default() };
+        let text =
+            plan::file(&scope, file.path(), (&apply, &plan::Takes::default()), Some(Format::Json)).await.unwrap();
+        serde_json::from_str::<Value>(&text).unwrap()
+    };
+    let alone = as_json(&manifest(3)).await;
+    assert_eq!(alone[0]["plan"]["waits"], json!(["machineclass/small: SecretNotFound: create it"]), "{alone}");
+    let both =
+        as_json(&json!({"apiVersion": "v1", "kind": "List", "items": [class("credentials"), manifest(3)]})).await;
+    assert_eq!((&both[1]["plan"]["waits"], both[1]["plan"]["complete"].is_string()), (&Value::Null, true), "{both}");
+}
+
+#[tokio::test]
 async fn what_is_not_foreseen_of_one_object_does_not_hide_the_others() {
     let server = fleet();
     let pool = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfigPool", "metadata": {"name": "worker"}, "spec": {}});

@@ -11,6 +11,7 @@ use std::{
 };
 
 use clap::Args;
+use nodewright_api::MachineClass;
 use nodewright_controllers::machine_config_pool::Objects;
 use nodewright_runtime::object::name;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,9 @@ const LARGEST: u64 = 32 << 20;
 
 /// That no server-side apply is planned.
 const CLIENT_SIDE: &str = "kubectl applied it without --server-side, and would again: fields that it applied, and the file omits, go; --field-manager plans the apply of another one";
+
+/// kubectl's word for an apply that changes nothing.
+const UNCHANGED: &str = "unchanged";
 
 /// The apply that is planned.
 #[derive(Clone, Debug, Default, Args)]
@@ -68,9 +72,13 @@ impl Applied {
         };
         match &self.live {
             None => "created",
-            Some(live) if spec(live) == spec(&self.after) => "unchanged",
+            Some(live) if spec(live) == spec(&self.after) => UNCHANGED,
             Some(_) => "configured",
         }
+    }
+
+    fn changes(&self) -> bool {
+        self.result() != UNCHANGED
     }
 
     /// That what becomes of its machines is not foreseen, and why.
@@ -255,9 +263,12 @@ async fn fleets(scope: &Scope, applied: &[Applied]) -> Outcome<BTreeMap<Option<S
         };
         if let (Some(known), true) = (&mut fleet.classes, object.of == CLASSES) {
             known.retain(|class| name(class) != object.name);
-            known.push(decode(CLASSES.kind, &object.after)?);
+            let mut class: MachineClass = decode(CLASSES.kind, &object.after)?;
+            // Its conditions are about the former one.
+            class.status = class.status.filter(|_| !object.changes());
+            known.push(class);
         }
-        if object.of == CLASSES && object.live.is_none() {
+        if object.of == CLASSES && object.changes() {
             fleet.new_classes.insert(object.name.clone());
         }
         if object.of == DEPLOYMENTS {
@@ -267,16 +278,27 @@ async fn fleets(scope: &Scope, applied: &[Applied]) -> Outcome<BTreeMap<Option<S
     Ok(fleets)
 }
 
+/// The Secrets that a class names. They are never read.
+fn secrets(class: &MachineClass) -> String {
+    let names: Vec<_> = class.secret_names().map(|(namespace, name)| format!("{namespace}/{name}")).collect();
+    if names.is_empty() {
+        return String::new();
+    }
+    format!("it needs Secret {}: whether that exists is not looked at\n", names.join(", "))
+}
+
 /// What becomes of the machines of an object.
 async fn part(scope: &Scope, fleet: &Fleet, object: &Applied, (takes, wide): (&Takes, bool)) -> Outcome<Option<Part>> {
     let title = object.title();
     if object.of == CLASSES {
-        let machines = fleet.objects.machines.iter().filter(|machine| machine.class_name() == object.name).count();
+        let of_class = fleet.objects.machines.iter().filter(|machine| machine.class_name() == object.name);
+        let machines = of_class.filter(|machine| machine.provider_id().is_some()).count();
         let text = match machines {
-            0 => "no machine is of it yet\n".to_owned(),
+            0 => "no machine of it has a VM yet\n".to_owned(),
             1 => "1 machine of it keeps its VM; those that are created after that follow it\n".to_owned(),
             count => format!("{count} machines of it keep their VMs; those that are created after that follow it\n"),
         };
+        let text = if object.changes() { text + &secrets(&decode(CLASSES.kind, &object.after)?) } else { text };
         return Ok(Some(Part { title, text, value: json!({"machines": machines}), is_unforeseen: false }));
     }
     if object.of != DEPLOYMENTS {

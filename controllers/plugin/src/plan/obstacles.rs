@@ -15,8 +15,8 @@ use nodewright_runtime::object::name;
 
 use crate::output::age;
 
-/// The reason while a class is missing.
-const CLASS_NOT_FOUND: &str = "ClassNotFound";
+/// The reasons while a class or its Secret is missing.
+const NOT_FOUND: [&str; 2] = ["ClassNotFound", "SecretNotFound"];
 /// Of how many machines that are being deleted there is a line.
 const SHOWN: usize = 3;
 
@@ -32,7 +32,7 @@ pub(super) fn of_class(classes: Option<&[MachineClass]>, class: &str) -> (bool, 
     (false, wrong.map(|it| format!("machineclass/{class}: {}: {}", it.reason, it.message)).collect())
 }
 
-/// Ends what waits for a class that is created with the deployment: its machines get VMs then.
+/// Ends what waits for a class that is created or changed with the deployment: its machines get VMs then.
 pub(super) fn end_with_new_classes(
     new: &BTreeSet<String>,
     deployment: &mut MachineDeployment,
@@ -50,7 +50,7 @@ pub(super) fn end_with_new_classes(
     }
     if let Some(status) = deployment.status.as_mut().filter(|_| new.contains(&deployment.spec.template.spec.class.name))
     {
-        status.conditions.retain(|condition| condition.reason != CLASS_NOT_FOUND);
+        status.conditions.retain(|condition| !NOT_FOUND.contains(&condition.reason.as_str()));
     }
 }
 

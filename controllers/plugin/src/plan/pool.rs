@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_controllers::machine_config_pool::{Objects, Preview, Settings, preview};
+use nodewright_runtime::object::name;
 use serde_json::{Value, json};
 
-use super::{all, durations};
+use super::{all, durations, manager};
 use crate::{
     client::Cluster,
     fault::{Fault, Outcome},
@@ -23,10 +24,14 @@ pub(crate) async fn pool(
     format: Option<Format>,
 ) -> Outcome<String> {
     let plan = planned(&objects(&scope.target).await?, name)?;
-    match format {
-        Some(format @ (Format::Json | Format::Yaml)) => document(&value(name, &plan, update), format),
-        _ => Ok(text(name, &plan, update)),
+    let absent = manager::absent(scope, scope.namespace.as_deref(), manager::OF_POOLS).await;
+    if let Some(format @ (Format::Json | Format::Yaml)) = format {
+        let mut value = value(name, &plan, update);
+        value["noManager"] = absent.into();
+        return document(&value, format);
     }
+    let absent = absent.map_or_else(String::new, |text| text + "\n");
+    Ok(text(name, &plan, update) + &absent)
 }
 
 /// How long the rounds take, one after the other, and where that is from.
@@ -36,8 +41,17 @@ fn estimate(plan: &Preview, update: Option<Duration>) -> (SignedDuration, String
     (update.saturating_mul(rounds), source)
 }
 
-pub(super) fn planned(objects: &Objects, name: &str) -> Outcome<Preview> {
-    preview(objects, name, &Settings::default(), Timestamp::now()).map_err(Fault::Message)
+/// The plan of a pool.
+pub(super) struct Planned {
+    preview: Preview,
+    /// Whether the rounds wait for a user.
+    is_paused: bool,
+}
+
+pub(super) fn planned(objects: &Objects, named: &str) -> Outcome<Planned> {
+    let preview = preview(objects, named, &Settings::default(), Timestamp::now()).map_err(Fault::Message)?;
+    let is_paused = objects.pools.iter().any(|pool| name(pool) == named && pool.spec.paused);
+    Ok(Planned { preview, is_paused })
 }
 
 pub(super) async fn objects(cluster: &Cluster) -> Outcome<Objects> {
@@ -50,18 +64,24 @@ pub(super) async fn objects(cluster: &Cluster) -> Outcome<Objects> {
     })
 }
 
-pub(super) fn value(name: &str, plan: &Preview, update: Option<Duration>) -> Value {
+pub(super) fn value(name: &str, plan: &Planned, update: Option<Duration>) -> Value {
+    let Planned { preview: plan, is_paused } = plan;
     let rounds: Vec<Vec<Value>> = plan
         .rounds
         .iter()
-        .map(|round| round.iter().map(|it| json!({"node": it.node, "zone": it.zone, "from": it.from})).collect())
+        .map(|round| {
+            round
+                .iter()
+                .map(|it| json!({"node": it.node, "zone": it.zone, "from": it.from, "begun": it.is_begun}))
+                .collect()
+        })
         .collect();
     let staying = plan.stays.iter().map(|it| {
         json!({"node": it.node, "zone": it.zone, "from": it.from, "reason": it.reason, "message": it.message,
             "unavailable": it.is_unavailable})
     });
     json!({
-        "pool": name,
+        "pool": name, "paused": is_paused,
         "target": {"name": plan.target.name, "exists": plan.target.exists, "held": plan.target.held},
         "nodes": plan.nodes, "updated": plan.updated, "unavailable": plan.disrupted,
         "maxUnavailable": plan.max_unavailable, "rounds": rounds, "staying": staying.collect::<Vec<_>>(),
@@ -69,14 +89,16 @@ pub(super) fn value(name: &str, plan: &Preview, update: Option<Duration>) -> Val
     })
 }
 
-pub(super) fn text(name: &str, plan: &Preview, update: Option<Duration>) -> String {
+pub(super) fn text(name: &str, plan: &Planned, update: Option<Duration>) -> String {
+    let Planned { preview: plan, is_paused } = plan;
     let mut lines = vec![format!("pool {name}: {}", plan.target.name)];
     lines.extend(plan.target.held.clone());
     lines.push(format!("maxUnavailable: {}, {} unavailable now", plan.max_unavailable, plan.disrupted));
     let mut rows = vec![["ROUND", "NODE", "ZONE", "FROM"].map(str::to_owned).to_vec()];
     for (at, round) in plan.rounds.iter().enumerate() {
         rows.extend(round.iter().map(|it| {
-            vec![(at + 1).to_string(), it.node.clone(), it.zone.clone().unwrap_or_default(), it.from.clone()]
+            let begun = if it.is_begun { " (begun)" } else { "" };
+            vec![(at + 1).to_string(), it.node.clone(), it.zone.clone().unwrap_or_default(), it.from.clone() + begun]
         }));
     }
     let moved = rows.len() - 1;
@@ -85,6 +107,9 @@ pub(super) fn text(name: &str, plan: &Preview, update: Option<Duration>) -> Stri
     }
     let (nodes, rounds) = (counted(plan.nodes, "node"), counted(plan.rounds.len(), "round"));
     lines.push(format!("{moved} of {nodes} move in {rounds}; {} run the target", plan.updated));
+    if moved > 0 && *is_paused {
+        lines.push("the pool is paused: the rounds begin once spec.paused is false".to_owned());
+    }
     if moved > 0 {
         let (takes, source) = estimate(plan, update);
         lines.push(format!("about {}, if no node fails; estimated with {source}", seconds(takes)));

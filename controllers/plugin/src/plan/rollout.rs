@@ -156,7 +156,7 @@ impl Plan {
             json!({"at": change.at, "change": verb(change.verb), "machine": change.machine, "set": change.set})
         });
         let (complete, waits) = match &self.preview.end {
-            End::Complete(_) if self.is_done() => (Some(self.now), None),
+            End::Complete(_) if self.is_done() && self.obstacles.is_empty() => (Some(self.now), None),
             End::Complete(at) if self.obstacles.is_empty() => (Some(*at), None),
             End::Complete(_) => (None, Some(self.obstacles.clone())),
             End::Waits(waits) => (None, Some(waits.iter().chain(&self.obstacles).cloned().collect())),
@@ -222,13 +222,13 @@ impl Plan {
         let deleting = self.deletions();
         let indented = |texts: Vec<String>| texts.into_iter().map(|text| format!("  {text}")).collect::<Vec<_>>();
         match end {
-            End::Complete(_) if self.is_done() => {
-                let nothing = "nothing is left to do".to_owned();
-                lines.push(deleting.map_or(nothing, |text| format!("only deletions are left: {text}")));
+            End::Complete(_) if self.is_done() && self.obstacles.is_empty() => {
+                lines.push("nothing is left to do".to_owned());
             }
             End::Complete(at) => {
+                let only = if changes.is_empty() && self.creating == 0 { "only deletions are left: " } else { "" };
                 lines.extend(self.creations());
-                lines.extend(deleting);
+                lines.extend(deleting.map(|text| format!("{only}{text}")));
                 let mut then = "";
                 if !self.obstacles.is_empty() {
                     lines.push("it does not come to its end before this does:".to_owned());
@@ -257,7 +257,7 @@ impl Plan {
     /// Whether all machines that are wanted run.
     fn is_done(&self) -> bool {
         let is_complete = matches!(self.preview.end, End::Complete(_));
-        is_complete && self.preview.changes.is_empty() && self.creating == 0
+        is_complete && self.preview.changes.is_empty() && self.creating == 0 && self.deleting.is_empty()
     }
 
     /// How many machines are being created already.
@@ -386,6 +386,22 @@ mod tests {
         let text = Plan { preview, deleting, ..rest }.text(false);
         let line = "only deletions are left: 2 machines are being deleted already, a for 60m: see kubectl nodewright why machine/a";
         assert!(text.contains(line) && !text.contains("nothing is left"), "{text}");
+    }
+
+    #[test]
+    fn a_deletion_that_waits_is_no_end() {
+        let plan = plan(deployment(0), vec![]);
+        let preview =
+            Preview { changes: vec![], new_sets: vec![], end: End::Complete(plan.now), ..plan.preview.clone() };
+        let (deleting, held) =
+            (vec![("a".to_owned(), plan.now)], "machine/a is in deletion for 5m: pod b is left".to_owned());
+        let plan = Plan { preview, deleting, obstacles: vec![held.clone()], ..plan };
+        let (value, text) = (plan.value(), plan.text(false));
+        assert_eq!((&value["complete"], &value["waits"]), (&Value::Null, &json!([held])));
+        let lines = ["it does not come to its end before this does:", &format!("  {held}")];
+        assert!(lines.iter().all(|line| text.lines().any(|it| it == *line)), "{text}");
+        let rest = Plan { deleting: vec![], obstacles: vec![], ..plan };
+        assert!(rest.value()["complete"].is_string() && rest.text(false).contains("nothing is left to do"));
     }
 
     #[test]
