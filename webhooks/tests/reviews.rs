@@ -70,6 +70,23 @@ fn review(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
+/// Else all that follows from the change would be unsampled, also once traces are exported.
+#[tokio::test]
+async fn without_traces_a_change_begins_none_and_goes_on_with_those_of_others() {
+    let server = Running::start_without_traces().await;
+    let mut client = server.client().await;
+    for (name, is_stamped) in [
+        ("create", false),
+        ("create-in-an-unsampled-trace", false),
+        ("create-in-a-trace", true),
+        ("create-with-a-chosen-trace", true),
+    ] {
+        let patch = ask(&mut client, &review(name)).await["patch"].to_string();
+        assert_eq!(patch.contains("traceparent"), is_stamped, "{name}: {patch}");
+    }
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn an_admission_is_a_span() {
     let server = Running::start(Limits::default()).await;

@@ -111,7 +111,12 @@ impl Admission {
         let result = match kind {
             ReviewedKind::MachineDeployment => {
                 let start = self.clock.wall();
-                let begin = |chosen: Option<TraceContext>| self.begin(request, chosen, caller, start);
+                // A trace that nobody exports does not begin, but that of a user or of the API server goes on.
+                let begin = |chosen: Option<TraceContext>| {
+                    let is_known = chosen.is_some() || caller.is_some_and(|caller| caller.sampled);
+                    let is_wanted = is_known || self.spans.are_exported();
+                    is_wanted.then(|| self.begin(request, chosen, caller, start))
+                };
                 mutate::machine_deployment(request, text, begin).map(|mutation| {
                     if let Some(span) = mutation.span {
                         self.spans.record(SpanRecord { end: self.clock.wall(), ..span });

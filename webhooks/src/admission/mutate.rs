@@ -23,11 +23,12 @@ pub(super) struct Mutation {
 /// that would start a rollout.
 ///
 /// `begin` gets the trace that the user chose by writing the annotation. The mutation does not change such an annotation, or
-/// the stored object would differ from the applied one.
+/// the stored object would differ from the applied one. Without a span there is no annotation: whether a trace is sampled would be decided
+/// for all that follows from the change.
 pub(super) fn machine_deployment(
     request: &Request<'_>,
     text: &str,
-    begin: impl FnOnce(Option<TraceContext>) -> SpanRecord,
+    begin: impl FnOnce(Option<TraceContext>) -> Option<SpanRecord>,
 ) -> Result<Mutation, DecodeError> {
     let mut deployment: MachineDeployment = decode(text)?;
     let before = part(&deployment);
@@ -35,7 +36,7 @@ pub(super) fn machine_deployment(
     let old = old_object::<MachineDeployment>(request);
     let chosen = chosen_trace(&deployment, old.as_ref());
     let generation = next_generation(old.as_ref());
-    let span = (!request.dry_run && spec_changes(&deployment, old)).then(|| begin(chosen));
+    let span = (!request.dry_run && spec_changes(&deployment, old)).then(|| begin(chosen)).flatten();
     if let Some(span) = &span {
         let annotations = deployment.metadata.annotations.get_or_insert_default();
         annotations.insert(annotations::TRACEPARENT_GENERATION.to_owned(), generation.to_string());

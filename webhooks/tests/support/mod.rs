@@ -62,9 +62,19 @@ impl SpanProcessor for Collected {
 impl Running {
     /// Starts a server and waits until it is ready.
     pub(crate) async fn start(limits: Limits) -> Self {
+        Self::start_with(limits, |spans| Spans::new(spans, "test", 1.0)).await
+    }
+
+    /// A server that exports no traces.
+    pub(crate) async fn start_without_traces() -> Self {
+        Self::start_with(Limits::default(), |_| Spans::default()).await
+    }
+
+    async fn start_with(limits: Limits, exported: impl FnOnce(Arc<Collected>) -> Spans) -> Self {
         let cluster = ApiServer::new();
         let spans = Arc::new(Collected::default());
-        let server = WebhookServer::bind(options(&cluster, &spans, limits)).await.unwrap();
+        let options = Options { spans: exported(spans.clone()), ..options(&cluster, &spans, limits) };
+        let server = WebhookServer::bind(options).await.unwrap();
         let (port, readiness) = (server.address().port(), server.readiness());
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(server.run(async { stopped.await.unwrap_or_default() }));
