@@ -490,6 +490,11 @@ vulnerabilities: ## Look for known vulnerabilities in target/images and its SBOM
 release: ## Make all files of a release, in target/release-VERSION: images, SBOMs, chart, objects, plugin, checksums (1 minute, after images)
 	@hack/release.sh
 
+.PHONY: test-release
+test-release: ## Try RELEASE, by default what release makes of target/images, in kind, with its files alone: install, nodes, upgrade, uninstall (8 minutes)
+#  FROM=DIRECTORY has the release that is upgraded. Needs docker, or what e2e-kind needs to run one.
+	@hack/test-release.sh $(if $(FROM),--from "$(FROM)") $(RELEASE)
+
 .PHONY: clean
 clean: down ## End the devcluster and remove what was built; the control plane stays in ~/.cache/nodewright (5 s)
 	cargo clean

@@ -10,7 +10,7 @@
 #   nodewright-VERSION.tgz               the Helm chart
 #   nodewright-cluster.yaml, nodewright-aws.yaml, nodewright-azure.yaml, nodewright-kind.yaml, nodewright-plugin.yaml
 #                                        objects to apply: those of a cluster, of an installation with a driver, and of the plugin's users
-#   kind-cluster.yaml                    a cluster of kind for nodewright-kind.yaml
+#   kind-cluster.yaml, kind-values.yaml  a cluster of kind for nodewright-kind.yaml, and the same for Helm
 #   nodewright-config-VERSION.tar.gz     the kustomize folders and samples, for overlays
 #   kubectl-nodewright-OS-ARCH.tar.gz, nodewright.krew.yaml
 #                                        the plugin of kubectl, for Linux, and the manifest by which krew installs it
@@ -59,8 +59,8 @@ pack() {
 released_config() {
 	local name
 	cp -R "$repository/config" "$1"
-	sed -i "s#^\(  newName: \|  repository: \)$default_registry/#\1$registry/#; s#^  newTag: .*#  newTag: $version#" \
-		"$1"/{default,kind}/kustomization.yaml "$1/chart/values.yaml"
+	sed -i "s#^\( *\(newName\|repository\): \)$default_registry/#\1$registry/#; s#^  newTag: .*#  newTag: $version#" \
+		"$1"/{default,kind}/kustomization.yaml "$1/chart/values.yaml" "$1/kind/values.yaml"
 	# There the driver for AWS has a name without a registry, for users to fill in.
 	sed -i "s#^  newName: nodewright-driver-aws\$#  newName: $registry/nodewright-driver-aws\n  newTag: $version#" \
 		"$1/components/driver-aws/kustomization.yaml"
@@ -91,6 +91,7 @@ make_objects() {
 	"$kubectl" kustomize "$1/plugin" >"$work/nodewright-plugin.yaml"
 	"$kubectl" kustomize "$1/kind" >"$work/nodewright-kind.yaml"
 	cp "$1/kind/cluster.yaml" "$work/kind-cluster.yaml"
+	cp "$1/kind/values.yaml" "$work/kind-values.yaml"
 }
 
 # Packs the plugin, and writes krew's manifest. There are no archives for macOS: cross-compiling for it needs Apple's SDK.
@@ -135,6 +136,9 @@ readme() {
 		tar -xzf nodewright-config-$version.tar.gz
 		kubectl apply -n nodewright-system -k nodewright-config-$version/samples/kind
 		\`\`\`
+
+		In place of the two files: \`helm install nodewright nodewright-$version.tgz --namespace nodewright-system --create-namespace
+		--values kind-values.yaml\`.
 
 		\`samples/kind/machine_class.yaml\` has to name the node image of your cluster:
 		\`docker inspect --format='{{.Config.Image}}' kind-control-plane\`.

@@ -87,6 +87,8 @@ test_all_refused() {
 		extraArgs[0]=log-level=debug at '/extraArgs/0': 'log-level=debug' does not match pattern
 		deploymentName=manager at '/deploymentName': value must be one of
 		certManager.enabled=true,webhooks.enabled=false at '/webhooks/enabled': value must be true
+		podSecurityContext=null missing property 'podSecurityContext'
+		driver.volumeMounts[0].mountPath=/x at '/driver/volumeMounts/0': missing property 'name'
 		crds.keep=maybe at '/crds/keep': got string, want boolean
 	END
 }
