@@ -4,7 +4,10 @@
 #
 # The cluster is that of KUBECONFIG if it is set, else a new one. Its node image is KIND_NODE_IMAGE, else the one of the kind
 # release that hack/tools/kind pins, else, where no registry is in reach, one that hack/kind-node-image.sh makes.
+# IMAGES is a folder with the images of a release, as hack/images.sh makes them; without it, hack/image.sh makes images for this computer.
 # Arguments are those of nodewright-kind.
+#
+# Without docker it fails, or with SKIP_WITHOUT_DOCKER=1 is skipped. What is missing is named before anything is compiled.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -12,16 +15,16 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib-go.sh"
 cd "$here/.."
 
-# Without docker this is skipped, by name.
 if [ -z "${NODEWRIGHT_HAS_DOCKER:-}" ]; then
 	NODEWRIGHT_HAS_DOCKER=1 "$here/with-docker.sh" "$0" "$@" && exit
 	status=$?
-	[ $status != 75 ] || { printf 'skipped e2e-kind: see above\n' >&2; exit 0; }
-	exit $status
+	[ $status = 75 ] || exit $status
+	[ -z "${SKIP_WITHOUT_DOCKER:-}" ] || { printf 'skipped e2e-kind: see above\n' >&2; exit 0; }
+	die "needs docker: see above; SKIP_WITHOUT_DOCKER=1 skips this"
 fi
 
 kind=$("$here/kind.sh")
-arguments=(--kind "$kind" --image "$("$here/image.sh")" --image "$("$here/image.sh" --driver-local)")
+node_image=()
 if [ -z "${KUBECONFIG:-}" ]; then
 	image=${KIND_NODE_IMAGE:-}
 	if [ -z "$image" ]; then
@@ -33,8 +36,16 @@ if [ -z "${KUBECONFIG:-}" ]; then
 			image=$("$here/kind-node-image.sh")
 		fi
 	fi
-	arguments+=(--node-image "$image")
+	node_image=(--node-image "$image")
 fi
+# Behind the user's own kubectl.
+PATH=$PATH:$("$here/control-plane.sh")
+if [ -n "${IMAGES:-}" ]; then
+	images=("$IMAGES/nodewright.tar" "$IMAGES/nodewright-driver-local.tar")
+else
+	images=("$("$here/image.sh")" "$("$here/image.sh" --driver-local)")
+fi
+arguments=(--kind "$kind" --image "${images[0]}" --image "${images[1]}" "${node_image[@]}")
 cargo build --locked --workspace --all-targets
 exec ${DOCKER_NETWORK:+nsenter --net="$DOCKER_NETWORK"} "${CARGO_TARGET_DIR:-target}/debug/nodewright-kind" "${arguments[@]}" "$@" \
 	-- cargo test --locked --workspace --test scenarios
