@@ -83,7 +83,7 @@ build_module() {
 # Builds the pause program into directory $1 from the sources of the Kubernetes module. It has to run in an empty image.
 build_pause() {
 	local into=$1 sources
-	sources=$(tool_go kubernetes list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux
+	sources=$(module_directory kubernetes k8s.io/kubernetes)/build/pause/linux
 	"${CC:-cc}" -Os -Wall -static -DVERSION=local -o "$into/pause" "$sources/pause.c" >&2 ||
 		die "failed to build pause: see above; it needs a C compiler and the static C library (Debian: gcc libc6-dev)"
 }

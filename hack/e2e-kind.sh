@@ -30,7 +30,7 @@ if [ -z "${KUBECONFIG:-}" ]; then
 	if [ -z "$image" ]; then
 		find_go
 		image=$(sed -n 's/^const Image = "\(.*\)"/\1/p' \
-			"$(tool_go kind list -m -f '{{.Dir}}' sigs.k8s.io/kind)/pkg/apis/config/defaults/image.go")
+			"$(module_directory kind sigs.k8s.io/kind)/pkg/apis/config/defaults/image.go")
 		if ! docker image inspect "$image" >/dev/null 2>&1 && ! docker pull --quiet "$image" >/dev/null 2>&1; then
 			say "$image cannot be pulled"
 			image=$("$here/kind-node-image.sh")

@@ -40,7 +40,7 @@ pins() {
 }
 
 # Prints the directory of module $2, which module $1 of hack/tools/gitops pins.
-module() { tool_go "gitops/$1" list -m -f '{{.Dir}}' "$2"; }
+module() { module_directory "gitops/$1" "$2"; }
 
 # Writes the CRDs in the files $2… to the file $1.
 crds() {

@@ -69,7 +69,7 @@ build_binaries() {
 	local into=$1 source
 	go_build kubernetes "$(kubernetes_flags)" k8s.io/kubernetes/cmd/{kubelet,kubeadm,kube-proxy} || return 1
 	go_build coredns '' github.com/coredns/coredns || return 1
-	source=$(tool_go kubernetes list -m -f '{{.Dir}}' k8s.io/kubernetes)/build/pause/linux/pause.c
+	source=$(module_directory kubernetes k8s.io/kubernetes)/build/pause/linux/pause.c
 	gcc -Os -Wall -static -DVERSION=3.10 -o "$into/pause" "$source"
 }
 
@@ -162,7 +162,7 @@ control_plane_images() {
 # images/base/Dockerfile of kind, in directory $1.
 base() {
 	local node=$1 kind
-	kind=$(tool_go kind list -m -f '{{.Dir}}' sigs.k8s.io/kind)/images/base/files
+	kind=$(module_directory kind sigs.k8s.io/kind)/images/base/files
 	cp -r --no-preserve=mode "$kind"/{etc,kind,usr} "$node/"
 	chmod 755 "$node"/usr/local/bin/* "$node"/kind "$node"/kind/bin "$node"/kind/bin/*
 	find "$node/lib/systemd/system/sysinit.target.wants/" -name systemd-tmpfiles-setup.service -delete

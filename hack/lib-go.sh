@@ -1,7 +1,7 @@
 # shellcheck shell=bash
 # Sourced by the scripts beside it. Finds the cache, and a Go toolchain for hack/tools.
-# Defines: $tools, $cache, $go (after find_go), say, die, takes_no_arguments, tool_go, check_source, kubernetes_flags, checksum,
-# build_once.
+# Defines: $tools, $cache, $go (after find_go), say, die, takes_no_arguments, tool_go, module_directory, check_source,
+# kubernetes_flags, checksum, build_once.
 
 tools=$(cd "$(dirname "${BASH_SOURCE[0]}")/tools" && pwd)
 cache=${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-${HOME:?}/.cache}/nodewright}
@@ -82,6 +82,13 @@ tool_go() {
 	local module=$1
 	shift
 	(cd "$tools/$module" && GOFLAGS=-mod=readonly GOTOOLCHAIN=local GOWORK=off CGO_ENABLED=0 "$go" "$@")
+}
+
+# Prints the directory of module $2, which module $1 of hack/tools pins. It is fetched if it is missing: what was built of it may be cached
+# without its sources.
+module_directory() {
+	tool_go "$1" mod download "$2" >&2 || die "failed to download $2: check the network and 'go env GOPROXY'"
+	tool_go "$1" list -m -f '{{.Dir}}' "$2"
 }
 
 # Ends the script unless $2, the value of the variable $1, is the absolute path of a source tree of Go's module $3 with the directories

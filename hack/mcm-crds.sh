@@ -18,8 +18,6 @@ if [ -n "$mcm_source" ]; then
 fi
 
 find_go
-tool_go machine-controller-manager mod download "$mcm_module" >&2 ||
-	die "failed to download $mcm_module: check the network and 'go env GOPROXY'"
-crds=$(tool_go machine-controller-manager list -m -f '{{.Dir}}' "$mcm_module")/kubernetes/crds
+crds=$(module_directory machine-controller-manager "$mcm_module")/kubernetes/crds
 [ -d "$crds" ] || die "failed to find CRDs in $crds: has the module moved them?"
 printf '%s\n' "$crds"

@@ -11,8 +11,6 @@ takes_no_arguments "$@"
 
 find_go
 module=github.com/openshift/api
-tool_go openshift-api mod download "$module" >&2 ||
-	die "failed to download $module: check the network and 'go env GOPROXY'"
-api=$(tool_go openshift-api list -m -f '{{.Dir}}' "$module")
+api=$(module_directory openshift-api "$module")
 [ -d "$api/machineconfiguration/v1/tests" ] || die "failed to find suites in $api: has the module moved them?"
 printf '%s\n' "$api"

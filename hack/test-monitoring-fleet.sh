@@ -105,8 +105,7 @@ is_quiet() { ! has_alerts; }
 # Whether the API server takes all that is rendered, with each field.
 accepted() {
 	local operator=github.com/prometheus-operator/prometheus-operator crds
-	tool_go prometheus-operator mod download "$operator" >&2
-	crds=$(tool_go prometheus-operator list -m -f '{{.Dir}}' "$operator")/example/prometheus-operator-crd
+	crds=$(module_directory prometheus-operator "$operator")/example/prometheus-operator-crd
 	kube apply --server-side --filename "$crds/monitoring.coreos.com_prometheusrules.yaml" \
 		--filename "$crds/monitoring.coreos.com_servicemonitors.yaml" >/dev/null
 	eventually kube get servicemonitors,prometheusrules >/dev/null 2>&1
