@@ -100,9 +100,14 @@ async fn nodes_that_are_drained_at_once_keep_within_budgets_and_the_limit_of_evi
             let times = evictions().map(|it| format!("{} to {}: {} {}", it.received, it.answered, it.name, it.code));
             format!("{at_once:?} evictions were in progress at once\n{}", times.collect::<Vec<_>>().join("\n"))
         })?;
-        let granted = evictions().filter(|entry| entry.code == 201).map(|entry| entry.name.clone());
-        let granted: Vec<_> = granted.filter(|name| turns.contains(name)).collect();
-        assert_eq!(granted, turns, "pods with volumes leave in the order of the plan");
+        // One that its budget holds is asked for again, and another one may leave before it.
+        let mut asked: Vec<String> = vec![];
+        for Entry { name, .. } in evictions().filter(|entry| turns.contains(&entry.name)) {
+            if !asked.contains(name) {
+                asked.push(name.clone());
+            }
+        }
+        assert_eq!(asked, turns, "pods with volumes are asked for in the order of the plan\n{requests}");
     }
     disks.clean(env.target_client()).await?;
     env.end().await
