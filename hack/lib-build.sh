@@ -89,11 +89,14 @@ build_rust() {
 		map=("$repository=/src")
 		for path in "$home"/registry/src/*; do map+=("$path=/crates"); done
 		map+=("$directory=/target")
-		flags=-Ctarget-feature=+crt-static
+		# The variable replaces the flags of .cargo/config.toml, so they are here as well: what is released is what is tested.
+		flags=--cfg$'\x1f'tokio_unstable$'\x1f'-Ctarget-feature=+crt-static
 		for path in "${map[@]}"; do flags+=$'\x1f'--remap-path-prefix=$path; done
 		names=${target//-/_}
-		export CARGO_ENCODED_RUSTFLAGS=$flags "CARGO_TARGET_${names^^}_LINKER=$compiler" "CC_$names=$compiler" \
-			"CFLAGS_$names=${map[*]/#/-ffile-prefix-map=}" SOURCE_DATE_EPOCH
+		export CARGO_ENCODED_RUSTFLAGS=$flags "CC_$names=$compiler" "CFLAGS_$names=${map[*]/#/-ffile-prefix-map=}" SOURCE_DATE_EPOCH
+		# For this computer rustc has a linker: on x86_64 its own, which the manager wants (controllers/manager/build.rs).
+		unset "CARGO_TARGET_${names^^}_LINKER"
+		[ "$compiler" = gcc ] || export "CARGO_TARGET_${names^^}_LINKER=$compiler"
 		SOURCE_DATE_EPOCH=$(source_date_epoch)
 		CARGO_INCREMENTAL=0 CARGO_TARGET_DIR=$directory \
 			"$auditable" auditable build --release --locked --package "$package" --target "$target" >&2

@@ -5,7 +5,7 @@
 //!   the loader reads all of it.
 //!
 //! # Caveats
-//! * Only of release builds for glibc on `x86_64`, where rustc brings its linker. Others may not know these flags.
+//! * Only of release builds for glibc on `x86_64`, made there, where rustc brings its linker. Others may not know these flags.
 //! * Two functions may have the same address. Nothing of ours compares addresses of functions.
 
 use std::env;
@@ -13,7 +13,8 @@ use std::env;
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let is = |variable: &str, wanted: &str| env::var(variable).is_ok_and(|value| value == wanted);
-    if is("PROFILE", "release") && is("TARGET", "x86_64-unknown-linux-gnu") {
+    let linux = "x86_64-unknown-linux-gnu";
+    if is("PROFILE", "release") && is("TARGET", linux) && is("HOST", linux) {
         println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
     }
