@@ -43,7 +43,8 @@ func merge(merged, base, variant *node, literal string) error {
 	return nil
 }
 
-// addChild adds the child at index of variant, which base does not have, before the next one that both have.
+// addChild adds the child at index of variant, which base does not have, before the next one that both have. An item before all that
+// both have goes before those of other components: kustomize merges lists in this way.
 func addChild(merged, base, variant *node, index int, literal string) {
 	child := variant.children[index]
 	if present := merged.find(variant.identity(child)); present != nil {
@@ -51,13 +52,18 @@ func addChild(merged, base, variant *node, index int, literal string) {
 		return
 	}
 	place := len(merged.children)
+	inBase := func(child *node) bool { return base.find(variant.identity(child)) != nil }
+	isFirst := variant.kind == yaml.SequenceNode && !slices.ContainsFunc(variant.children[:index], inBase)
 	for _, next := range variant.children[index+1:] {
-		identity := variant.identity(next)
-		if base.find(identity) == nil {
+		if !inBase(next) {
 			continue
 		}
+		identity := variant.identity(next)
 		place = slices.IndexFunc(merged.children, func(child *node) bool { return merged.identity(child) == identity })
 		break
+	}
+	if isFirst && place < len(merged.children) {
+		place = 0
 	}
 	child.when = condition{any: []string{literal}}
 	merged.children = slices.Insert(merged.children, place, child)
