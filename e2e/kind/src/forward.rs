@@ -31,11 +31,12 @@ impl Forward {
         Ok(Self { url: format!("https://127.0.0.1:{port}").parse()?, _kubectl: child, _output: output })
     }
 
-    /// The status and the body of an answer. The certificate is not checked: it is for the Service.
+    /// The status and the body of an answer: of metrics in `OpenMetrics`, whose end can be seen. The certificate is not checked: it is for
+    /// the Service.
     pub(crate) async fn get(&self, path: &str, token: &str) -> TestResult<(u16, String)> {
         let mut config = Config::new(self.url.clone());
         config.accept_invalid_certs = true;
-        let mut request = Request::get(path);
+        let mut request = Request::get(path).header(http::header::ACCEPT, "application/openmetrics-text");
         if !token.is_empty() {
             request = request.header(http::header::AUTHORIZATION, format!("Bearer {token}"));
         }
