@@ -253,7 +253,7 @@ step "the checksums of the files" check_files "$last"
 step "the plugin of kubectl" install_plugin
 step "a cluster of kind" create_cluster
 step "the images of $(version_of "$first")" load_images "$first"
-pause=$(docker exec kind-control-plane crictl images --output json | jq -r '[.images[].repoTags[] | select(test("/pause:"))][0]')
+pause=$(docker exec kind-control-plane ctr --namespace=k8s.io images list --quiet | awk '/\/pause:/ && !found++')
 step "the chart: two Pods are ready" helm_install
 step "a class and a deployment: two nodes are ready" make_machines
 step "a Pod runs on one of them" run_pod
