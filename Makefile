@@ -471,7 +471,7 @@ ALL ?=
 PROGRAMS ?=
 
 .PHONY: images
-images: ## Make the images of manager, drivers and plugin for amd64 and arm64, with SBOMs, into target/images (1 hour at first)
+images: ## Make the images of manager, drivers and plugin for amd64 and arm64, with SBOMs, into target/images (90 minutes at first)
 #  Without docker and registry; the same sources give the same digests. Needs Debian's compiler and glibc for the other
 #  architecture, and names what is missing. PROGRAMS="nodewright kubectl-nodewright" makes these alone.
 	@hack/images.sh $(PROGRAMS)
@@ -492,7 +492,7 @@ release: ## Make all files of a release, in target/release-VERSION: images, SBOM
 	@hack/release.sh
 
 .PHONY: test-release
-test-release: ## Try RELEASE, by default what release makes of target/images, in kind, with its files alone: install, nodes, upgrade, uninstall (8 minutes)
+test-release: ## Try RELEASE, by default what release makes of target/images, in kind, with its files alone: install, nodes, upgrade, uninstall (3 minutes, after release)
 #  FROM=DIRECTORY has the release that is upgraded. Needs docker, or what e2e-kind needs to run one.
 	@hack/test-release.sh $(if $(FROM),--from "$(FROM)") $(RELEASE)
 

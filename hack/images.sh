@@ -17,7 +17,7 @@
 # sources, for a label; SOURCE_DATE_EPOCH and SOURCE_REVISION are the time and id of the commit, where there is no clone.
 #
 # Needs Rust, jq, ca-certificates, and for the other architecture Debian's cross compiler and libc6-dev, which it names when they are
-# missing. All that is built takes about an hour on two cores.
+# missing. All that is built takes an hour to an hour and a half on two cores.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)

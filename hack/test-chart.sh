@@ -2,7 +2,7 @@
 # Tests the Helm chart of config/chart with Helm 3 and 4, in the versions that hack/tools pins:
 #   - the templates are what hack/chart.sh makes of the kustomize folders
 #   - each folder of hack/chart has a kustomization and values that say the same: both render the same objects, which are valid for
-#     Kubernetes 1.34 to 1.36; `helm lint --strict` accepts the values
+#     Kubernetes 1.34 to 1.36; `helm lint --strict` accepts the values. An older kustomize, that of kubectl 1.34 and 1.35, renders the same
 #   - wrong values are refused, with the name of the value
 #   - it works on a real control plane: see hack/test-chart-releases.sh
 #
@@ -64,6 +64,16 @@ test_pair() {
 	passed "$helm $pair: $equal, and valid for$(printf ' %s' "$schemas"/v* | sed "s|$schemas/||g")"
 }
 
+# Builds an older kustomize into directory $1.
+build() { tool_go kustomize build -trimpath -ldflags '-s -w' -o "$1/kustomize" sigs.k8s.io/kustomize/kustomize/v5 >&2; }
+
+# Compares what kubectl and the kustomize $1 make of folder $2 of hack/chart.
+test_older_kustomize() {
+	"$kubectl" kustomize "$pairs/$2" >"$scratch/kustomize.yaml"
+	"$1" build "$pairs/$2" >"$scratch/older.yaml"
+	diff -u "$scratch/kustomize.yaml" "$scratch/older.yaml" >&2 || die "an older kustomize renders $2 differently: see above"
+}
+
 # Checks that Helm $1 refuses the values $2, and says $3.
 test_refused() {
 	local helm=$1 values=$2 expected=$3 said
@@ -115,6 +125,9 @@ for helm in helm-3 helm-4; do
 		test_pair "$helm" "$(basename "$pair")"
 	done
 done
+older=$(build_once "$cache/kustomize" "$(cat "$tools"/kustomize/go.{mod,sum} | checksum)")/kustomize
+for pair in "$pairs"/*/; do test_older_kustomize "$older" "$(basename "$pair")"; done
+passed "an older kustomize renders the same: $("$older" version)"
 test_comparison
 for helm in helm-3 helm-4; do
 	"$root/hack/test-chart-releases.sh" "$binaries/$helm"

@@ -5,8 +5,9 @@
 #
 #   hack/test-release.sh [--from DIRECTORY] [DIRECTORY]
 #
-# DIRECTORY has the files of a release; by default it is what hack/release.sh makes of target/images. With --from, the release in that
-# directory is installed first, and upgraded to the other. Without it, the upgrade is to the same images under another tag.
+# DIRECTORY has the files of a release; by default it is what hack/release.sh makes of target/images, if need be after making the images.
+# With --from, the release in that directory is installed first, and upgraded to the other. Without it, the upgrade is to the same images
+# under another tag.
 #
 # The node image is KIND_NODE_IMAGE, or the one that hack/kind-node-image.sh makes. Builds come before the clock starts. KEEP=1 leaves the
 # files and the cluster. Needs docker, or what hack/with-docker.sh needs to run one.
@@ -228,6 +229,8 @@ end() {
 	rm -rf "$work"
 }
 
+images=${CARGO_TARGET_DIR:-$here/../target}/images
+if [ -z "$release" ] && [ -e "$images/images.txt" ]; then release=$("$here/release.sh" --images "$images"); fi
 [ -n "$release" ] || release=$("$here/release.sh")
 node_image=${KIND_NODE_IMAGE:-$("$here/kind-node-image.sh")}
 helm=$("$here/chart-tools.sh")/helm-4
