@@ -17,6 +17,8 @@ shopt -s inherit_errexit
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
 . "$here/lib-go.sh"
+# shellcheck source-path=SCRIPTDIR source=lib-image.sh
+. "$here/lib-image.sh"
 
 from='' release=''
 arguments=("$@")
@@ -65,7 +67,7 @@ check_files() { (cd "$1" && sha256sum --check --quiet SHA256SUMS); }
 
 install_plugin() {
 	mkdir "$work/bin"
-	tar -xzf "$first/kubectl-nodewright-linux-$architecture.tar.gz" -C "$work/bin"
+	tar -xzf "$first/kubectl-nodewright-linux-$(image_architecture).tar.gz" -C "$work/bin"
 	[ -x "$work/bin/kubectl-nodewright" ]
 }
 
@@ -137,17 +139,17 @@ run_pod() {
 }
 
 upgrade() {
-	local before old
+	local before old values
 	before=$(fleet) old=$(pods)
 	if [ -n "$from" ]; then
 		load_images "$last"
-		helm upgrade nodewright "$last/nodewright-$(version_of "$last").tgz" --namespace "$namespace" --reset-then-reuse-values \
-			--values "$last/kind-values.yaml" --wait --timeout 3m >/dev/null
+		values=(--values "$last/kind-values.yaml")
 	else
 		retag
-		helm upgrade nodewright "$last/nodewright-$(version_of "$last").tgz" --namespace "$namespace" --reset-then-reuse-values \
-			--set image.tag=next --set driver.image.tag=next --wait --timeout 3m >/dev/null
+		values=(--set image.tag=next --set driver.image.tag=next)
 	fi
+	helm upgrade nodewright "$last/nodewright-$(version_of "$last").tgz" --namespace "$namespace" --reset-then-reuse-values \
+		"${values[@]}" --wait --timeout 3m >/dev/null
 	within 60 only_new_pods "$old"
 	within 60 has_leader
 	[ "$(fleet)" = "$before" ] || { fleet >&2; die "the upgrade has changed machines or nodes, which were $before"; }
@@ -187,6 +189,7 @@ fail_over() {
 
 # As docs/tasks/uninstall.md and the README of the release have it.
 uninstall() {
+	! nothing_is_left 2>/dev/null || die "an installation is not noticed"
 	kube delete "$machines" --all --timeout=4m >/dev/null
 	within 60 nothing_is_in_use
 	helm uninstall nodewright --namespace "$namespace" --wait >/dev/null
@@ -202,9 +205,11 @@ nothing_is_in_use() { [ -z "$(kubectl get namespaces --selector nodewright.dev/i
 
 # No object of any kind has our name or group, no Node is the fleet's, and docker has no container of a machine.
 nothing_is_left() {
-	local kinds left
+	local kinds all left
 	kinds=$(kubectl api-resources --verbs=list --output=name | grep -v '^events' | paste -sd,)
-	left=$(kubectl get "$kinds" --all-namespaces --output=name --ignore-not-found | grep -E 'nodewright|machine\.sapcloud\.io|kind-pool' || true)
+	# Of its own, so that a failure is no empty list.
+	all=$(kubectl get "$kinds" --all-namespaces --output=name) || return
+	left=$(grep -E 'nodewright|machine\.sapcloud\.io|kind-pool' <<<"$all" || true)
 	left+=$(docker ps --all --quiet --filter label=nodewright.dev/cluster)
 	[ -z "$left" ] || { printf 'left:\n%s\n' "$left" >&2; return 1; }
 }
@@ -238,7 +243,6 @@ tools_of_users=$(mktemp -d)
 ln -s "$("$here/kind.sh")" "$tools_of_users/kind"
 ln -s "$helm" "$tools_of_users/helm"
 ln -s "$("$here/control-plane.sh")/kubectl" "$tools_of_users/kubectl"
-case $(uname -m) in aarch64) architecture=arm64 ;; *) architecture=amd64 ;; esac
 
 # From here on there is no clone.
 work=$(mktemp -d) has_cluster='' current=''
