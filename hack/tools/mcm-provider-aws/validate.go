@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
-	"strings"
 
 	"github.com/gardener/machine-controller-manager-provider-aws/pkg/aws/apis"
 	"github.com/gardener/machine-controller-manager-provider-aws/pkg/aws/apis/validation"
@@ -18,20 +16,15 @@ var complete = &corev1.Secret{Data: map[string][]byte{
 	api.AWSAccessKeyID: []byte("-"), api.AWSSecretAccessKey: []byte("-"), "userData": []byte("-"),
 }}
 
-// validate asks the provider's own rules, which each of its calls applies. No detail of theirs is quoted: some have values in them.
+// validate asks the provider's own rules, which each of its calls applies.
 func validate(providerSpec []byte) []server.Fault {
 	var spec api.AWSProviderSpec
 	if err := json.Unmarshal(providerSpec, &spec); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) {
-			return []server.Fault{{Path: wrong.Field, Allowed: "a value of the type " + wrong.Type.String()}}
-		}
-		return []server.Fault{{Allowed: "an object"}}
+		return server.Undecodable(err)
 	}
-	var faults []server.Fault
-	for _, fault := range validation.ValidateAWSProviderSpec(&spec, complete, field.NewPath("providerSpec")) {
-		path := strings.TrimPrefix(strings.TrimPrefix(strings.TrimSuffix(fault.Field, "."), "providerSpec"), ".")
-		faults = append(faults, server.Fault{Path: path, Allowed: "another value: " + fault.Type.String()})
+	var errs []error
+	for _, err := range validation.ValidateAWSProviderSpec(&spec, complete, field.NewPath("providerSpec")) {
+		errs = append(errs, err)
 	}
-	return faults
+	return server.Faults("providerSpec", errs...)
 }

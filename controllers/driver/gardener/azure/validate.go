@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/api"
@@ -16,11 +15,7 @@ import (
 func validate(providerSpec []byte) []server.Fault {
 	var spec api.AzureProviderSpec
 	if err := json.Unmarshal(providerSpec, &spec); err != nil {
-		var wrong *json.UnmarshalTypeError
-		if errors.As(err, &wrong) {
-			return []server.Fault{{Path: wrong.Field, Allowed: "a value of the type " + wrong.Type.String()}}
-		}
-		return []server.Fault{{Allowed: "an object"}}
+		return server.Undecodable(err)
 	}
 	var faults []server.Fault
 	for _, fault := range append(validation.ValidateMachineSetConfig(spec.Properties.MachineSet), validation.ValidateProviderSpec(spec)...) {
