@@ -319,6 +319,16 @@ test-aws-compare: ## Compare MCM_PROVIDER_AWS=SOURCE, machine-controller-manager
 	NODEWRIGHT_DRIVER_AWS_OF_MCM=$$(hack/mcm-provider.sh aws "$(MCM_PROVIDER_AWS)") NODEWRIGHT_MOTO_SERVER=$$(hack/moto.sh) \
 		cargo test --locked --package nodewright-driver-aws --lib -- --ignored --nocapture of_machine_controller_manager_keeps
 
+# The same of those for GCP and OpenStack.
+MCM_PROVIDER_GCP ?=
+MCM_PROVIDER_OPENSTACK ?=
+
+.PHONY: test-mcm-providers
+test-mcm-providers: ## Build MCM_PROVIDER_GCP=SOURCE and MCM_PROVIDER_OPENSTACK=SOURCE as drivers, and test what needs no cloud (5 minutes at first)
+	@[ -n "$(MCM_PROVIDER_GCP)$(MCM_PROVIDER_OPENSTACK)" ] || { echo "test-mcm-providers needs MCM_PROVIDER_GCP=SOURCE or MCM_PROVIDER_OPENSTACK=SOURCE, see make help"; exit 1; }
+	$(if $(MCM_PROVIDER_GCP),hack/mcm-provider.sh gcp "$(MCM_PROVIDER_GCP)" test)
+	$(if $(MCM_PROVIDER_OPENSTACK),hack/mcm-provider.sh openstack "$(MCM_PROVIDER_OPENSTACK)" test)
+
 .PHONY: test-mcm
 test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
 #  NODEWRIGHT_MCM_SOURCE=DIR takes another version of it than the pinned release: the absolute path of its source tree.

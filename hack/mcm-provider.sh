@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds a provider of machine-controller-manager that the module proxy lacks as a driver, and prints the path of the executable:
-#   hack/mcm-provider.sh NAME SOURCE
+#   hack/mcm-provider.sh NAME SOURCE [test]
 # NAME is aws, gcp or openstack: a module hack/tools/mcm-provider-NAME. SOURCE is the absolute path of a clone of
 # machine-controller-manager-provider-NAME, of an unpacked archive, or of an archive that tar reads. Nothing is written there, and
-# nothing of it is in this repository. Modules that it needs are downloaded.
+# nothing of it is in this repository. Modules that it needs are downloaded. With `test`, the tests of the module are run as well.
 #
 # The executable is kept outside the checkout, in
 # ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/mcm-provider-NAME, one directory for each state of the sources. The
@@ -18,7 +18,7 @@ set -euo pipefail
 recipe=1
 bridge=$tools/../../controllers/driver/gardener
 
-[ $# -eq 2 ] || takes_no_arguments "${1:---help}"
+[ $# -eq 2 ] || [ "${3:-}" = test ] || takes_no_arguments "${1:---help}"
 name=$1 source=$2
 module=mcm-provider-$name
 provider=github.com/gardener/machine-controller-manager-provider-$name
@@ -43,17 +43,27 @@ unpacked() {
 	[ -f "$1/go.mod" ] && printf '%s\n' "$1" || printf '%s\n' "$1"/*/
 }
 
-# Builds the driver into directory $1.
-build() {
-	local into=$1 from
+# Runs Go's command $2 with the provider's source, which is unpacked in directory $1, if need be.
+provider_go() {
+	local into=$1 command=$2 from
+	shift 2
 	from=$(unpacked "$into/.source") && check_source SOURCE "${from%/}" "$provider" pkg &&
 		mkdir "$into/.module" && cp "$tools/$module/go.mod" "$tools/$module/go.sum" "$into/.module/" &&
 		tool_go "$module" mod edit "-replace=$provider=${from%/}" "$into/.module/go.mod" &&
 		# Go completes go.mod and go.sum for another version than the one that they were made for.
-		tool_go "$module" build -modfile="$into/.module/go.mod" -mod=mod -trimpath -ldflags '-s -w' -o "$into/driver" . >&2 &&
+		tool_go "$module" "$command" -modfile="$into/.module/go.mod" -mod=mod "$@" . >&2 &&
 		rm -rf "$into/.module" "$into/.source"
 }
 
+# Builds the driver into directory $1.
+build() { provider_go "$1" build -trimpath -ldflags '-s -w' -o "$1/driver"; }
+
 [ -e "$source" ] || die "there is no $source: it names the source of $provider"
+if [ "${3:-}" = test ]; then
+	find_go
+	work=$(mktemp -d)
+	trap 'rm -rf "$work"' EXIT
+	provider_go "$work" test
+fi
 state=$(pins | checksum)
 printf '%s/driver\n' "$(build_once "$cache/$module" "$state")"

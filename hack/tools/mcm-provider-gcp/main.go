@@ -9,12 +9,15 @@ import (
 	"nodewright.dev/controllers/driver/gardener/server"
 )
 
-func main() {
-	os.Exit(server.Main(server.Provider{
+func main() { os.Exit(server.Main(provider())) }
+
+func provider() server.Provider {
+	return server.Provider{
 		Name:     gcp.ProviderGCP,
 		IDPrefix: gcp.ProviderPrefix,
 		Driver:   gcp.NewGCPPlugin(&gcp.PluginSPIImpl{}),
 		// A VM is found by its name in its zone. The network tags have the cluster.
 		Identity: []string{"zone", "tags"},
-	}))
+		Validate: validate,
+	}
 }

@@ -14,17 +14,26 @@ import (
 )
 
 func main() {
-	scheme := runtime.NewScheme()
-	if err := install.AddToScheme(scheme); err != nil {
+	provider, err := provider()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
 	}
+	os.Exit(server.Main(provider))
+}
+
+func provider() (server.Provider, error) {
+	scheme := runtime.NewScheme()
+	if err := install.AddToScheme(scheme); err != nil {
+		return server.Provider{}, err
+	}
 	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder()
-	os.Exit(server.Main(server.Provider{
+	return server.Provider{
 		Name:     "OpenStack",
 		IDPrefix: "openstack:///",
 		Driver:   driver.NewOpenstackDriver(decoder),
 		// A server is found by its name and the keys of these tags, which are its metadata.
 		Identity: []string{"spec.region", "spec.tags[kubernetes.io-cluster-]", "spec.tags[kubernetes.io-role-]"},
-	}))
+		Validate: validator(decoder),
+	}, nil
 }
