@@ -28,8 +28,8 @@ use crate::{
     rollout_node::RolloutNodeController,
     shared::{
         CONTROL, TARGET,
+        contact::FrozenCollector,
         fleet::FleetSettings,
-        frozen::FrozenCollector,
         mcm_metrics::{DriverCalls, register_provider_requests},
         ownership::NodeProof,
         schema::Schemas,

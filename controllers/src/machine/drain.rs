@@ -1,56 +1,17 @@
 //! The drain of a Machine's Node: before its VM is deleted, before it is updated in place, and while the failed Machine is preserved.
 //!
-//! A drain is forced, which is to say that Pods are deleted without grace, once its timeout is over, or once the Node has been not
-//! ready or read-only for [`Settings::not_ready_limit`](super::Settings::not_ready_limit). Apart from that, the drain module deletes a
-//! single Pod whose eviction was refused for too long ([`Rules::grace_period`]).
+//! [`force_drain`](super::force_drain) decides when it is forced. Apart from that, the drain module deletes a single Pod whose eviction
+//! was refused for too long ([`Rules::grace_period`]).
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{labels, reasons};
-use nodewright_runtime::{
-    object::{is_deleting, label},
-    plan::Step,
-};
+use nodewright_api::reasons;
+use nodewright_runtime::{object::is_deleting, plan::Step};
 
-use super::{health, memory::Note, partial_plan::PartialPlan, scope::Scope, trace, volumes};
+use super::{force_drain::Limit, memory::Note, partial_plan::PartialPlan, scope::Scope, trace, volumes};
 use crate::shared::{
     drain::{Drain, Progress, Rules, Wait},
     node::Node,
 };
-
-/// When a drain is forced.
-#[derive(Clone, Copy)]
-pub(super) struct Limit {
-    /// When its timeout is over.
-    pub(super) deadline: Option<Timestamp>,
-    /// Why it is forced from the start, if it is.
-    pub(super) from_start: Option<&'static str>,
-}
-
-impl Limit {
-    /// Why the drain is forced, if it is.
-    pub(super) fn force(self, scope: &Scope<'_>, node: &Node) -> Option<&'static str> {
-        let is_over = |limit: Option<Timestamp>| limit.is_some_and(|limit| limit <= scope.now());
-        if self.from_start.is_some() {
-            return self.from_start;
-        }
-        if is_over(self.deadline) {
-            return Some("the drain timeout is over");
-        }
-        let is_dead = is_over(not_ready_deadline(scope, node));
-        is_dead.then_some("the node has been not ready or read-only for too long: its pods cannot end")
-    }
-
-    /// When the drain will be forced, unless it is. The time changes only with the Node's health, so it costs no write of its own.
-    pub(super) fn forced_at(self, scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
-        let limits = [self.deadline, not_ready_deadline(scope, node)];
-        let is_forced = self.force(scope, node).is_some();
-        limits.into_iter().flatten().min().filter(|_| !is_forced)
-    }
-}
-
-fn not_ready_deadline(scope: &Scope<'_>, node: &Node) -> Option<Timestamp> {
-    health::unable_since(node)?.checked_add(scope.settings.not_ready_limit).ok()
-}
 
 pub(super) fn drain<'a>(scope: &Scope<'a>, node: &'a Node, limit: Limit) -> Drain<'a> {
     let (machine, settings) = (scope.machine, scope.settings);
@@ -116,11 +77,7 @@ fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPla
 
 /// The drain of a Node whose VM stays, which began then: what it does and waits for, or `None` if it is over.
 pub(super) fn of_kept(scope: &Scope<'_>, node: &Node, since: Timestamp) -> Option<PartialPlan> {
-    let machine = scope.machine;
-    let deadline = since.checked_add(scope.settings.drain_timeout_of(machine)).ok();
-    let is_forced = label(machine, labels::FORCE_DRAIN) == Some(labels::FORCE_DRAIN_VALUE);
-    let from_start = is_forced.then_some("the label force-drain asks for it");
-    let limit = Limit { deadline, from_start };
+    let limit = Limit::of_kept(scope, since);
     let progress = drain(scope, node, limit).evictions();
     let (part, wait) = stage(scope, progress);
     let (reason, message) = wait?.text("PodsLeft");

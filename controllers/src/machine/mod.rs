@@ -6,7 +6,7 @@
 //!
 //! Where a Machine stands is observed each time, from the object, its Node, the provider's answers: `snapshot` reads the
 //! caches; `claim`, `ownership` and `proof` find whose its VM is, `provision` what the VM lacks, `cloud` what the Node lacks of what the
-//! provider knows, `health` and `budget` whether the Machine fails, `terminate` what is left to delete; `plan` puts the steps together.
+//! provider knows, `health` and `budget` whether the Machine fails, `force_drain` whether a drain is forced, `terminate` what is left to delete; `plan` puts the steps together.
 
 mod budget;
 mod caller;
@@ -15,6 +15,7 @@ mod claim;
 mod cloud;
 mod decision;
 mod drain;
+mod force_drain;
 mod health;
 mod mcm_metrics;
 mod memory;

@@ -24,9 +24,8 @@ use super::{etcd::Etcd, snapshot::Snapshot};
 use crate::shared::{
     disruption::{
         self, budget, is_claimed_for_machine,
-        node_state::{
-            desired, given, has_agent, is_behind, is_degraded, is_done, is_failing, is_leaving, is_ready, rank,
-        },
+        node_state::{desired, given, has_agent, is_behind, is_degraded, is_done, is_failing, is_leaving, is_ready},
+        order::rank,
     },
     node::Node,
     node_agent::is_cordoned_for_agent,

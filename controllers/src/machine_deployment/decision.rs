@@ -20,9 +20,10 @@ use nodewright_runtime::{
 
 use super::{
     memory::Note,
+    mode::{RolloutMode, may_create},
     requests::{Marks, Rollback, marks, rollback},
     sets::{new_set, next_revision},
-    sizes::{RolloutMode, Target, may_create, targets},
+    sizes::{Target, targets},
     snapshot::{Scope, SetView, Snapshot},
     stalls::{self, Obstacle},
     updates::{self, Lists, Updates},

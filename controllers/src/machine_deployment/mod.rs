@@ -4,7 +4,8 @@
 //!   rest of the template is copied to it without a rollout. A set is created with 0 replicas and with a name that is derived
 //!   from the compared fields, so that it is never created twice; if another owner's set has the name, the collision is counted
 //!   in the status, which leads to another name. Sets without an owner that the selector matches are adopted.
-//! * **Sizes.** `rollout` decides how large the sets are; each write of a set's replicas is refused once the set has changed.
+//! * **Sizes.** `mode` decides whether Machines are replaced, which they are not while the deployment is paused; `sizes` how large each set
+//!   is then, by the bounds of `rollout` or the shares of `scale_in`. Each write of a set's replicas is refused once the set has changed.
 //!   Notes on the sets say for which goal they were sized, as with Kubernetes' Deployments.
 //!   A set that the selector no longer matches is released.
 //! * **`InPlaceUpdate`.** Machines keep their VMs: `updates` lists those that are being updated, and moves them to the set of the
@@ -28,6 +29,7 @@ mod decision;
 mod history;
 mod mcm_metrics;
 mod memory;
+mod mode;
 mod plan;
 mod requests;
 mod rollout;

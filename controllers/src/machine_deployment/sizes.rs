@@ -2,7 +2,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{
-    StrategyType,
     conditions::machine_set,
     reasons::unreadable,
     stored::{DESIRED_REPLICAS, MAX_REPLICAS},
@@ -10,58 +9,15 @@ use nodewright_api::{
 use nodewright_runtime::object::uid;
 
 use super::{
+    mode::{Method, RolloutMode},
     rollout::{Goal, Size, grow, shrink, take},
     scale_in::{Share, scale_in, scale_in_rollout},
-    snapshot::{Scope, SetView, Snapshot},
+    snapshot::{Scope, SetView},
 };
-use crate::shared::pause;
 
 /// After this time, a rollout continues without the Machines of a set whose ledger cannot be read. They still exist, and no
 /// controller may delete them: meanwhile there are as many more than the strategy allows.
 const EXCLUDED_AFTER: SignedDuration = SignedDuration::from_mins(15);
-
-/// What becomes of Machines of former templates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
-    /// They are replaced one by one.
-    Replace,
-    /// All of them are gone before the first new one is created.
-    Recreate,
-    /// They are updated in place.
-    Update,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RolloutMode {
-    /// Whether Machines of former templates are replaced or updated. Otherwise the sets are only scaled.
-    pub(super) rolls: bool,
-    pub(super) method: Method,
-    /// Whether the rollout is so young that no Machine of a former template goes yet.
-    pub(super) settles: bool,
-}
-
-impl RolloutMode {
-    /// A paused deployment only scales, as does one with updates in place and without Nodes: its Machines must not be replaced.
-    pub(super) fn of(snapshot: &Snapshot) -> Self {
-        let deployment = snapshot.deployment.as_ref();
-        let strategy = deployment.spec.strategy.effective_type();
-        let in_place = strategy == StrategyType::InPlaceUpdate;
-        let rolls = pause::permits_rollout(deployment) && (!in_place || snapshot.has_target);
-        let method = match strategy {
-            StrategyType::Recreate => Method::Recreate,
-            StrategyType::InPlaceUpdate => Method::Update,
-            StrategyType::Unset | StrategyType::RollingUpdate | StrategyType::Other(_) => Method::Replace,
-        };
-        Self { rolls, method, settles: false }
-    }
-}
-
-impl RolloutMode {
-    /// Whether Machines are updated in place now.
-    pub(super) fn updates(self) -> bool {
-        self.rolls && self.method == Method::Update
-    }
-}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target<'a> {
@@ -98,15 +54,6 @@ pub(super) fn targets<'a>(scope: &Scope<'a>, mode: RolloutMode) -> Vec<Target<'a
         Target { view, replicas, noted }
     };
     sizes.views.iter().zip(replicas).enumerate().map(target).collect()
-}
-
-pub(super) fn may_create(snapshot: &Snapshot, mode: RolloutMode) -> bool {
-    match mode {
-        // The very first set replaces nothing.
-        RolloutMode { rolls: false, .. } => snapshot.sets.is_empty() && pause::permits_rollout(&snapshot.deployment),
-        RolloutMode { method: Method::Recreate, .. } => snapshot.sets.iter().all(|view| view.size().is_gone()),
-        RolloutMode { .. } => true,
-    }
 }
 
 /// When a rollout continues without the Machines of this set, if its ledger cannot be read.

@@ -30,7 +30,7 @@ use nodewright_runtime::{
 use serde_json::json;
 
 use super::{
-    sizes::RolloutMode,
+    mode::RolloutMode,
     snapshot::{Scope, SetView, Snapshot, count},
 };
 use crate::shared::{

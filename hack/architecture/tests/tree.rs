@@ -143,6 +143,24 @@ fn the_manager_links_no_driver_and_nothing_of_the_laboratory() {
 }
 
 #[test]
+fn decisions_are_where_the_table_has_them() {
+    let rows = table(&read("CONTRIBUTING.md"), &["that", "file of `controllers/src`", "function"]);
+    assert!(rows.len() > 10, "the table of decisions was not found");
+    let mut wrong = Vec::new();
+    for row in rows {
+        let path = format!("controllers/src/{}", row[1][0]);
+        let Ok(source) = fs::read_to_string(root().join(&path)) else {
+            wrong.push(format!("there is no {path}"));
+            continue;
+        };
+        let is_missing =
+            |name: &&String| !source.contains(&format!("fn {name}(")) && !source.contains(&format!("fn {name}<"));
+        wrong.extend(row[2].iter().filter(is_missing).map(|name| format!("{path} has no function {name}")));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
 fn controllers_import_what_the_table_allows() {
     let rows = table(&read("CONTRIBUTING.md"), &["room", "uses"]);
     let rooms: BTreeMap<_, BTreeSet<_>> =

@@ -1,4 +1,4 @@
-//! When an unhealthy Machine fails.
+//! By when an unhealthy Machine fails. `decision` evaluates whether that time has come.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeCondition;
@@ -26,17 +26,6 @@ pub(super) struct Deadline {
     pub(super) at: Timestamp,
     /// Why it is not the end of the health timeout.
     cause: DeadlineCause,
-}
-
-/// What the status of an unhealthy Machine says of its deadline. Its replacement is ordered by what all Machines of its deployment
-/// can see ([`budget`]): what its status names, or, if that names nothing, the end of its health timeout.
-///
-/// [`budget`]: crate::machine::budget
-pub(super) enum Announcement {
-    /// The status names another time, or none.
-    Missing,
-    Until(Timestamp),
-    Over,
 }
 
 impl Deadline {
@@ -83,20 +72,20 @@ impl Deadline {
         over.filter(|over| *over > self.at).map_or(self, |at| Self { at, cause: DeadlineCause::NodeUpdating })
     }
 
-    pub(super) fn announcement(self, scope: &Scope<'_>, since: Timestamp) -> Announcement {
+    /// When the Machine fails, if its status names that time. Its replacement is ordered by what all Machines of its deployment can see
+    /// ([`budget`]): what its status names, or, if that names nothing, the end of its health timeout.
+    ///
+    /// [`budget`]: crate::machine::budget
+    pub(super) fn announced(self, scope: &Scope<'_>, since: Timestamp) -> Option<Timestamp> {
         let now = scope.now();
         if scope.machine.is_health_timeout_disabled() {
-            return Announcement::Missing;
+            return None;
         }
         let timeout = || scope.settings.health_deadline(scope.machine, since).filter(|at| *at <= now);
-        let Some(known) = announced_deadline(scope.machine).or_else(timeout) else { return Announcement::Missing };
-        if self.at.max(known) <= now {
-            Announcement::Over
-        } else if known.duration_since(self.at).abs() <= SAME_TIME || is_anothers(scope, known) {
-            Announcement::Until(self.at.max(known))
-        } else {
-            Announcement::Missing
-        }
+        let known = announced_deadline(scope.machine).or_else(timeout)?;
+        let at = self.at.max(known);
+        let is_named = known.duration_since(self.at).abs() <= SAME_TIME || is_anothers(scope, known);
+        (at <= now || is_named).then_some(at)
     }
 
     pub(super) fn reason(self) -> &'static str {

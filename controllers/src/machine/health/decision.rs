@@ -5,7 +5,7 @@ use nodewright_api::{MachinePhase, OperationState, OperationType, annotations};
 use nodewright_runtime::object::{annotation, is_deleting, name};
 
 use super::{
-    deadline::{Announcement, Deadline},
+    deadline::Deadline,
     node::{ignored_until, lacks_critical_components, unhealthy_because},
     vm::{self, Probe},
 };
@@ -210,13 +210,10 @@ fn unknown<'a>(scope: &Scope<'a>, node: Option<&Node>, why: String) -> Health<'a
     };
     let probe = vm::probe(scope, timeout.at > scope.now() || scope.initializes_nodes());
     let deadline = probe.gone.and_then(|_| deadline(since, probe.gone)).unwrap_or(timeout);
-    let next = match deadline.announcement(scope, since) {
-        Announcement::Missing => Unknown::Announce,
-        Announcement::Until(at) => Unknown::Await(at),
-        Announcement::Over => match budget::permit(scope) {
-            Ok(()) => Unknown::Fail,
-            Err(held) => Unknown::AwaitReplacement(held),
-        },
+    let next = match deadline.announced(scope, since) {
+        None => Unknown::Announce,
+        Some(at) if at > scope.now() => Unknown::Await(at),
+        Some(_) => budget::permit(scope).map_or_else(Unknown::AwaitReplacement, |()| Unknown::Fail),
     };
     Health::Unknown { probe, deadline, next, why }
 }

@@ -12,14 +12,16 @@ use nodewright_runtime::{cache::Lookup, plan::Step, scoped_watch::ScopedWatch};
 use super::{
     super::{
         calls::{Call, Verb},
-        drain as machine_drain, health, node_sync,
+        drain as machine_drain,
+        force_drain::Limit,
+        health, node_sync,
         partial_plan::PartialPlan,
         provider::Provider,
         scope::Scope,
         snapshot::node_named,
     },
     DRAINING, Shown,
-    force::{abandoned_at, is_abandoned, limit},
+    abandon::{abandoned_at, is_abandoned},
     instance::is_deletion_begun,
     node::{LISTING_NODES, LOOKING_FOR_NODE, NODES_UNLISTED, ends_without_target, listing_deadline},
 };
@@ -130,14 +132,14 @@ fn drains<'a>(scope: &Scope<'a>) -> Option<&'a Node> {
 }
 
 fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
-    machine_drain::drain(scope, node, limit(scope))
+    machine_drain::drain(scope, node, Limit::before_deletion(scope))
 }
 
 /// The part of the plan that makes progress with a drain, and what it waits for.
 fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> PartialPlan {
     let (stage, wait) = machine_drain::stage(scope, progress);
     let Some(wait) = wait else { return stage };
-    let forced_at = limit(scope).forced_at(scope, node);
+    let forced_at = Limit::before_deletion(scope).forced_at(scope, node);
     let (stage, is_news) = (stage.waking_at(forced_at), !matches!(wait, Wait::Listing));
     let (reason, message) = wait.text(if shown == DETACHING { "Attached" } else { "PodsLeft" });
     if !is_news {

@@ -1,7 +1,7 @@
 //! The stages of a deletion. Objects and provider show which are over, so that a restart continues from there.
 
+mod abandon;
 mod drain;
-mod force;
 mod instance;
 mod node;
 
@@ -16,8 +16,8 @@ use nodewright_runtime::{
 };
 
 pub(super) use self::{
+    abandon::is_abandoned,
     drain::{disruption_claimed, drained, node_readable, volumes_detached, volumes_released},
-    force::is_abandoned,
     instance::{owner_unknown, token_dropped, try_again, vm_deleted},
     node::{LISTING_NODES, NODES_UNLISTED, node_deleted},
 };

@@ -25,7 +25,8 @@ use crate::{
     shared::{
         disruption::{
             budget,
-            node_state::{is_behind, is_ready, is_unavailable, rank},
+            node_state::{is_behind, is_ready, is_unavailable},
+            order::rank,
         },
         node::Node,
         pools::Membership,

@@ -20,6 +20,7 @@
 
 pub(crate) mod budget;
 pub(crate) mod node_state;
+pub(crate) mod order;
 #[cfg(test)]
 mod tests;
 
@@ -40,7 +41,10 @@ use nodewright_runtime::{
     scoped_watch::ScopedWatch,
 };
 
-use self::node_state::{given, is_being_replaced, is_failing, is_ready, is_unavailable, rank};
+use self::{
+    node_state::{given, is_being_replaced, is_failing, is_ready, is_unavailable},
+    order::rank,
+};
 use super::{
     TARGET,
     in_place::{self, Progress},

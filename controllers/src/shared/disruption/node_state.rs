@@ -1,18 +1,16 @@
 //! What a Node says about its configuration, as machine-config-operator reads it.
 
-use jiff::Timestamp;
 use nodewright_api::{
     Taint, annotations,
     conditions::node::READY,
-    labels,
     machine_config::{
         CURRENT_CONFIG, CURRENT_IMAGE, DEGRADED, DESIRED_CONFIG, DESIRED_DRAIN, DESIRED_IMAGE, DONE, DrainVerb,
         LAST_APPLIED_DRAIN, REASON, STATE, UNRECONCILABLE,
     },
-    stored::{CONFIG_GIVEN, UPDATE_PRIORITY},
+    stored::CONFIG_GIVEN,
     taints,
 };
-use nodewright_runtime::object::{annotation, is_deleting, label};
+use nodewright_runtime::object::{annotation, is_deleting};
 
 use crate::shared::{
     in_place::{Progress, is_prefer_no_schedule},
@@ -110,15 +108,6 @@ pub(crate) fn is_being_replaced(node: &Node) -> bool {
 
 pub(crate) fn is_update_taint(taint: &Taint) -> bool {
     taint.key == taints::UPDATE_IN_PROGRESS
-}
-
-/// The order in which Nodes are given a configuration: those that fail first, since they may be able to go back; then the larger
-/// priority; then by zone, those without one last; the oldest first.
-pub(crate) fn rank(node: &Node) -> impl Ord + use<> {
-    let zone = label(node, labels::ZONE).map(str::to_owned);
-    let created = node.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
-    let priority = UPDATE_PRIORITY.of(node).unwrap_or_default();
-    (!is_failing(node), std::cmp::Reverse(priority), zone.is_none(), zone, created, node.metadata.name.clone())
 }
 
 /// What of a Node a pool looks at.
