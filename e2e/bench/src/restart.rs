@@ -34,8 +34,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Kill the manager of many machines and start it again: time until it decides, writes, memory.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct RestartArguments {
-    /// Number of machines
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    /// Number of machines, of which the last is created at the second start
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     machines: u32,
     /// Additional flags for the manager
     #[arg(last = true)]
@@ -49,7 +49,8 @@ pub(crate) async fn run(arguments: RestartArguments) -> Result<(), BenchError> {
 }
 
 async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
-    let machines = arguments.machines;
+    // A deployment has at most 10,000.
+    let (machines, all) = (arguments.machines - 1, arguments.machines as usize);
     let mut measured: Measured = Measured::start(&fleet::options(arguments.manager_flags)).await?;
     let up = ScaleRun::measure(&mut measured, machines, machines, fleet::timeout(machines)).await?;
     print(&format!("0 -> {machines}\n\n{up}"))?;
@@ -72,11 +73,11 @@ async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
     ))?;
 
     requests.clear();
-    let leads = restart(&mut measured, &mut requests, Some(machines as usize + 1)).await?;
+    let leads = restart(&mut measured, &mut requests, Some(all)).await?;
     let decided = await_entry(&mut measured, &mut requests, "creates a Machine", is_creation).await?.received;
     let waited = decided.duration_since(leads.min(decided)).as_secs_f64();
     print(&format!("started with a machine to create: it did so {waited:.2} s after it led"))?;
-    wait_for_running(&measured.client(), NAMESPACE, machines as usize + 1, LEASE_TIMEOUT).await?;
+    wait_for_running(&measured.client(), NAMESPACE, all, LEASE_TIMEOUT).await?;
     measured.stop().await?;
     fleet::check(&[
         Goal::at_most("seconds from the Lease to the first Machine", 5.0, waited),
