@@ -115,6 +115,8 @@ impl Keeper {
         let (mut first, mut number) = (None::<Arc<Info>>, 0);
         let begun = Instant::now();
         loop {
+            // Asked for first: it may be bound after the connection has failed.
+            let is_unbound = !self.socket.exists();
             let opened = timeout(GREETING, open(&self.socket, &self.leadership, number)).await;
             let opened = opened.unwrap_or_else(|_| Err(format!("it has not said what it is within {GREETING:?}")));
             match opened.and_then(|session| same_as(first.as_deref(), session)) {
@@ -124,7 +126,7 @@ impl Keeper {
                     self.serve(session).await;
                 }
                 // It starts at the same moment as this process, and has not bound its socket yet.
-                Err(_) if first.is_none() && begun.elapsed() < GREETING && !self.socket.exists() => {}
+                Err(_) if first.is_none() && begun.elapsed() < GREETING && is_unbound => {}
                 Err(why) => self.report(Err(format!("the driver at {} is away: {why}", self.socket.display()))),
             }
             sleep(RETRY).await;
