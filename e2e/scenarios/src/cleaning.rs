@@ -2,12 +2,15 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
+use k8s_openapi::{
+    api::core::v1::{Namespace, Node, Secret},
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet, labels::IN_USE_PREFIX};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -21,6 +24,7 @@ pub(crate) async fn clean(env: &Environment) -> TestResult {
     remove(Api::<MachineClass>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Secret>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Node>::all(env.target_client()), &format!("{ENVIRONMENT_LABEL}={namespace}")).await?;
+    unmark(&Api::all(client.clone()), &format!("{IN_USE_PREFIX}{namespace}")).await?;
     tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))?;
     if std::ptr::eq(env.cluster(), env.target()) {
         return Ok(());
@@ -39,6 +43,15 @@ where
     for object in api.list(&listed).await?.items {
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         tolerate(api.patch(&object.name_any(), &PatchParams::default(), &free).await.map(drop))?;
+    }
+    Ok(())
+}
+
+/// Takes a label off all definitions, as the manager does that still runs when the last object is gone.
+async fn unmark(api: &Api<CustomResourceDefinition>, label: &str) -> TestResult {
+    let free = Patch::Merge(json!({"metadata": {"labels": {label: null}}}));
+    for definition in api.list(&ListParams::default().labels(label)).await?.items {
+        tolerate(api.patch(&definition.name_any(), &PatchParams::default(), &free).await.map(drop))?;
     }
     Ok(())
 }

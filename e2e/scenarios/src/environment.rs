@@ -20,7 +20,7 @@ use crate::{
     objects::{ENVIRONMENT_LABEL, Manifest},
     oracles,
     requests::Tail,
-    service_account::{Part, ServiceAccount},
+    service_account::{ALLOW_DELETION, Part, ServiceAccount},
 };
 use nodewright_e2e_cloud::{CloudClient, Vm};
 use nodewright_e2e_lab::{
@@ -288,8 +288,10 @@ fn suffix() -> String {
     std::iter::repeat_with(fastrand::lowercase).take(4).collect()
 }
 
+/// The namespace is deleted while a manager that has ended calls it in use.
 async fn create_namespace(client: &Client, name: &str) -> TestResult {
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    let metadata = json!({"name": name, "annotations": {ALLOW_DELETION: "true"}});
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata}))?;
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     Ok(())
 }
