@@ -10,11 +10,33 @@ use kube::{
     Api, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
-use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet, labels::IN_USE_PREFIX};
+use nodewright_api::{
+    Machine, MachineClass, MachineDeployment, MachineSet,
+    labels::{IN_USE, IN_USE_PREFIX},
+};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::{Environment, TestResult, objects::ENVIRONMENT_LABEL};
+
+/// Takes off the labels of what is in use, as a manager does that still runs when its last object is gone. By them the policies of
+/// `config/guard`, if the cluster has them, keep the rights and the namespace.
+pub(crate) async fn unmark(env: &Environment) -> TestResult {
+    let label = format!("{IN_USE_PREFIX}{}", env.namespace());
+    let definitions = Api::<CustomResourceDefinition>::all(env.client());
+    for definition in definitions.list(&ListParams::default().labels(&label)).await?.items {
+        without_label(&definitions, &definition.name_any(), &label).await?;
+    }
+    without_label(&Api::<Namespace>::all(env.client()), env.namespace(), IN_USE).await
+}
+
+async fn without_label<K>(api: &Api<K>, name: &str, label: &str) -> TestResult
+where
+    K: Resource + Clone + Debug + DeserializeOwned,
+{
+    let change = Patch::Merge(json!({"metadata": {"labels": {label: null}}}));
+    tolerate(api.patch(name, &PatchParams::default(), &change).await.map(drop))
+}
 
 pub(crate) async fn clean(env: &Environment) -> TestResult {
     let (client, namespace) = (env.client(), env.namespace());
@@ -24,7 +46,6 @@ pub(crate) async fn clean(env: &Environment) -> TestResult {
     remove(Api::<MachineClass>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Secret>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Node>::all(env.target_client()), &format!("{ENVIRONMENT_LABEL}={namespace}")).await?;
-    unmark(&Api::all(client.clone()), &format!("{IN_USE_PREFIX}{namespace}")).await?;
     tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))?;
     if std::ptr::eq(env.cluster(), env.target()) {
         return Ok(());
@@ -43,15 +64,6 @@ where
     for object in api.list(&listed).await?.items {
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         tolerate(api.patch(&object.name_any(), &PatchParams::default(), &free).await.map(drop))?;
-    }
-    Ok(())
-}
-
-/// Takes a label off all definitions, as the manager does that still runs when the last object is gone.
-async fn unmark(api: &Api<CustomResourceDefinition>, label: &str) -> TestResult {
-    let free = Patch::Merge(json!({"metadata": {"labels": {label: null}}}));
-    for definition in api.list(&ListParams::default().labels(label)).await?.items {
-        tolerate(api.patch(&definition.name_any(), &PatchParams::default(), &free).await.map(drop))?;
     }
     Ok(())
 }

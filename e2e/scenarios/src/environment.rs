@@ -20,7 +20,7 @@ use crate::{
     objects::{ENVIRONMENT_LABEL, Manifest},
     oracles,
     requests::Tail,
-    service_account::{ALLOW_DELETION, Part, ServiceAccount},
+    service_account::{Part, ServiceAccount},
 };
 use nodewright_e2e_cloud::{CloudClient, Vm};
 use nodewright_e2e_lab::{
@@ -288,10 +288,8 @@ fn suffix() -> String {
     std::iter::repeat_with(fastrand::lowercase).take(4).collect()
 }
 
-/// The namespace is deleted while a manager that has ended calls it in use.
 async fn create_namespace(client: &Client, name: &str) -> TestResult {
-    let metadata = json!({"name": name, "annotations": {ALLOW_DELETION: "true"}});
-    let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata}))?;
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     Ok(())
 }
@@ -519,6 +517,7 @@ impl Environment {
     /// The same without the checks, for scenarios that break the rules themselves, for example by removing finalizers.
     pub async fn end_unevaluated(mut self) -> TestResult {
         drop(self.manager.lock().await.take());
+        cleaning::unmark(&self).await?;
         for account in &self.accounts {
             account.check(self.has_gaps)?;
             account.remove().await?;

@@ -57,8 +57,6 @@ const OF_TARGET: [&str; 4] = [
 ];
 /// How long a token is valid: longer than any scenario takes.
 const TOKEN_SECONDS: i64 = 4 * 3600;
-/// With it the policies of `config/guard`, if the cluster has them, let an object go that is in use.
-pub(crate) const ALLOW_DELETION: &str = "nodewright.dev/allow-deletion";
 /// How long the API server may take to notice new roles.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// What a cluster has for a manager.
@@ -176,9 +174,6 @@ async fn objects(cluster: &Cluster, namespace: &str, part: Part) -> TestResult<V
         let is_right = object.types.as_ref().is_some_and(|types| kinds.contains(&types.kind.as_str()));
         is_right && object.metadata.name.as_ref().is_some_and(|name| part.has(name))
     });
-    for object in &mut objects {
-        object.metadata.annotations.get_or_insert_default().insert(ALLOW_DELETION.to_owned(), "true".to_owned());
-    }
     let text = serde_json::to_string(&objects)?.replace(PLACEHOLDER, namespace);
     Ok(serde_json::from_str(&text)?)
 }
