@@ -79,7 +79,9 @@ async fn nodes_get_what_their_provider_knows_and_then_lose_the_taint() -> TestRe
         assert_eq!(addresses(&node), wanted.map(|(kind, address)| (kind.to_owned(), address.clone())).into());
     }
     check_untainted(&env)?;
-    check_writes(&env, 2).await?;
+    if env.cluster().control_plane().is_some() {
+        check_writes(&env, 2).await?;
+    }
     addresses_follow_the_vm(&env).await?;
     env.end().await
 }
