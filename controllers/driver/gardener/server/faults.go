@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Faults are the field errors in errs, whose paths begin with root, such as "spec". No value is quoted: of what a rule says only that
-// about a field that is missing is kept, since others have values in their text.
+// Faults are the field errors in errs, whose paths begin with root, such as "spec". No detail is quoted: some have values in them, also
+// those of fields that are missing.
 func Faults(root string, errs ...error) []Fault {
 	var faults []Fault
 	for _, err := range errs {
@@ -18,7 +18,7 @@ func Faults(root string, errs ...error) []Fault {
 			faults = append(faults, Fault{Allowed: "what the provider's rules accept"})
 			continue
 		}
-		faults = append(faults, Fault{Path: below(root, fault.Field), Allowed: allowed(fault)})
+		faults = append(faults, Fault{Path: below(root, fault.Field), Allowed: "another value: " + fault.Type.String()})
 	}
 	return faults
 }
@@ -39,11 +39,4 @@ func below(root, path string) string {
 		rest = path
 	}
 	return strings.Trim(rest, ".")
-}
-
-func allowed(fault *field.Error) string {
-	if fault.Type == field.ErrorTypeRequired && fault.Detail != "" {
-		return fault.Detail
-	}
-	return "another value: " + fault.Type.String()
 }

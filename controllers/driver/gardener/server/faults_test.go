@@ -15,12 +15,12 @@ func TestFaultsNameTheFieldAndNoValue(t *testing.T) {
 		err      error
 		expected Fault
 	}{
-		{field.Required(spec.Child("region"), "Region is required"), Fault{"region", "Region is required"}},
-		{field.Required(spec.Child("region"), ""), Fault{"region", "another value: Required value"}},
+		{field.Required(spec.Child("region"), "Region is required"), Fault{"region", "another value: Required value"}},
+		{field.Required(spec.Child("disks"), "hunter2 is there twice"), Fault{"disks", "another value: Required value"}},
 		{field.Invalid(spec.Child("disks").Index(1), "hunter2", "hunter2 is too small"), Fault{"disks[1]", "another value: Invalid value"}},
 		{field.Forbidden(spec, "both are empty"), Fault{"", "another value: Forbidden"}},
-		{field.Required(field.NewPath("spec.tags."), "a tag"), Fault{"tags", "a tag"}},
-		{field.Required(field.NewPath("specific"), "a name"), Fault{"specific", "a name"}},
+		{field.Required(field.NewPath("spec.tags."), "a tag"), Fault{"tags", "another value: Required value"}},
+		{field.Required(field.NewPath("specific"), "a name"), Fault{"specific", "another value: Required value"}},
 		{errors.New("hunter2"), Fault{"", "what the provider's rules accept"}},
 	} {
 		if faults := Faults("spec", row.err); !slices.Equal(faults, []Fault{row.expected}) {
