@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +17,10 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp/fakes"
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/utils"
 	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	pb "nodewright.dev/controllers/driver/gardener/protocol"
 	"nodewright.dev/controllers/driver/gardener/server"
+	"nodewright.dev/controllers/driver/gardener/server/servertest"
 )
 
 const (
@@ -57,19 +54,7 @@ func newCloud(t *testing.T, faults faults) cloud {
 	}
 	provider := provider(azure.NewDefaultDriver(factory))
 	provider.LongestCall = faults.longest
-	path := filepath.Join(t.TempDir(), "driver.sock")
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, provider, path) }()
-	connection := must(t)(grpc.NewClient("unix://"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.WaitForReady(true))))
-	t.Cleanup(func() {
-		stop()
-		if err := errors.Join(connection.Close(), <-served); err != nil {
-			t.Error(err)
-		}
-	})
-	return cloud{DriverClient: pb.NewDriverClient(connection), state: state, spec: spec}
+	return cloud{DriverClient: servertest.Start(t, provider), state: state, spec: spec}
 }
 
 // newState returns an Azure with what a VM of the class needs.
@@ -101,16 +86,6 @@ func newFactory(state *fakes.ClusterState, faults faults) (*fakes.Factory, error
 	factory.ResourceGraphAccess, err = factory.NewResourceGraphAccessBuilder().WithClusterState(state).Build()
 	add(err)
 	return factory, errors.Join(failures...)
-}
-
-func must(t *testing.T) func(*grpc.ClientConn, error) *grpc.ClientConn {
-	return func(connection *grpc.ClientConn, err error) *grpc.ClientConn {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return connection
-	}
 }
 
 func (c cloud) machine(t *testing.T) *pb.MachineRequest {
