@@ -24,7 +24,8 @@ pub(super) use self::{
 use super::{calls::Verb, partial_plan::PartialPlan, provider::Provider, scope::Scope, snapshot::Owner, trace};
 use crate::shared::{CONTROL, ledger::LedgerAnnotation};
 
-const WORTH_SHOWING: SignedDuration = SignedDuration::from_secs(5);
+/// How long a deletion lasts before its stage is written to the status. Most deletions end before, and cost no write for it.
+const WORTH_SHOWING: SignedDuration = SignedDuration::from_secs(10);
 const REQUEST_FAILED: &str = "RequestFailed";
 /// How long after its deletion a Machine waits for its set to retire its name.
 const RETIRE_OURSELVES: SignedDuration = SignedDuration::from_mins(1);
