@@ -28,8 +28,8 @@ use crate::{
     rollout_node::RolloutNodeController,
     shared::{
         CONTROL, TARGET,
-        contact::FrozenCollector,
         fleet::FleetSettings,
+        frozen_metric::FrozenCollector,
         mcm_metrics::{DriverCalls, register_provider_requests},
         ownership::NodeProof,
         schema::Schemas,

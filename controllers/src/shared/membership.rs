@@ -40,6 +40,8 @@ pub(crate) fn would_adopt(set: &MachineSet, machine: &Machine) -> bool {
     !is_deleting(set) && may_adopt(set, machine)
 }
 
+/// Whether a set may adopt a Machine without an owner. Of several such sets the one whose write arrives first does: the write holds for
+/// the version of the Machine that the set has seen.
 pub(crate) fn may_adopt(set: &MachineSet, machine: &Machine) -> bool {
     selects(set, machine) && !is_deleting(machine)
 }

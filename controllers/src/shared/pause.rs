@@ -4,7 +4,7 @@
 //! |---|---|
 //! | sets of former templates | stay; scaled in, all sets shrink in proportion; scaled out, the newest grows |
 //! | set of a new template | is not created |
-//! | marks on Nodes of former templates | are removed (`rollout_node`) |
+//! | marks on Nodes of former templates | are removed, except those of an update in place that has begun (`rollout_node`) |
 //! | `spec.rollbackTo` | waits |
 //! | surplus revisions | are deleted although the rollout is not complete |
 //! | condition `Progressing` | `Unknown` with the reason `DeploymentPaused`; its deadline stops |

@@ -1,4 +1,4 @@
-//! Whether an API server is out of reach, so that no health is evaluated.
+//! The metric of an API server that is out of reach, for which no health is evaluated.
 
 use std::fmt;
 
