@@ -9,7 +9,8 @@ use nodewright_runtime::object::name;
 use super::{
     call::{Generate, Outcome},
     memory::Context,
-    snapshot::{Part, Problem},
+    obstacle::Problem,
+    snapshot::Part,
 };
 use crate::shared::{
     generated::is_as_generated,

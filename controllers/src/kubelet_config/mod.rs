@@ -15,6 +15,7 @@
 mod call;
 mod decision;
 mod memory;
+mod obstacle;
 mod plan;
 mod snapshot;
 mod status;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nodewright_api::{
     annotations::RENDER_INPUTS,
-    machine_config::{KubeletConfig, MachineConfig, MachineConfigPool},
+    machine_config::{KubeletConfig, MachineConfigPool},
     selector,
 };
 use nodewright_render::kubelet;
@@ -13,11 +13,14 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, is_deleting, name, uid},
 };
 
-use super::call::Generate;
+use super::{
+    call::Generate,
+    obstacle::{Problem, obstacle},
+};
 use crate::shared::{
     TARGET,
-    generated::{conflict, is_as_generated},
-    machine_config::{CachedConfig, Operator, kubelet_configs_of, may_be_selected, selected},
+    generated::is_as_generated,
+    machine_config::{CachedConfig, Operator, selected},
     rendering::Inputs,
 };
 
@@ -41,15 +44,6 @@ pub(super) struct Part {
     pub(super) content: Result<Generate, Problem>,
     /// The MachineConfig of the generated name.
     pub(super) existing: Option<Arc<CachedConfig>>,
-}
-
-/// Why nothing can be generated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
-    /// For users: what to correct.
-    Refused(String),
-    /// Another KubeletConfig has the pool.
-    Taken(String),
 }
 
 impl Snapshot {
@@ -95,21 +89,11 @@ fn content(
     existing: Option<&CachedConfig>,
     extensions: Option<&[String]>,
 ) -> Result<Generate, Problem> {
-    let refused = |text: String| Problem::Refused(text);
-    let first = kubelet_configs_of(stores, pool).into_iter().find(|other| !is_deleting(other.as_ref()));
-    if let Some(first) = first.filter(|first| uid(first.as_ref()) != uid(object.as_ref())) {
-        return Err(Problem::Taken(name(first.as_ref()).to_owned()));
+    if let Some(problem) = obstacle(stores, object, pool, existing) {
+        return Err(problem);
     }
     let pool_name = name(pool.as_ref());
-    kubelet::check_pool(pool_name, &pool.spec).map_err(|error| refused(error.to_string()))?;
     let generated = kubelet::name(pool_name);
-    if let Some(text) = existing.and_then(|existing| conflict(existing, object.as_ref())) {
-        return Err(refused(text));
-    }
-    let unreadable = stores.of::<CachedConfig>(TARGET).unreadable();
-    if let Some(config) = unreadable.iter().find(|config| may_be_selected(config, pool)) {
-        return Err(refused(config.describe::<MachineConfig>()));
-    }
     let mut configs = selected(stores, pool);
     configs.retain(|config| name(config.as_ref()) != generated);
     let base = Inputs::new(configs, None, extensions).into();

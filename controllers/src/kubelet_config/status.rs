@@ -8,7 +8,8 @@ use nodewright_runtime::object::name;
 use super::{
     decision::Decision,
     memory::{Context, StatusWrite},
-    snapshot::{Part, Problem, Snapshot},
+    obstacle::Problem,
+    snapshot::{Part, Snapshot},
 };
 use crate::shared::{
     conditions::condition,
