@@ -11,7 +11,7 @@ use std::{
     collections::BTreeSet,
     fmt, fs,
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::{
@@ -24,6 +24,7 @@ use kube::{
     Api, Client, Resource,
     api::{DeleteParams, DynamicObject, ListParams, PostParams},
     config::{AuthInfo, Kubeconfig},
+    core::Status,
 };
 use nodewright_e2e_lab::{
     control_plane::{
@@ -57,6 +58,9 @@ const OF_TARGET: [&str; 4] = [
 ];
 /// How long a token is valid: longer than any scenario takes.
 const TOKEN_SECONDS: i64 = 4 * 3600;
+/// How long the API server may take to notice that a label of a Namespace is gone, and how often it is asked meanwhile.
+const POLICY_CACHE: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_millis(100);
 /// How long the API server may take to notice new roles.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// What a cluster has for a manager.
@@ -157,11 +161,25 @@ impl ServiceAccount {
     }
 }
 
+/// The policies of `config/guard` decide by the Namespaces that the API server has in its cache: for a moment one counts as in use that
+/// has lost the label.
 async fn remove<K>(api: Api<K>, selected: &ListParams) -> TestResult
 where
     K: Resource + Clone + fmt::Debug + DeserializeOwned,
 {
-    Ok(api.delete_collection(&DeleteParams::default(), selected).await.map(drop)?)
+    let since = Instant::now();
+    loop {
+        match api.delete_collection(&DeleteParams::default(), selected).await {
+            Err(kube::Error::Api(status)) if is_kept_by_policy(&status) && since.elapsed() < POLICY_CACHE => {
+                tokio::time::sleep(LOOK).await;
+            }
+            result => return Ok(result.map(drop)?),
+        }
+    }
+}
+
+fn is_kept_by_policy(status: &Status) -> bool {
+    status.code == 403 && status.message.contains("ValidatingAdmissionPolicy 'nodewright-rights'")
 }
 
 /// The account, its roles and their bindings, as an installation in this namespace has them.
