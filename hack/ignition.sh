@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the oracle of `make render-oracle` with the version of Ignition that hack/tools/ignition pins, and prints the
 # directory that holds it:
-#   oracle   merges and judges Ignition configs; see hack/tools/ignition/main.go
+#   oracle   merges and validates Ignition configs; see hack/tools/ignition/main.go
 #
 # The binary is kept outside the checkout, in ${NODEWRIGHT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nodewright}/ignition, one
 # directory for each state of the sources. Nothing is built if the directory exists. The first build takes about ten seconds.

@@ -72,7 +72,7 @@ at_rest() {
 
 replicas_are() { [ "$(field mcd "$pool" '{.spec.replicas}')" = "$1" ]; }
 
-# The tool takes back what the autoscaler does, if it is told so.
+# The tool takes back what the autoscaler does, if it is to.
 replicas_in_git() {
 	size_from_git yes
 	in_fleet scale machinedeployment "$pool" --replicas=4 >/dev/null

@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn of_names_the_first_are_told_and_the_rest_is_counted() {
+    fn of_names_the_first_are_reported_and_the_rest_is_counted() {
         assert_eq!(few(2, ["a", "b"].into_iter()), "a, b");
         assert_eq!(few(2, ["a", "b", "c"].into_iter()), "a, b and 1 more");
     }

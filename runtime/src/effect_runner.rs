@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_call_that_waits_for_its_group_holds_up_no_other() {
+    async fn a_call_that_waits_for_its_group_blocks_no_other() {
         let calls = [Call("a", "zone/1", 10), Call("b", "zone/2", 10), Call("c", "other/1", 10), Call("d", "3", 10)];
         let (begun, _) = begun(2, Leadership::unlimited(), &calls).await;
         assert_eq!(begun, [("a", 0), ("c", 0), ("b", 10), ("d", 10)]);

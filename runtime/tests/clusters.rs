@@ -11,7 +11,7 @@ use nodewright_testing::api_server::{Fault, Match};
 use self::support::clusters::{FAR, Mirrors, NEAR};
 
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_away_from_the_start_holds_up_its_own_objects_only() {
+async fn a_cluster_that_is_away_from_the_start_blocks_its_own_objects_only() {
     for fault in [Fault::Unreachable, Fault::Hang] {
         let mirrors = Mirrors::start(|_, far| far.fail_always(Match::any(), fault)).await;
         mirrors.wanted("near", NEAR, "a");

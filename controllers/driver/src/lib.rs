@@ -71,7 +71,7 @@ pub struct DriverError {
     pub throttled: bool,
 }
 
-/// Which capacity is exhausted, and until when. Machines in other zones, and of other classes, are not held up.
+/// Which capacity is exhausted, and until when. Machines in other zones, and of other classes, are not blocked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exhausted {
     /// The zone; `None` if the provider names none, as for a quota of the account.

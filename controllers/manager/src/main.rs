@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
     }
 }
 
-/// The definitions as `make crds` has written them: to make them anew takes the generators of all their schemas.
+/// The definitions as `make crds` has written them: to make them again takes the generators of all their schemas.
 const CRDS: [&str; 4] = [
     include_str!("../../../config/crd/bases/machine.sapcloud.io_machineclasses.yaml"),
     include_str!("../../../config/crd/bases/machine.sapcloud.io_machinedeployments.yaml"),

@@ -133,7 +133,7 @@ async fn an_error_names_the_right_that_is_missing() {
 }
 
 #[tokio::test]
-async fn a_cluster_without_our_kinds_or_that_is_silent_is_told() {
+async fn a_cluster_without_our_kinds_or_that_is_silent_is_reported() {
     let server = fleet();
     let status = Status::failure("the server could not find the requested resource", "NotFound").with_code(404);
     server.fail_always(Match::any().path("/machinedeployments"), Fault::Refuse(Box::new(status)));
@@ -541,7 +541,7 @@ async fn a_report_goes_on_without_the_pods_of_the_manager() {
 }
 
 #[tokio::test]
-async fn a_fleet_that_runs_is_told_in_a_line() {
+async fn a_fleet_that_runs_is_reported_in_a_line() {
     let server = fleet();
     let snapshot = scope(&server).snapshot().await.unwrap();
     let explanation = why::explain(&snapshot, &machine()).unwrap();

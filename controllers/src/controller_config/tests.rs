@@ -228,7 +228,7 @@ fn templates_become_machine_configs_that_the_controller_config_owns() {
     assert_eq!(fixture.state(), ("Completed".to_owned(), String::new()));
     assert_eq!(fixture.later(), Vec::<String>::new());
     assert!(fixture.plan().wake.is_some(), "it looks again");
-    // Another process makes nothing anew.
+    // Another process makes nothing again.
     fixture.outcomes = Outcomes::default();
     fixture.generator = Generator::default();
     assert_eq!(fixture.act(), Vec::<String>::new());
@@ -347,7 +347,7 @@ fn what_is_wrong_has_file_and_line_and_leaves_what_there_is() {
 
 /// Where no webhook has reviewed it. Nothing of it counts, whether there are templates or not.
 #[test]
-fn what_a_webhook_would_refuse_is_told_in_the_status_and_changes_nothing() {
+fn what_a_webhook_would_refuse_is_reported_in_the_status_and_changes_nothing() {
     let mut fixture = made();
     let before = fixture.configs.clone();
     let bad = [

@@ -61,14 +61,14 @@ pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Opti
     }
     let wait = Wait::of(&progress.blockers);
     if let (Wait::Refused(_), Some(refused)) = (&wait, progress.blockers.first()) {
-        stage = refusal_told(scope, stage, &refused.to_string());
+        stage = refusal_reported(scope, stage, &refused.to_string());
     }
     (stage, Some(wait))
 }
 
 /// Reports a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
 /// one that says that it is forced.
-fn refusal_told(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
+fn refusal_reported(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
     let note = Note::EvictionRefused(text.to_owned());
     let is_reported = scope.context.noted_since(&note).is_some();
     let stage = stage.noting(note);

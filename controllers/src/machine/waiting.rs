@@ -21,7 +21,7 @@ pub(super) fn report(scope: &Scope<'_>, mut plan: Plan) -> Plan {
     if has_nothing || writes_machine(scope.machine, &plan) || scope.lasting_failure().is_some() {
         return plan;
     }
-    let (wait, due) = untold(scope, &plan);
+    let (wait, due) = unreported(scope, &plan);
     let text = wait.map(|wait| (wait.reason, clip(wait.message.as_str())));
     let is_known = match (&text, known) {
         (Some((reason, message)), Some(known)) => {
@@ -49,10 +49,10 @@ pub(super) fn report(scope: &Scope<'_>, mut plan: Plan) -> Plan {
 
 /// The first wait that has lasted for long, or that the condition reports already, and that no other condition reports; or when there
 /// will be one.
-fn untold<'a>(scope: &Scope<'_>, plan: &'a Plan) -> (Option<&'a Wait>, Option<Timestamp>) {
+fn unreported<'a>(scope: &Scope<'_>, plan: &'a Plan) -> (Option<&'a Wait>, Option<Timestamp>) {
     let known = scope.machine.condition(conditions::machine::WAITING).and_then(|known| known.reason.as_deref());
     let mut next = None;
-    for wait in plan.waits.iter().filter(|wait| !is_told(scope.machine, wait)) {
+    for wait in plan.waits.iter().filter(|wait| !is_reported(scope.machine, wait)) {
         match scope.pause_end(since(scope, wait), WORTH_REPORTING).filter(|_| known != Some(wait.reason)) {
             None => return (Some(wait), None),
             Some(due) => next = next.into_iter().chain([due]).min(),
@@ -76,7 +76,7 @@ fn since(scope: &Scope<'_>, wait: &Wait) -> Timestamp {
     called.map_or(known, |called| called.min(known))
 }
 
-fn is_told(machine: &Machine, wait: &Wait) -> bool {
+fn is_reported(machine: &Machine, wait: &Wait) -> bool {
     let others = conditions::machine::ALL.into_iter().filter(|kind| *kind != conditions::machine::WAITING);
     let mut reasons = others.filter_map(|kind| machine.condition(kind)?.reason.as_deref());
     machine.phase().as_str() == wait.reason || reasons.any(|reason| reason == wait.reason)

@@ -252,9 +252,9 @@ fn a_class_is_kept_while_a_machine_that_may_name_it_cannot_be_read() {
     let plan = held.plan_class("class", true);
     assert!(plan.steps().all(|planned| !matches!(planned.step, Step::Edit { .. })));
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineUnreadable", "MachineUnreadable"));
-    let told = status(&plan);
-    assert_eq!(condition(&told, "InUse")["status"], "Unknown");
-    assert!(condition(&told, "InUse")["message"].as_str().unwrap().contains("default/broken"));
+    let reported = status(&plan);
+    assert_eq!(condition(&reported, "InUse")["status"], "Unknown");
+    assert!(condition(&reported, "InUse")["message"].as_str().unwrap().contains("default/broken"));
     held.unreadable_machine = None;
     let carried = json!({"metadata": {"finalizers": [FINALIZER]}});
     assert_eq!(edited(&held.plan_class("class", true), &carried), json!([]));
@@ -384,18 +384,18 @@ fn the_status_says_what_is_wrong() {
         class["providerSpec"] = json!({});
     })];
     held.secrets.remove(1);
-    let told = status(&held.plan_class("class", true));
-    assert_eq!((&told["observedGeneration"], &told["machines"]), (&json!(3), &json!(1)));
-    let secrets = condition(&told, "SecretsFound");
+    let reported = status(&held.plan_class("class", true));
+    assert_eq!((&reported["observedGeneration"], &reported["machines"]), (&json!(3), &json!(1)));
+    let secrets = condition(&reported, "SecretsFound");
     assert_eq!((&secrets["status"], &secrets["reason"]), (&json!("False"), &json!("SecretNotFound")));
     assert!(secrets["message"].as_str().unwrap().contains("default/cloud not found"));
-    let spec = condition(&told, "ProviderSpecValid");
+    let spec = condition(&reported, "ProviderSpecValid");
     assert_eq!((&spec["status"], &spec["message"]), (&json!("False"), &json!("providerSpec.size: Required value")));
     assert!(held.plan_class("class", false).is_idle(), "the schema has no status");
 }
 
 #[test]
-fn a_class_that_cannot_be_read_is_told_once_and_named_until_it_is_well() {
+fn a_class_that_cannot_be_read_is_reported_once_and_named_until_it_is_well() {
     let mut held = held();
     let broken = |status: Value| {
         class("class", |class| {
@@ -427,8 +427,8 @@ fn a_class_of_which_the_driver_has_yet_to_say_is_asked_about_again() {
     };
     held.classes = vec![unevaluated(json!({}))];
     let plan = held.plan_class("class", true);
-    let told = status(&plan);
-    let found = condition(&told, "ProviderSpecValid");
+    let reported = status(&plan);
+    let found = condition(&reported, "ProviderSpecValid");
     assert_eq!((&found["status"], &found["reason"]), (&json!("Unknown"), &json!("ValidationPending")));
     assert_eq!(plan.waits[0].reason, "ValidationPending");
     assert!(plan.events.is_empty() && held.invalid().is_empty(), "nothing is held against it");
@@ -436,12 +436,12 @@ fn a_class_of_which_the_driver_has_yet_to_say_is_asked_about_again() {
     assert!(plan.wake.is_some_and(|at| at > now), "{plan}");
 
     held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
-    let mut told = status(&held.plan_class("class", true));
-    held.classes = vec![unevaluated(told.clone())];
+    let mut reported = status(&held.plan_class("class", true));
+    held.classes = vec![unevaluated(reported.clone())];
     let plan = held.plan_class("class", true);
     assert!(plan.is_idle(), "what was said of this generation stands: {plan}");
-    told["observedGeneration"] = json!(2);
-    held.classes = vec![unevaluated(told)];
+    reported["observedGeneration"] = json!(2);
+    held.classes = vec![unevaluated(reported)];
     assert_eq!(condition(&status(&held.plan_class("class", true)), "ProviderSpecValid")["status"], "Unknown");
 }
 
@@ -509,11 +509,13 @@ fn the_record_of_a_class_in_use_waits_for_the_driver() {
 fn a_status_that_says_all_is_not_written_again() {
     let mut held = held();
     held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
-    let told = status(&held.plan_class("class", true));
+    let reported = status(&held.plan_class("class", true));
     assert!(
-        ["SecretsFound", "ProviderSpecValid", "InUse"].iter().all(|kind| condition(&told, kind)["status"] == "True")
+        ["SecretsFound", "ProviderSpecValid", "InUse"]
+            .iter()
+            .all(|kind| condition(&reported, kind)["status"] == "True")
     );
-    held.classes[0].status = serde_json::from_value(told).unwrap();
+    held.classes[0].status = serde_json::from_value(reported).unwrap();
     assert!(held.plan_class("class", true).is_idle());
 }
 
@@ -521,8 +523,8 @@ fn a_status_that_says_all_is_not_written_again() {
 fn a_class_whose_secrets_have_no_user_data_says_so() {
     let mut held = Held { without_user_data: true, ..held() };
     held.classes = vec![class("class", |class| class["metadata"]["finalizers"] = json!([FINALIZER]))];
-    let told = status(&held.plan_class("class", true));
-    let found = condition(&told, "SecretsFound");
+    let reported = status(&held.plan_class("class", true));
+    let found = condition(&reported, "SecretsFound");
     assert_eq!((&found["status"], &found["reason"]), (&json!("False"), &json!("UserDataMissing")));
     assert!(found["message"].as_str().unwrap().contains(r#"the key "userData": add it"#), "{found}");
     let events = held.plan_class("class", false).events;
@@ -551,9 +553,9 @@ fn the_first_of_the_classes_that_refer_to_a_secret_holds_it() {
     held.secrets[0] = secret("user-data", &json!({"finalizers": [SECRET_FINALIZER]}));
     held.secrets[1] = secret("cloud", &json!({"finalizers": ["x"], "deletionTimestamp": NOW}));
     assert!(holds(&held, "b").is_empty(), "what is held is held, and what goes is not");
-    let told = status(&held.plan_class("b", true));
+    let reported = status(&held.plan_class("b", true));
     let message = "all 2 secrets exist; default/cloud is being deleted, and kept while a class refers to it";
-    assert_eq!(condition(&told, "SecretsFound")["message"], message);
+    assert_eq!(condition(&reported, "SecretsFound")["message"], message);
     assert_eq!(held.plan_class("b", false).scoped_watches.len(), 2);
 }
 
@@ -587,15 +589,15 @@ fn a_secret_is_missing_only_if_the_api_server_says_so() {
         &secret_store(&stores, "user-data"),
         Some(whole(&secret("user-data", &json!({"finalizers": [SECRET_FINALIZER]})))),
     );
-    let told = |stores: &Stores| {
-        let told = status(&plan(stores));
-        let told = condition(&told, "SecretsFound");
-        (told["status"].clone(), told["reason"].clone())
+    let reported = |stores: &Stores| {
+        let reported = status(&plan(stores));
+        let reported = condition(&reported, "SecretsFound");
+        (reported["status"].clone(), reported["reason"].clone())
     };
     store.fail("forbidden");
-    assert_eq!(told(&stores), (json!("Unknown"), json!("SecretNotRead")));
+    assert_eq!(reported(&stores), (json!("Unknown"), json!("SecretNotRead")));
     answer(&store, None);
-    assert_eq!(told(&stores), (json!("False"), json!("SecretNotFound")));
+    assert_eq!(reported(&stores), (json!("False"), json!("SecretNotFound")));
 }
 
 #[test]

@@ -437,11 +437,11 @@ fn a_pool_that_never_settles_says_so() {
     let mut fixture = two_configs();
     fixture.waits = vec![Waiting::new("Settling", fixture.now - jiff::SignedDuration::from_secs(30))];
     let plan = fixture.plan();
-    let told = plan.steps().any(|planned| {
+    let reported = plan.steps().any(|planned| {
         matches!(&planned.step, Step::Apply(apply)
         if apply.fragment()["status"].to_string().contains("change again and again"))
     });
-    assert!(told, "{plan:?}");
+    assert!(reported, "{plan:?}");
 }
 
 #[test]
@@ -521,7 +521,7 @@ fn what_is_wrong_next_is_said_at_once() {
 }
 
 #[test]
-fn another_target_is_told_once() {
+fn another_target_is_reported_once() {
     let mut fixture = two_configs();
     fixture.settle();
     let first = fixture.target().to_owned();
@@ -532,12 +532,12 @@ fn another_target_is_told_once() {
     fixture.put(config("30-d", json!({})));
     fixture.settle();
     assert_eq!((fixture.target(), fixture.pool.spec.configuration.source.len()), (second.as_str(), 4));
-    let told: Vec<_> = fixture.events.iter().map(|event| (event.reason, event.message.clone())).collect();
+    let reported: Vec<_> = fixture.events.iter().map(|event| (event.reason, event.message.clone())).collect();
     let texts = [
         format!("the target is {first}, rendered of 2 MachineConfigs; there was none"),
         format!("the target is {second}, rendered of 3 MachineConfigs; it was {first}"),
     ];
-    assert_eq!(told, texts.map(|text| ("TargetChanged", text)));
+    assert_eq!(reported, texts.map(|text| ("TargetChanged", text)));
     assert!(fixture.events.iter().all(|event| event.is_logged && event.cluster == Some(TARGET)));
 }
 
@@ -658,7 +658,7 @@ fn an_unreadable_machine_config_that_the_pool_does_not_select_is_no_matter() {
 }
 
 #[test]
-fn a_large_part_of_the_target_is_only_given_up_if_the_pool_accepts_it() {
+fn a_large_part_of_the_target_is_only_dropped_if_the_pool_accepts_it() {
     let mut fixture = two_configs();
     fixture.settle();
     fixture.put(config("00-a", files(&[file("/a", "1")])));
@@ -810,7 +810,7 @@ fn a_target_waits_for_what_is_generated_of_the_controller_config() {
     fixture.settle();
     let target = fixture.target().to_owned();
     assert_eq!(fixture.configs[&target].spec.os_image_url, "image");
-    // The templates have changed: a part is generated anew, and others not yet.
+    // The templates have changed: a part is generated again, and others not yet.
     let running = json!({"type": "TemplateControllerRunning", "status": "True"});
     let status = json!({"observedGeneration": 1, "conditions": [running]});
     let object = cluster_object("machine-config-controller").with("/spec/baseOSContainerImage", "image");
@@ -991,11 +991,14 @@ fn nothing_is_written_while_machine_config_operator_runs() {
     fixture.lease = lease("pod");
     assert_eq!(fixture.act(), Vec::<String>::new());
     assert!(fixture.plan().to_string().starts_with("wait MachineConfigOperatorRuns"), "{}", fixture.plan());
-    let [told] = &fixture.plan().events[..] else { panic!() };
+    let [reported] = &fixture.plan().events[..] else { panic!() };
     let text = "machine-config-operator runs: its Lease is held by pod; it has to be scaled down first";
-    assert_eq!((told.reason, told.message.as_str(), told.cluster), ("MachineConfigOperatorRuns", text, Some(TARGET)));
+    assert_eq!(
+        (reported.reason, reported.message.as_str(), reported.cluster),
+        ("MachineConfigOperatorRuns", text, Some(TARGET))
+    );
     fixture.waits = vec![Waiting::new("MachineConfigOperatorRuns", fixture.now)];
-    assert!(fixture.plan().events.is_empty(), "it is told once");
+    assert!(fixture.plan().events.is_empty(), "it is reported once");
     fixture.waits.clear();
     fixture.lease = lease("");
     assert!(!fixture.act().is_empty());

@@ -121,7 +121,7 @@ fn conditions(
         kind => !ours.contains(&kind),
     };
     let mut all: Vec<_> = before.conditions.iter().filter(stays).cloned().collect();
-    let is_untold = snapshot.set.is_frozen() && all.iter().all(|known| known.condition_type != kinds::FROZEN);
+    let is_unreported = snapshot.set.is_frozen() && all.iter().all(|known| known.condition_type != kinds::FROZEN);
     let holds = |kind: &str, reason: &str, message: String| {
         let since = snapshot.set.condition(kind).and_then(|known| known.last_transition_time.clone());
         MachineSetCondition {
@@ -132,7 +132,7 @@ fn conditions(
             message: clip(message),
         }
     };
-    all.extend(is_untold.then(|| {
+    all.extend(is_unreported.then(|| {
         let text = frozen_text(snapshot, &settings.overshoot);
         holds(kinds::FROZEN, reasons::machine_set::OVERSHOOTING_REPLICA_COUNT, text)
     }));

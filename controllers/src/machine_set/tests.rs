@@ -111,7 +111,7 @@ fn the_ledger_is_fixed_before_the_first_machine() {
 }
 
 #[test]
-fn a_ledger_that_cannot_be_read_stops_everything_and_is_told_once() {
+fn a_ledger_that_cannot_be_read_stops_everything_and_is_reported_once() {
     let set = machine_set("set", 3, Some("nonsense"));
     let member = member(&set, 0).build();
     let mut snapshot = snapshot(set, vec![member]);
@@ -120,10 +120,10 @@ fn a_ledger_that_cannot_be_read_stops_everything_and_is_told_once() {
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("InvalidLedger", "InvalidLedger"));
     let status = status_of(&snapshot).unwrap();
     assert_eq!(status["replicas"], 1, "its machines are counted all the same");
-    let told = &status["machineSetCondition"][0];
-    assert_eq!((&told["type"], &told["status"]), (&json!("ReplicaFailure"), &json!("True")));
-    assert_eq!((&told["reason"], &told["lastTransitionTime"]), (&json!("InvalidLedger"), &json!(NOW)));
-    let message = told["message"].as_str().unwrap();
+    let reported = &status["machineSetCondition"][0];
+    assert_eq!((&reported["type"], &reported["status"]), (&json!("ReplicaFailure"), &json!("True")));
+    assert_eq!((&reported["reason"], &reported["lastTransitionTime"]), (&json!("InvalidLedger"), &json!(NOW)));
+    let message = reported["message"].as_str().unwrap();
     assert!(message.starts_with("annotation nodewright.dev/ledger: `nonsense` is no ledger"), "{message}");
     assert!(message.contains("restore it, or delete the machines of the set and remove the annotation"), "{message}");
 
@@ -311,9 +311,9 @@ fn the_status_of_many_failures_fits_into_etcd_and_says_how_many_are_left_out() {
     let condition = &status["machineSetCondition"][0];
     assert_eq!((&condition["type"], &condition["status"]), (&json!("FailedMachinesTruncated"), &json!("True")));
     assert!(condition["message"].as_str().unwrap().contains("20 are left out"), "{condition}");
-    let mut told = set;
-    told.status = serde_json::from_value(status).unwrap();
-    let again = Snapshot { set: Arc::new(told), ..snapshot };
+    let mut reported = set;
+    reported.status = serde_json::from_value(status).unwrap();
+    let again = Snapshot { set: Arc::new(reported), ..snapshot };
     assert_eq!(status_of(&again), None, "written once");
 }
 
@@ -395,9 +395,9 @@ fn machines_without_an_owner_are_adopted_before_any_is_created() {
     assert!(adopt.at.version().is_some(), "refused if anybody else was faster");
     // A step that is refused repeatedly must be reported: the confirmation alone is no write.
     let tells = |planned: &Planned<Never>| matches!(&planned.step, Step::Apply(apply) if apply.fragment().get("status").is_some());
-    let mut untold = snapshot.clone();
-    Arc::make_mut(&mut untold.set).status = None;
-    assert!(planned(&untold).steps().any(tells), "the status is told beside an adoption");
+    let mut unreported = snapshot.clone();
+    Arc::make_mut(&mut unreported.set).status = None;
+    assert!(planned(&unreported).steps().any(tells), "the status is written beside an adoption");
     // A set is created without replicas: it would delete Machines that it adopted before it has its size.
     let mut young = machine_set("set", 0, Some(LEDGER));
     let owned = machine("any").owned_by(&machine_set("owner", 1, None)).build();

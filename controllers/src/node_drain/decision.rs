@@ -30,7 +30,7 @@ pub(super) enum Decision {
     Cordon(ConfigDrain),
     /// Its Pods leave, or are gone.
     Drain(Box<Draining>),
-    /// The agent is told that it may go on. `opens`: and the Node is uncordoned, because it was cordoned for the agent.
+    /// The agent may go on. `opens`: and the Node is uncordoned, because it was cordoned for the agent.
     Uncordon { opens: bool },
     /// The request is none that agents make.
     Reject,

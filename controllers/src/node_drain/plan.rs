@@ -121,8 +121,8 @@ fn tell_overdue(
         warning(node, reason, format!("{asked} takes longer than {span}, and goes on: {message}")).logged()
     });
     plan.event(event);
-    let told = Overdue::reached(since, context.now).map(|overdue| Note::Overdue(overdue, since));
-    plan.notes.extend(told.collect());
+    let reported = Overdue::reached(since, context.now).map(|overdue| Note::Overdue(overdue, since));
+    plan.notes.extend(reported.collect());
 }
 
 /// Tells the agent that the Node is empty, unless it was uncordoned meanwhile. The time of the record is that of the agent's start.
@@ -158,10 +158,10 @@ fn still_asked(request: &Request) -> PatchOperation {
 fn reject(context: &Context<'_>, node: &Node, request: &Request, plan: &mut Plan) {
     let asked = clip_to(LONGEST_REQUEST, request.asked.as_str());
     let text = format!("{DESIRED_DRAIN} is {asked:?}: it may be drain-<configuration> or uncordon-<configuration>");
-    let told = Note::Invalid(asked);
-    let is_told = context.noted_since(&told).is_some();
-    plan.event((!is_told).then(|| warning(node, reasons::INVALID_DRAIN_REQUEST, text.clone())));
-    plan.notes.add(told);
+    let reported = Note::Invalid(asked);
+    let is_reported = context.noted_since(&reported).is_some();
+    plan.event((!is_reported).then(|| warning(node, reasons::INVALID_DRAIN_REQUEST, text.clone())));
+    plan.notes.add(reported);
     plan.wait(reasons::INVALID_DRAIN_REQUEST, text);
 }
 

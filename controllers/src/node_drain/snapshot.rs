@@ -67,7 +67,7 @@ impl Request {
     }
 }
 
-/// What the agent of a Node asks for, and has yet to be told that it is done. Nothing while the Node goes, or its Machine: that
+/// What the agent of a Node asks for, and has no answer to yet. Nothing while the Node goes, or its Machine: that
 /// drain has priority, and no configuration is of use to it.
 pub(super) fn asked(node: &Node) -> Option<&str> {
     node_agent::asked(node).filter(|_| !is_deleting(node) && !node.is_terminating())

@@ -380,7 +380,7 @@ fn a_node_that_a_user_has_cordoned_stays_so() {
     during.settle();
     during.cordon(false);
     during.cordon(true);
-    assert_eq!(during.settle(), Vec::<String>::new(), "one cordon cannot be told from the other");
+    assert_eq!(during.settle(), Vec::<String>::new(), "the cordons cannot be distinguished");
     during.refused.clear();
     during.now += minutes(1);
     assert_eq!(during.settle(), ["evict a", &done_at("cordoned", "2026-06-01T12:01:00Z")]);
@@ -499,7 +499,7 @@ fn an_agent_may_change_its_mind_and_ask_again() {
 
 /// A node that runs r1, and is given r2 and then r1 again before it is drained: its agent has asked for this uncordon before.
 #[test]
-fn a_drain_that_is_given_up_is_undone_by_the_uncordon_before_it() {
+fn a_drain_that_is_cancelled_is_undone_by_the_uncordon_before_it() {
     for closed in [false, true] {
         let mut fixture = asking("drain-r2").with_pods(&["a"]).refusing("a").annotated(LAST_APPLIED, "uncordon-r1");
         fixture.cordon(closed);
@@ -604,7 +604,7 @@ fn a_node_that_goes_is_left_alone() {
 }
 
 #[test]
-fn what_is_no_request_is_told_once() {
+fn what_is_no_request_is_reported_once() {
     let mut fixture = asking("reboot-r1").with_pods(&["a"]);
     assert_eq!(fixture.settle(), Vec::<String>::new());
     fixture.act();
@@ -621,7 +621,7 @@ fn what_is_no_request_is_told_once() {
 }
 
 #[test]
-fn a_drain_that_takes_too_long_is_told_once_for_each_limit() {
+fn a_drain_that_takes_too_long_is_reported_once_for_each_limit() {
     let mut fixture = asking("drain-r1").with_pods(&["a"]).refusing("a");
     fixture.settle();
     // The drain goes on: how the events come about does not depend on the writes.

@@ -15,9 +15,9 @@ use super::node::Node;
 /// the last thing done: its text says nothing new, but since then a drain has begun.
 pub(crate) fn asked(node: &Node) -> Option<&str> {
     let asked = annotation(node, DESIRED_DRAIN).filter(|asked| !asked.is_empty())?;
-    let is_told = annotation(node, LAST_APPLIED_DRAIN) == Some(asked);
+    let is_reported = annotation(node, LAST_APPLIED_DRAIN) == Some(asked);
     let is_dropped = || DrainVerb::of(asked) == Some(DrainVerb::Uncordon) && has_begun_drain(node);
-    (!is_told || is_dropped()).then_some(asked)
+    (!is_reported || is_dropped()).then_some(asked)
 }
 
 /// Whether a drain has begun since the last uncordon.

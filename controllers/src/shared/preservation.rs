@@ -10,7 +10,7 @@ use nodewright_api::{
 };
 use nodewright_runtime::object::annotation;
 
-/// What the Machine itself says is asked for. What its Node had last counts more, because users are told to annotate that.
+/// What the Machine itself says is asked for. What its Node had last counts more, because the documentation asks users to annotate that.
 pub(crate) fn requested(machine: &Machine) -> Option<Preserve> {
     match annotation(machine, annotations::LAST_APPLIED_NODE_PRESERVE_VALUE) {
         None | Some("") => PRESERVE.of(machine),

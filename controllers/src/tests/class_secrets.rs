@@ -115,7 +115,7 @@ impl Plane {
     }
 
     /// Status and reason of a condition.
-    fn told(&self, kind: &str, condition: &str) -> (String, String) {
+    fn reported(&self, kind: &str, condition: &str) -> (String, String) {
         let all = self.server.objects(&format!("{API}/{kind}"));
         let conditions = all[0]["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let found = conditions.into_iter().find(|it| it["type"] == condition).unwrap_or_default();
@@ -173,9 +173,11 @@ async fn of_a_thousand_secrets_those_that_a_class_names_are_read_and_no_other() 
     machine(&server, "m");
     let plane = Plane::start(server.clone());
     plane
-        .until("the class to miss its secret", |it| it.told("machineclasses", "SecretsFound").1 == "SecretNotFound")
+        .until("the class to miss its secret", |it| it.reported("machineclasses", "SecretsFound").1 == "SecretNotFound")
         .await;
-    plane.until("the machine to miss it", |it| it.told("machines", "ConfigurationValid").1 == "SecretNotFound").await;
+    plane
+        .until("the machine to miss it", |it| it.reported("machines", "ConfigurationValid").1 == "SecretNotFound")
+        .await;
     secret(&server, "cloud", &[]);
     let late = plane.until("a VM", |it| !it.provider.0.lock().is_empty()).await;
     assert!(late < Duration::from_secs(2), "a corrected Secret is noticed at once, not after {late:?}");
@@ -224,8 +226,8 @@ async fn mcm_defect_1_nothing_follows_from_a_secret_that_cannot_be_read() {
     let named = |request: &RequestRecord| request.path == SECRETS && request.query.contains("metadata.name");
     server.decide(move |request| named(request).then_some(Fault::Status(403)));
     let plane = Plane::start(server.clone());
-    plane.until("the machine to say so", |it| it.told("machines", "ConfigurationValid").1 == "SecretNotRead").await;
-    plane.until("the class to say so", |it| it.told("machineclasses", "SecretsFound").0 == "Unknown").await;
+    plane.until("the machine to say so", |it| it.reported("machines", "ConfigurationValid").1 == "SecretNotRead").await;
+    plane.until("the class to say so", |it| it.reported("machineclasses", "SecretsFound").0 == "Unknown").await;
     server.delete(&format!("{API}/machines/m"));
     sleep(Duration::from_mins(10)).await;
     let live = server.object(&format!("{API}/machines/m")).expect("it has not ended without its Secret");

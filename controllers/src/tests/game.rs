@@ -104,7 +104,7 @@ impl Game {
         usize::try_from(self.strategy["rollingUpdate"][field].as_u64().unwrap_or(0)).unwrap()
     }
 
-    /// The bounds that follow from the goal and from what sets were told before it.
+    /// The bounds that follow from the goal and from the sizes of sets before it.
     fn bounds(&self) -> Bounds {
         let sizes = self.sizes();
         let may_exist: usize = sizes.iter().map(|size| size.wants.max(size.live) + size.leaving).sum();

@@ -24,7 +24,7 @@
 //! An error has the body `{"code": CODE, "message": TEXT}`, see [`Code`], with `"throttled": true` if the account makes too many
 //! calls, `"quota": true` if its quota is exhausted, and the `"zone"` that has no capacity. Calls with the header
 //! [`OBSERVER_HEADER`] come from tests: they are not counted and not delayed, and meet no faults. Requests with `/as/NAME` before
-//! the path are also counted under this name, so that two managers of one cloud can be told apart.
+//! the path are also counted under this name, so that two managers of one cloud can be distinguished.
 //!
 //! # Real nodes
 //!

@@ -71,7 +71,7 @@ const REBOOTING: &str = "Rebooting";
 /// How long an agent takes to apply a configuration.
 pub const APPLIES_FOR: Duration = Duration::from_millis(300);
 /// The reason that it gives for a failure.
-pub const FAILURE: &str = "unexpected on-disk state: it was told to fail";
+pub const FAILURE: &str = "unexpected on-disk state: a fault was requested";
 
 /// What an agent writes that finds no annotations on its Node, which has this configuration on its disk.
 pub fn first_words(disk: &str) -> Act {

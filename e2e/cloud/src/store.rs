@@ -60,7 +60,7 @@ impl Store {
     /// Opens or creates the file. Returns the memory that it holds.
     pub fn open(path: &Path) -> Result<(Self, Memory), StoreError> {
         let memory = read(path)?;
-        let (file, bytes) = write_anew(path, &memory)?;
+        let (file, bytes) = write_again(path, &memory)?;
         Ok((Self { path: path.to_owned(), file, fresh_bytes: bytes, bytes }, memory))
     }
 
@@ -77,7 +77,7 @@ impl Store {
         self.file.write_all(&lines).map_err(|error| self.failed("write", error))?;
         self.bytes += lines.len() as u64;
         if self.bytes - self.fresh_bytes > COMPACT_AFTER_BYTES && self.bytes > 4 * self.fresh_bytes {
-            (self.file, self.fresh_bytes) = write_anew(&self.path, memory)?;
+            (self.file, self.fresh_bytes) = write_again(&self.path, memory)?;
             self.bytes = self.fresh_bytes;
         }
         Ok(())
@@ -122,7 +122,7 @@ struct Everything<'a> {
 }
 
 /// Replaces the file by one with this memory only. Returns the open file and its size.
-fn write_anew(path: &Path, memory: &Memory) -> Result<(File, u64), StoreError> {
+fn write_again(path: &Path, memory: &Memory) -> Result<(File, u64), StoreError> {
     let failed = |action| move |source| StoreError::Io { action, path: path.to_owned(), source };
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

@@ -41,7 +41,7 @@ impl Transcript {
     /// The difference from another server's answers; `None` if there is none.
     pub fn difference(&self, real: &Self) -> Option<String> {
         let mut report = String::new();
-        let mut told = BTreeSet::new();
+        let mut reported = BTreeSet::new();
         for (ours, theirs) in self.0.iter().zip(&real.0) {
             if ours.what != theirs.what {
                 let _ = writeln!(report, "  {}: asked {:?} in process", theirs.what, ours.what);
@@ -57,7 +57,7 @@ impl Transcript {
                 let mut differences = vec![];
                 compare_answers(&real, &ours, &mut differences);
                 // A difference repeats in all later answers, so it is reported once.
-                differences.retain(|difference| told.insert(difference.clone()));
+                differences.retain(|difference| reported.insert(difference.clone()));
                 if !differences.is_empty() {
                     let _ = writeln!(report, "  {}: {}\n{}", theirs.what, theirs.request, differences.join("\n"));
                 }

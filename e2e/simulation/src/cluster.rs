@@ -10,7 +10,7 @@ use super::{
     design::{Design, pool},
     drains::{Drains, Expectations},
     edits,
-    foreign::{judge_foreign, provider_id, seed_bystander, written_node},
+    foreign::{check_foreign, provider_id, seed_bystander, written_node},
     lost,
     names::{CLASSES, DEPLOYMENTS, FIRST, LEASES, NAMESPACE, SECOND},
     oracles::Oracles,
@@ -204,7 +204,7 @@ impl SimulatedCluster {
 
     /// Shows the oracles what has happened in the cloud. Not all of it is followed by a change at the API server.
     pub(super) fn look_at_cloud(&self) {
-        judge_cloud(&self.around.cloud, &self.around.adversary, &self.oracles, |_, _| {});
+        check_cloud(&self.around.cloud, &self.around.adversary, &self.oracles, |_, _| {});
     }
 
     /// Ends the cluster. Removes the observers from the servers, because the observers hold the servers in turn.
@@ -235,20 +235,20 @@ fn watch_over(
     trace: &Trace,
     (begun, pods_changed): (Option<(Timestamp, Instant)>, &Arc<Notify>),
 ) {
-    let (decides, edited, excusing, told) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
-    adversary.set_user(Some(Box::new(move |edit| edits::edit(&edited, &excusing, &told, edit))));
+    let (decides, edited, excusing, reported) = (adversary.clone(), server.clone(), oracles.clone(), trace.clone());
+    adversary.set_user(Some(Box::new(move |edit| edits::edit(&edited, &excusing, &reported, edit))));
     let (evaluating, seen, clouded) = (oracles.clone(), server.clone(), cloud.clone());
     server.decide(move |request| {
         // Read this before the decision: the decision may kill the sender.
         if let Some(connected_since) = decides.connected_since(request) {
-            if let Some(wrong) = judge_foreign(request, &seen, &clouded) {
+            if let Some(wrong) = check_foreign(request, &seen, &clouded) {
                 evaluating.lock().blame(wrong);
             }
             if let Some(id) = written_node(request).and_then(|node| provider_id(&seen, node)) {
                 evaluating.lock().node_write(request, &id);
             }
             evaluating.lock().pod_request(request);
-            judge_node(request, &seen, &clouded, &evaluating);
+            check_node(request, &seen, &clouded, &evaluating);
             if let Some((wall, instant)) = begun {
                 let at = |time: Timestamp| instant + Duration::try_from(time.duration_since(wall)).unwrap_or_default();
                 evaluating.lock().machine_request(request, &seen, at);
@@ -266,7 +266,7 @@ fn watch_over(
         note_lease(&adversary, change);
         adversary.note_version(change.version);
         trace.line(format_args!("{} {}", change.path, describe(change)));
-        judge_cloud(&cloud, &adversary, &oracles, |oracles, memory| oracles.change(change, memory));
+        check_cloud(&cloud, &adversary, &oracles, |oracles, memory| oracles.change(change, memory));
         if KEPT.iter().any(|kind| change.path.contains(kind)) {
             pods_changed.notify_one();
         }
@@ -274,7 +274,7 @@ fn watch_over(
 }
 
 /// Shows the oracles a request for a Node.
-fn judge_node(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud, oracles: &Mutex<Oracles>) {
+fn check_node(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud, oracles: &Mutex<Oracles>) {
     // Most runs are not about that, and most requests delete nothing.
     if request.verb != "delete" || oracles.lock().cloud_nodes.is_none() {
         return;
@@ -339,7 +339,7 @@ fn seed(server: &ApiServer, design: &Design) {
 }
 
 /// Lets the oracles evaluate what has happened in the cloud, and then `more`.
-fn judge_cloud(
+fn check_cloud(
     cloud: &LocalCloud,
     adversary: &Adversary,
     oracles: &Mutex<Oracles>,

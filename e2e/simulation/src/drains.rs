@@ -106,8 +106,8 @@ struct Termination {
     since: Instant,
     drain_timeout: Duration,
     is_forced: Option<Instant>,
-    /// Whether its VM has been told to go.
-    is_told: bool,
+    /// Whether its VM has been deleted.
+    is_reported: bool,
 }
 
 impl Drains {
@@ -230,7 +230,7 @@ impl Drains {
             since: Instant::now(),
             drain_timeout: DRAIN_TIMEOUT,
             is_forced: None,
-            is_told: false,
+            is_reported: false,
         });
         termination.drain_timeout = timeout.map_or(DRAIN_TIMEOUT, GoDuration::to_std);
         let is_forced = metadata["labels"][labels::FORCE_DELETION].as_str().and_then(labels::parse_bool) == Some(true);
@@ -348,9 +348,9 @@ impl Drains {
     }
 
     /// Evaluates the deletion of a VM. `youngest`: when the last manager started.
-    pub(super) fn vm_told_to_go(&mut self, name: &str, youngest: Option<Instant>) -> Option<String> {
-        let termination = self.terminating.values_mut().find(|it| it.name == name && !it.is_told)?;
-        termination.is_told = true;
+    pub(super) fn vm_deleted(&mut self, name: &str, youngest: Option<Instant>) -> Option<String> {
+        let termination = self.terminating.values_mut().find(|it| it.name == name && !it.is_reported)?;
+        termination.is_reported = true;
         let termination = self.terminating.values().find(|it| it.name == name)?;
         let node = self.nodes.get(name)?;
         if self.is_forced(termination) {
@@ -359,7 +359,7 @@ impl Drains {
         let is_over = |pod: &Pod| node.is_silent && pod.ends.is_some_and(|ends| ends <= Instant::now() + ROUNDED);
         let mut left = self.pods.iter().filter(|(_, pod)| pod.node == name && pod.leaves && !is_over(pod));
         if let Some((pod, _)) = left.find(|(_, pod)| self.is_known(name, pod.bound)) {
-            return Some(format!("I17: VM {name} was told to go, and pod {pod} was left on its node"));
+            return Some(format!("I17: VM {name} was deleted, and pod {pod} was left on its node"));
         }
         // A manager that starts when the Node names no volume any more does not look for one.
         let is_unseen = node.bare.zip(youngest).is_some_and(|(bare, born)| bare <= born + LISTED);
@@ -367,7 +367,7 @@ impl Drains {
         let mut attached = self.attachments.values().filter(|it| it.node == name && self.is_known(name, it.made));
         let attached = attached.find(|attachment| self.is_own(attachment) && attachment.loose.is_some_and(is_pending));
         let attached = attached.filter(|_| !is_unseen)?;
-        Some(format!("I17: VM {name} was told to go, and volume {} was attached to its node", attached.volume))
+        Some(format!("I17: VM {name} was deleted, and volume {} was attached to its node", attached.volume))
     }
 
     /// Notes that something other than the target's API server disturbs the managers for this long.
@@ -381,7 +381,7 @@ impl Drains {
         self.target_away = Some((Instant::now(), Instant::now() + lasts));
     }
 
-    /// The machine whose drain has to be over by now, and whose VM is still to be told to go. Each is named once.
+    /// The machine whose drain has to be over by now, and whose VM is still to be deleted. Each is named once.
     pub(super) fn overdue(&mut self, has_vm: impl Fn(&str) -> bool) -> Option<String> {
         let Self { expectations, terminating, calm_since, .. } = self;
         if !expectations.trusts_clocks || calm_since.is_some_and(|calm| Instant::now() < calm) {
@@ -389,10 +389,10 @@ impl Drains {
         }
         let more = FORCED + EACH_FAULT * expectations.faults;
         let due = |it: &Termination| (it.is_forced.unwrap_or(it.since + it.drain_timeout)) + more;
-        let mut late = terminating.values_mut().filter(|it| !it.is_told && Instant::now() > due(it));
+        let mut late = terminating.values_mut().filter(|it| !it.is_reported && Instant::now() > due(it));
         let late = late.find(|it| has_vm(&it.name))?;
-        late.is_told = true;
-        Some(format!("I19: the drain of machine {} is forced or overdue, and its VM was not told to go", late.name))
+        late.is_reported = true;
+        Some(format!("I19: the drain of machine {} is forced or overdue, and its VM was not deleted", late.name))
     }
 }
 

@@ -9,7 +9,7 @@ use super::names::{BY_HAND, BYSTANDER, LOST, MACHINES, NEIGHBOUR, NEIGHBOURS, NO
 
 /// Evaluates a write of a manager: it must not write to an object that belongs to no machine. It may delete any Node whose VM is
 /// gone.
-pub(super) fn judge_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
+pub(super) fn check_foreign(request: &RequestRecord, server: &ApiServer, cloud: &LocalCloud) -> Option<String> {
     let node = written_node(request).filter(|node| !takes_pods(node))?;
     let is_left = || provider_id(server, node).is_some_and(|id| !cloud.vms().iter().any(|vm| vm.provider_id == id));
     if request.verb == "delete" && node == BY_HAND && is_left() {

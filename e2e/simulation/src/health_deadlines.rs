@@ -90,7 +90,7 @@ async fn follow(cluster: &mut SimulatedCluster, outage: Option<(Duration, Durati
     loop {
         sleep(Duration::from_millis(200)).await;
         let since = died.elapsed();
-        assert!(since < Duration::from_hours(1), "{dead} is never given up: {announced:?}");
+        assert!(since < Duration::from_hours(1), "{dead} never fails: {announced:?}");
         if let Some((begin, lasts)) = outage {
             let is_due = since >= begin && since < begin + lasts;
             let act = Act::ApiDown(u32::try_from(lasts.as_secs()).unwrap());

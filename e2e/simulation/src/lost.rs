@@ -31,7 +31,7 @@ pub(super) fn settled_within() -> Duration {
 #[derive(Default)]
 pub(super) struct LostVms {
     made: BTreeMap<String, Instant>,
-    /// The one that was told to go last.
+    /// The one that was deleted last.
     last: Option<(String, Instant)>,
     /// When a list of all VMs was last spoilt.
     spoilt: Option<Instant>,
@@ -47,24 +47,24 @@ impl LostVms {
     }
 
     /// Returns the violation, if a manager must not delete the VM yet.
-    pub(super) fn told_to_go(&mut self, name: &str, youngest: Option<Instant>) -> Option<String> {
+    pub(super) fn deleted(&mut self, name: &str, youngest: Option<Instant>) -> Option<String> {
         let settings = settings();
         let last = self.last.replace((name.to_owned(), Instant::now()));
         // One for each list, and a list each period. Half of one is left for a deletion that takes long.
         if let Some((other, at)) = last.filter(|(other, at)| other != name && at.elapsed() < settings.period / 2) {
             let pause = at.elapsed();
-            return Some(format!("I22: VM {name}, which no machine has, was told to go {pause:?} after VM {other}"));
+            return Some(format!("I22: VM {name}, which no machine has, was deleted {pause:?} after VM {other}"));
         }
         if self.spoilt.is_some_and(|spoilt| spoilt.elapsed() < settings.grace / 2) {
-            return Some(format!("I22: VM {name}, which no machine has, was told to go after a list that lacks VMs"));
+            return Some(format!("I22: VM {name}, which no machine has, was deleted after a list that lacks VMs"));
         }
         let is_early =
             |since: Option<Instant>, wait: Duration| since.is_some_and(|since| since.elapsed() + GRANULARITY < wait);
         if is_early(self.made.get(name).copied(), settings.minimum_age) {
-            return Some(format!("I22: VM {name}, which no machine has, was told to go before it was old enough"));
+            return Some(format!("I22: VM {name}, which no machine has, was deleted before it was old enough"));
         }
         // One list a period after the start, and one that confirms it.
         is_early(youngest, settings.period + settings.grace)
-            .then(|| format!("I22: VM {name}, which no machine has, was told to go after one list"))
+            .then(|| format!("I22: VM {name}, which no machine has, was deleted after one list"))
     }
 }

@@ -52,7 +52,7 @@ pub(super) const COPY: &str = "aaa-copy";
 /// The prefix of the names of VMs with the tags of machines that never existed.
 pub(super) const LOST: &str = "lost-";
 
-/// Whether a VM of this name is an orphan from its birth.
+/// Whether a VM of this name is an orphan from its creation.
 pub(super) fn is_lost(name: &str) -> bool {
     name.starts_with(LOST)
 }

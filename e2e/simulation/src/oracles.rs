@@ -513,7 +513,7 @@ impl Oracles {
             self.seen = event.number;
             match event.kind {
                 EventKind::CreateAccepted => self.vm_made(event, cloud),
-                EventKind::DeleteAccepted => self.vm_told_to_go(event),
+                EventKind::DeleteAccepted => self.vm_deleted(event),
                 EventKind::FaultStruck if event.name.is_none() && is_list(event) => self.lost.list_spoilt(),
                 EventKind::VmGone if event.name.as_deref().is_some_and(|name| is_foreign(name) || is_lost(name)) => {}
                 EventKind::VmGone => self.counts.0.entry("vms".to_owned()).or_default().1 += 1,
@@ -565,32 +565,32 @@ impl Oracles {
         machine.map_or_else(|| !self.was_forced(&vm.order.name), |machine| !machine.is_deleting)
     }
 
-    fn vm_told_to_go(&mut self, event: &Event) {
+    fn vm_deleted(&mut self, event: &Event) {
         let name = event.name.as_deref().unwrap_or_default();
         if self.vanished.contains(name) {
             return;
         }
         if is_lost(name) {
-            self.violations.extend(self.lost.told_to_go(name, self.youngest));
+            self.violations.extend(self.lost.deleted(name, self.youngest));
             return;
         }
-        let wrong = self.drains.as_mut().and_then(|drains| drains.vm_told_to_go(name, self.youngest));
+        let wrong = self.drains.as_mut().and_then(|drains| drains.vm_deleted(name, self.youngest));
         if !self.was_forced(name) && !self.was_wiped(name) {
             self.violations.extend(wrong);
         }
         if self.only_users_err && !self.cordoned.contains(name) && self.replacements.has_been_ready(name, JOINED) {
-            self.blame(format!("I3: VM {name} was told to go, and its node was not cordoned"));
+            self.blame(format!("I3: VM {name} was deleted, and its node was not cordoned"));
         }
         if self.only_users_err && event.vm.as_deref().is_some_and(|vm| self.disputes.are_known(vm)) {
-            self.blame(format!("I12: VM {name} was told to go, and several machines name it"));
+            self.blame(format!("I12: VM {name} was deleted, and several machines name it"));
         }
         let machine = event.token.as_ref().and_then(|token| self.machines.get(token));
         if name.starts_with(NEIGHBOUR) {
-            self.blame(format!("I27: VM {name} was made for the machine of another namespace, and was told to go"));
+            self.blame(format!("I27: VM {name} was made for the machine of another namespace, and was deleted"));
             return;
         }
         if is_foreign(name) {
-            self.blame(format!("I12: VM {name} is no machine's, and was told to go"));
+            self.blame(format!("I12: VM {name} is no machine's, and was deleted"));
             return;
         }
         // A machine recreated under the same name has taken over the VM.
@@ -598,7 +598,7 @@ impl Oracles {
         let is_kept = machine.map_or_else(|| heirs.into_iter().any(|heir| !heir.is_deleting), |it| !it.is_deleting);
         // A call in progress for a machine that was removed by force can hit the VM that its successor has taken over.
         if is_kept && !self.was_forced(name) {
-            self.blame(format!("I3: VM {:?} was told to go, and its machine {name} was not", event.vm));
+            self.blame(format!("I3: VM {:?} was deleted, and its machine {name} was not", event.vm));
         }
     }
 }

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_and_test_dependencies_are_told_apart() {
+    fn normal_and_test_dependencies_are_distinguished() {
         let text = "[package]\nname = \"nodewright-x\"\n[dependencies]\nnodewright-api.workspace = true\nserde = \"1\"\n\
             [dev-dependencies]\nnodewright-testing = { path = \"t\" }\n";
         let manifest = Manifest::parse(text);

@@ -1,7 +1,7 @@
-// The oracle of `make render-oracle`: merges and judges Ignition configs with Ignition's own code.
+// The oracle of `make render-oracle`: merges and validates Ignition configs with Ignition's own code.
 //
-// Each line of standard input is a JSON list of configs. The answer is a line with Ignition's judgement of each, and, if all
-// are valid, with their merge from left to right and the judgement of that.
+// Each line of standard input is a JSON list of configs. The answer is a line with Ignition's validation of each, and, if all
+// are valid, with their merge from left to right and the validation of that.
 package main
 
 import (
@@ -17,32 +17,32 @@ import (
 	"github.com/coreos/vcontext/report"
 )
 
-type judgement struct {
+type validation struct {
 	Valid bool     `json:"valid"`
 	Paths []string `json:"paths"`
 }
 
 type answer struct {
-	Inputs []judgement   `json:"inputs"`
+	Inputs []validation  `json:"inputs"`
 	Merged *types.Config `json:"merged"`
-	Result judgement     `json:"result"`
+	Result validation    `json:"result"`
 }
 
-func judge(r report.Report, err error) judgement {
+func validateReport(r report.Report, err error) validation {
 	paths := []string{}
 	for _, entry := range r.Entries {
 		if entry.Kind == report.Error {
 			paths = append(paths, entry.Context.String())
 		}
 	}
-	return judgement{Valid: err == nil && !r.IsFatal(), Paths: paths}
+	return validation{Valid: err == nil && !r.IsFatal(), Paths: paths}
 }
 
 func decide(configs []json.RawMessage) (result answer) {
 	valid := true
 	for _, raw := range configs {
 		config, r, err := ignition.ParseCompatibleVersion(raw)
-		result.Inputs = append(result.Inputs, judge(r, err))
+		result.Inputs = append(result.Inputs, validateReport(r, err))
 		if valid = valid && err == nil; !valid {
 			result.Merged = nil
 		} else if result.Merged == nil {
@@ -53,7 +53,7 @@ func decide(configs []json.RawMessage) (result answer) {
 		}
 	}
 	if result.Merged != nil {
-		result.Result = judge(validate.ValidateWithContext(*result.Merged, nil), nil)
+		result.Result = validateReport(validate.ValidateWithContext(*result.Merged, nil), nil)
 	}
 	return result
 }

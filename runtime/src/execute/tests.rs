@@ -361,7 +361,7 @@ fn refuse(server: &ApiServer, names: impl Fn(&str) -> bool + Send + 'static) {
 }
 
 #[tokio::test]
-async fn a_name_that_is_refused_for_good_does_not_hold_up_its_siblings() {
+async fn a_name_that_is_refused_for_good_does_not_block_its_siblings() {
     let server = ApiServer::new();
     refuse(&server, |name| name == "pod-00");
     let steps = || (0..20).map(|n| create(&format!("pod-{n:02}"))).collect::<Vec<_>>();

@@ -69,7 +69,7 @@ fn difference(ours: &Verdict, ignition: &Verdict) -> Option<String> {
 }
 
 #[test]
-fn configs_merge_and_are_judged_as_by_ignition() {
+fn configs_merge_and_are_validated_as_by_ignition() {
     let count = number("SEQUENCES").unwrap_or(SEQUENCES);
     let seed = number("SEED").unwrap_or_else(|| if count == SEQUENCES { 0 } else { fastrand::u64(..1 << 40) });
     let mut ignition = Ignition::start();

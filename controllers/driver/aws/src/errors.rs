@@ -129,7 +129,7 @@ pub(crate) fn refusal(action: &str, status: StatusCode, ec2_code: &str, text: &s
         Meaning::Plain(Code::Unauthenticated) if text.starts_with(NOT_FOR) => Meaning::Plain(Code::InvalidArgument),
         meaning => meaning,
     };
-    let told = match meaning {
+    let reported = match meaning {
         Meaning::Plain(Code::Unauthenticated) => {
             "the credentials in the Secret were not accepted; or the clock of this computer is wrong".to_owned()
         }
@@ -138,7 +138,7 @@ pub(crate) fn refusal(action: &str, status: StatusCode, ec2_code: &str, text: &s
         }
         _ => excerpt(text),
     };
-    let message = format!("EC2 refused {action}: {}: {told}", excerpt(ec2_code));
+    let message = format!("EC2 refused {action}: {}: {reported}", excerpt(ec2_code));
     let error = match meaning {
         Meaning::Throttled => DriverError::new(Code::Unavailable, message).throttled(),
         Meaning::NoCapacity => {

@@ -15,7 +15,7 @@ import (
 func classify(err error) (server.Class, bool) {
 	var rejected *azidentity.AuthenticationFailedError
 	if errors.As(err, &rejected) {
-		// Without an answer nobody has judged the credentials.
+		// Without an answer nobody has checked the credentials.
 		if rejected.RawResponse == nil {
 			return server.Class{Code: codes.Unavailable}, true
 		}

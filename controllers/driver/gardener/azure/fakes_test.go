@@ -73,7 +73,7 @@ type fakeCloud struct {
 
 var _ driver.Driver = &fakeAzure{}
 
-// orderAnswer is what the test is told.
+// orderAnswer is what the test gets.
 type orderAnswer struct {
 	ProviderSpec api.AzureProviderSpec `json:"providerSpec"`
 	Secret       map[string]string     `json:"secret"`

@@ -16,8 +16,8 @@ func (s *service) hold(class *pb.Class, userData string) func() {
 
 // misplaced returns the texts of a providerSpec in fields that are wrong.
 func (s *service) misplaced(providerSpec string) (texts []string) {
-	faults, judged := s.judge(providerSpec)
-	if !judged || len(faults) == 0 {
+	faults, checked := s.checkSpec(providerSpec)
+	if !checked || len(faults) == 0 {
 		return nil
 	}
 	var document any
@@ -35,14 +35,14 @@ func (s *service) misplaced(providerSpec string) (texts []string) {
 	return texts
 }
 
-// judge asks the provider what is wrong with a providerSpec; false if it does not say.
-func (s *service) judge(providerSpec string) (faults []Fault, judged bool) {
+// checkSpec asks the provider what is wrong with a providerSpec; false if it does not say.
+func (s *service) checkSpec(providerSpec string) (faults []Fault, checked bool) {
 	if s.provider.Validate == nil {
 		return nil, false
 	}
 	defer func() {
 		if recover() != nil {
-			faults, judged = nil, false
+			faults, checked = nil, false
 		}
 	}()
 	return s.provider.Validate([]byte(providerSpec)), true

@@ -71,8 +71,8 @@ func (s *service) ValidateClass(_ context.Context, request *pb.ValidateClassRequ
 	if s.provider.Validate == nil {
 		return nil, status.Error(codes.Unimplemented, "the driver does not check classes")
 	}
-	faults, judged := s.judge(request.GetProviderSpec())
-	if !judged {
+	faults, checked := s.checkSpec(request.GetProviderSpec())
+	if !checked {
 		return nil, status.Error(codes.Unknown, "the check of the class has panicked")
 	}
 	response := &pb.ValidateClassResponse{}

@@ -197,7 +197,7 @@ pub fn decode_listed(
         if !machine.owner_token.as_deref().is_none_or(is_text) {
             return Err(broken("a listed owner_token that is no token"));
         }
-        // A time that cannot be read is one that is not told.
+        // A time that cannot be read counts as none.
         let created = machine.created.and_then(|at| Timestamp::new(at.seconds, at.nanos).ok());
         let vm =
             ListedVm { machine: machine.name, owner_uid: machine.owner_token, created, is_deleting: machine.deleting };

@@ -1,6 +1,6 @@
 //! The checked-in code is what `proto/driver.proto` generates, and its secrets are never printed.
 //!
-//! `make driver-protocol` writes the code anew. No `protoc` is needed: the compiler is a crate.
+//! `make driver-protocol` writes the code. No `protoc` is needed: the compiler is a crate.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 

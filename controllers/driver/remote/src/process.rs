@@ -69,7 +69,7 @@ impl Program {
 }
 
 /// Starts the program, and keeps it running until the task ends. Returns its socket.
-/// `answers` is told of each answer of the driver.
+/// `answers` gets each answer of the driver.
 pub(crate) fn start(program: Program, answers: Arc<Notify>) -> io::Result<(PathBuf, AbortOnDropHandle<()>)> {
     let private = PermissionsExt::from_mode(0o700);
     let folder = tempfile::Builder::new().prefix("nodewright-driver-").permissions(private).tempdir();

@@ -98,16 +98,16 @@ pub(crate) struct Keeper {
     sessions: watch::Sender<Option<Arc<Session>>>,
     health: watch::Sender<Health>,
     requests: watch::Sender<Vec<ProviderRequests>>,
-    /// Told of each answer, whatever it says.
+    /// Reported of each answer, whatever it says.
     answers: Arc<Notify>,
 }
 
 impl Keeper {
     pub(crate) fn new(socket: PathBuf, leadership: Leadership, answers: Arc<Notify>) -> (Link, Self) {
         let waiting = Err(format!("the driver at {} has not answered yet", socket.display()));
-        let ((sessions, seen), (health, told)) = (watch::channel(None), watch::channel(waiting));
+        let ((sessions, seen), (health, reported)) = (watch::channel(None), watch::channel(waiting));
         let (requests, counted) = watch::channel(vec![]);
-        let link = Link { sessions: seen, health: told, requests: counted };
+        let link = Link { sessions: seen, health: reported, requests: counted };
         (link, Self { socket, leadership, sessions, health, requests, answers })
     }
 

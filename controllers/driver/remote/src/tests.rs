@@ -265,7 +265,7 @@ async fn what_the_driver_says_of_itself_is_what_the_manager_knows() {
 }
 
 #[tokio::test]
-async fn calls_that_hang_or_panic_hold_up_no_other_one() {
+async fn calls_that_hang_or_panic_block_no_other_one() {
     let fixture = Fixture::new();
     let _served = fixture.serve(Named);
     let driver = fixture.driver().await;

@@ -41,7 +41,7 @@ const NOT_IN_THE_FAKES: [(&str, &str); 5] = [
     ("status_of_stopped", "VMs of the fakes cannot be switched off"),
     ("several_vms", "the name of a VM is its key, also at Azure: no Machine has two"),
     ("delete_hidden", "VMs of the fakes show at once"),
-    ("untagged_vm", "a VM that the provider does not list is not told from none, as that of another cluster"),
+    ("untagged_vm", "a VM that the provider does not list counts as none, as that of another cluster"),
     ("hidden_vm", "VMs of the fakes show at once"),
 ];
 

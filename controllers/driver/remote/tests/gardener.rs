@@ -216,7 +216,7 @@ async fn a_call_that_the_provider_does_not_end_is_answered_and_its_outcome_is_no
     assert_eq!(busy.code, Code::Unavailable, "{busy}");
     fs::remove_file(files.outage()).unwrap();
     let other = contract::machine("other", files.class("late"));
-    assert!(driver.create(other).await.is_ok(), "another machine is not held up");
+    assert!(driver.create(other).await.is_ok(), "another machine is not blocked");
     let late = driver.create(machine.clone()).await.unwrap_err();
     assert!(late.message.contains("timed out"), "the provider's own words: {late}");
     assert!(driver.create(machine).await.is_ok());

@@ -255,8 +255,8 @@ fn joining(snapshot: &Snapshot, machine: &Machine, said: Option<&NodeCondition>)
         format!("its VM exists, and its kubelet has not joined{named}: no node has the provider ID {id}")
     };
     let found = Finding::waiting(subject(machine), "Joining", format!("{why}{end}"));
-    let told = said.and_then(since).filter(|_| machine.phase_since().is_none());
-    found.since(machine.phase_since().or(told)).changed_by_all(remedies::of("Joining"))
+    let reported = said.and_then(since).filter(|_| machine.phase_since().is_none());
+    found.since(machine.phase_since().or(reported)).changed_by_all(remedies::of("Joining"))
 }
 
 /// When a machine that does not join fails, if its own object has the timeout.

@@ -45,11 +45,11 @@ fn condition(plan: &Plan, kind: &str) -> Value {
 fn what_is_taken_over_is_proven_by_one_call_and_one_write() {
     for phase in ["Pending", "Running", "Unknown", "Failed"] {
         assert_eq!(unproven(phase).steps(), ["call Status"]);
-        let told = unproven(phase).answered(Verb::Status, 1, vm());
-        assert_eq!(told.steps(), [format!("status {phase}")], "the phase stays");
-        let proof = condition(&told.plan(), "InstanceProvisioned");
+        let reported = unproven(phase).answered(Verb::Status, 1, vm());
+        assert_eq!(reported.steps(), [format!("status {phase}")], "the phase stays");
+        let proof = condition(&reported.plan(), "InstanceProvisioned");
         assert_eq!((proof["status"].as_str(), proof["message"].as_str()), (Some("True"), Some("p:///1")));
-        let joined = condition(&told.plan(), "NodeJoined");
+        let joined = condition(&reported.plan(), "NodeJoined");
         assert_eq!(joined["message"], "n", "the driver has named the node");
         let expected = if ["Running", "Unknown"].contains(&phase) { "True" } else { "False" };
         assert_eq!(joined["status"], expected, "it has joined under another manager: {phase}");
@@ -62,8 +62,8 @@ fn what_is_taken_over_is_proven_by_one_call_and_one_write() {
 #[test]
 fn a_vm_that_is_anothers_is_left_alone_with_its_node() {
     for (phase, then) in [("Running", "Running"), ("Unknown", "Unknown"), ("", "CrashLoopBackOff")] {
-        let told = || unproven(phase).answered(Verb::Status, 1, refuted(Mismatch::Machine));
-        let mut fixture = told();
+        let reported = || unproven(phase).answered(Verb::Status, 1, refuted(Mismatch::Machine));
+        let mut fixture = reported();
         fixture.snapshot.machine = Arc::new(linked(phase).created("2026-06-01T11:59:00Z").build());
         assert_eq!(fixture.steps(), [format!("status {then}")], "no node is touched");
         let plan = fixture.plan();
@@ -113,7 +113,7 @@ fn a_vm_of_which_the_provider_knows_nothing_proves_no_node() {
 }
 
 #[test]
-fn a_driver_that_cannot_tell_is_told_by_the_machine() {
+fn a_driver_that_does_not_know_is_named_by_the_machine() {
     let mute = unproven("Running").answered(Verb::Status, 1, failed(Code::Unimplemented));
     assert_eq!(mute.steps(), ["call Namesakes"], "another machine of the name would have it");
     let mute = mute.answered(Verb::Namesakes, 1, Outcome::Namesakes(vec![]));
@@ -178,9 +178,9 @@ fn the_node_of_a_vm_that_was_gone_before_it_could_be_proven_goes_too() {
 
 #[test]
 fn a_machine_whose_vm_is_anothers_ends_and_leaves_it_there() {
-    let told = |mismatch| dying(unproven("")).answered(Verb::Status, 1, refuted(mismatch));
-    assert_eq!(told(Mismatch::Machine).steps(), ["status Terminating"]);
-    assert_eq!(told(Mismatch::Machine).plan().events[0].reason, "ProviderIDMismatch");
+    let reported = |mismatch| dying(unproven("")).answered(Verb::Status, 1, refuted(mismatch));
+    assert_eq!(reported(Mismatch::Machine).steps(), ["status Terminating"]);
+    assert_eq!(reported(Mismatch::Machine).plan().events[0].reason, "ProviderIDMismatch");
     let said = |mismatch| {
         let known = json!([{"type": "InstanceProvisioned", "status": "False", "reason": "ProviderIDMismatch"}]);
         let mut fixture = dying(fixture(linked("").with("/status/conditions", known)));
@@ -212,8 +212,8 @@ fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected()
             stays = stays.answered(Verb::Status, 1, refuted(mismatch));
         }
         assert_eq!(stays.steps(), ["status Terminating"]);
-        let told = condition(&stays.plan(), "InstanceTerminated");
-        assert_eq!((told["status"].as_str(), told["message"].as_str()), (Some("False"), Some("vm 1 is m2's")));
+        let reported = condition(&stays.plan(), "InstanceTerminated");
+        assert_eq!((reported["status"].as_str(), reported["message"].as_str()), (Some("False"), Some("vm 1 is m2's")));
         if let Ok(class) = &mut stays.snapshot.class {
             class.revision = "corrected".into();
         }
@@ -233,19 +233,22 @@ fn what_two_machines_name_is_touched_by_neither() {
         let mut held = contested(fixture(proven(phase).created("2026-06-01T01:00:00Z")));
         assert_eq!(held.steps(), [format!("status {phase}")], "only the reason");
         let plan = held.plan();
-        let told = condition(&plan, "ConfigurationValid");
-        assert_eq!((told["status"].as_str(), told["reason"].as_str()), (Some("False"), Some("ProviderIDNotUnique")));
-        assert!(told["message"].as_str().unwrap().contains("copy") && plan.events.len() == 1, "{told}");
+        let reported = condition(&plan, "ConfigurationValid");
+        assert_eq!(
+            (reported["status"].as_str(), reported["reason"].as_str()),
+            (Some("False"), Some("ProviderIDNotUnique"))
+        );
+        assert!(reported["message"].as_str().unwrap().contains("copy") && plan.events.len() == 1, "{reported}");
         let mut machine: Value = serde_json::to_value(held.snapshot.machine.as_ref()).unwrap();
         machine["status"] = status_of(&plan);
         held.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         assert!(held.plan().is_idle() && held.plan().events.is_empty(), "said once: {:?}", held.steps());
         let mut dying = dying_of(&held);
         assert_eq!(dying.steps(), ["status Terminating"], "only the reason");
-        let told = status_of(&dying.plan());
-        assert!(told["lastOperation"]["description"].as_str().unwrap().contains("copy"), "{told}");
+        let reported = status_of(&dying.plan());
+        assert!(reported["lastOperation"]["description"].as_str().unwrap().contains("copy"), "{reported}");
         let mut machine: Value = serde_json::to_value(dying.snapshot.machine.as_ref()).unwrap();
-        machine["status"] = told;
+        machine["status"] = reported;
         dying.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         assert_eq!(dying.steps(), Vec::<String>::new(), "its VM stays while the other machine does");
         held.snapshot.claim.conflicting.clear();
@@ -264,9 +267,9 @@ fn what_two_machines_name_is_touched_by_neither() {
     machine["status"] = status_of(&said.plan());
     said.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
     assert_eq!(said.steps(), ["call Status"]);
-    let told = said.answered(Verb::Status, 1, refuted(Mismatch::Machine));
-    assert_eq!(condition(&told.plan(), "InstanceProvisioned")["reason"], "ProviderIDMismatch");
-    let ended = dying(told);
+    let reported = said.answered(Verb::Status, 1, refuted(Mismatch::Machine));
+    assert_eq!(condition(&reported.plan(), "InstanceProvisioned")["reason"], "ProviderIDMismatch");
+    let ended = dying(reported);
     assert_eq!(ended.steps(), ["status Terminating"], "the copy goes whatever the other one does");
 }
 
@@ -276,7 +279,7 @@ fn what_another_machine_keeps_is_left_and_what_is_listed_besides_goes() {
         let mut fixture = dying(fixture(proven("")));
         fixture.snapshot.claim = shared();
         let mut machine: Value = serde_json::to_value(fixture.snapshot.machine.as_ref()).unwrap();
-        // What is told at first.
+        // What is reported at first.
         machine["status"] = status_of(&fixture.plan());
         fixture.snapshot.machine = Arc::new(serde_json::from_value(machine).unwrap());
         // The Node of the other one's VM has the name that the driver gave, and shows late.
@@ -325,13 +328,13 @@ fn dying_of(fixture: &Fixture) -> Fixture {
 }
 
 #[test]
-fn a_changed_id_is_told_and_the_proven_vm_is_acted_on() {
+fn a_changed_id_is_reported_and_the_proven_vm_is_acted_on() {
     let patched = fixture(proven("Running").with("/spec/providerID", json!("p:///2"))).node(synced(READY));
     assert_eq!(patched.steps(), ["status Running"]);
-    let told = condition(&patched.plan(), "ConfigurationValid");
-    assert_eq!(told["reason"], "ProviderIDChanged");
+    let reported = condition(&patched.plan(), "ConfigurationValid");
+    assert_eq!(reported["reason"], "ProviderIDChanged");
     for id in ["p:///1", "p:///2"] {
-        assert!(told["message"].as_str().unwrap().contains(id), "{told}");
+        assert!(reported["message"].as_str().unwrap().contains(id), "{reported}");
     }
     assert_eq!(patched.call(Verb::Delete).request.machine.provider_id.as_deref(), Some("p:///1"));
     let emptied = fixture(proven("Running").with("/spec/providerID", json!(""))).node(synced(READY));
@@ -343,13 +346,13 @@ fn several_nodes_of_one_vm_are_left_alone() {
     let mut torn = fixture(proven("Running"));
     torn.snapshot.claim.duplicate_nodes = vec!["aaa".into(), "bbb".into()];
     assert_eq!(torn.steps(), ["status Running"]);
-    let told = condition(&torn.plan(), "ConfigurationValid");
-    assert_eq!(told["reason"], "SeveralNodes");
-    assert!(told["message"].as_str().unwrap().contains("aaa, bbb"), "{told}");
+    let reported = condition(&torn.plan(), "ConfigurationValid");
+    assert_eq!(reported["reason"], "SeveralNodes");
+    assert!(reported["message"].as_str().unwrap().contains("aaa, bbb"), "{reported}");
 }
 
 #[test]
-fn a_machine_that_is_disputed_holds_up_no_other_ones_replacement() {
+fn a_machine_that_is_disputed_blocks_no_other_ones_replacement() {
     for (reason, expected) in [("ProviderIDNotUnique", false), ("SeveralNodes", false), ("ProviderIDChanged", true)] {
         let said = json!([{"type": "ConfigurationValid", "status": "False", "reason": reason}]);
         let machine = linked("Unknown").with("/status/conditions", said).build();

@@ -548,8 +548,8 @@ fn a_stopped_vm_taints_its_node_until_it_is_ready_again() {
     let mut ready = running(&json!([]));
     ready.snapshot.node = Some(Arc::new(parsed(&live)));
     assert_eq!(after(&ready, &live)["spec"]["taints"], json!([]));
-    let told = status_of(&plan(&stopped));
-    assert_eq!(told["currentStatus"]["phase"], "Unknown", "the machine fails for its health alone");
+    let reported = status_of(&plan(&stopped));
+    assert_eq!(reported["currentStatus"]["phase"], "Unknown", "the machine fails for its health alone");
 }
 
 #[test]

@@ -141,14 +141,14 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     assert_eq!(due(&sure), ("VMNotFound".to_owned(), at("2026-06-01T11:59:50Z")));
     assert_eq!(silent(&[(9, vm())], Some(40)).plan().notes, Notes::Clear, "it was found again");
     // Once all can see the time, the machine is replaced within the budget.
-    let told = |mut fixture: Fixture| {
+    let reported = |mut fixture: Fixture| {
         let mut machine = (*fixture.snapshot.machine).clone();
         machine.status = serde_json::from_value(status_of(&fixture.plan())).unwrap();
         fixture.snapshot.machine = Arc::new(machine);
         fixture
     };
-    assert_eq!(told(sure).steps(), ["confirm Node n", "status Failed"]);
-    let held = told(silent(&[(9, failed(Code::NotFound))], Some(40))).set(machine_set("set", 2, Some("k7f;")));
+    assert_eq!(reported(sure).steps(), ["confirm Node n", "status Failed"]);
+    let held = reported(silent(&[(9, failed(Code::NotFound))], Some(40))).set(machine_set("set", 2, Some("k7f;")));
     let held = held.beside([machine("a").phase("Pending").created("2026-06-01T11:59:00Z").build()]);
     assert_eq!(held.plan().waits[0].reason, "ReplacementHeld");
 }
@@ -682,9 +682,11 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
         let words = ["type", "status", "reason"].map(|field| condition[field].as_str().unwrap());
         assert_eq!(words, ["RemediationAllowed", "False", "ReplacementHeld"]);
         assert!(condition["message"].as_str().unwrap().contains("remediation-max-in-flight"), "{condition}");
-        let told = fixture(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
-        let mut again =
-            Fixture { snapshot: Snapshot { pool: held.snapshot.pool.clone(), ..told.snapshot.clone() }, ..told };
+        let reported = fixture(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
+        let mut again = Fixture {
+            snapshot: Snapshot { pool: held.snapshot.pool.clone(), ..reported.snapshot.clone() },
+            ..reported
+        };
         assert!(again.steps().is_empty(), "said once");
         again.snapshot.pool = Pool::default();
         assert_eq!(again.steps(), goes);
@@ -752,13 +754,13 @@ fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budge
         let text = status["lastOperation"]["description"].as_str().unwrap();
         assert!(text.contains("failed to read Node n: year is out of range"), "{text}");
         assert!(!status.to_string().contains("ReplacementHeld"), "{status}");
-        let told = |mut fixture: Fixture| {
+        let reported = |mut fixture: Fixture| {
             let mut machine = (*fixture.snapshot.machine).clone();
             machine.status = serde_json::from_value(status.clone()).unwrap();
             fixture.snapshot.machine = Arc::new(machine);
             fixture
         };
-        assert_eq!(told(failing(first, 1)).steps(), *goes, "said once");
+        assert_eq!(reported(failing(first, 1)).steps(), *goes, "said once");
     }
     for (fixture, goes) in scenes().into_iter().zip(goes) {
         assert_eq!(failing(fixture, 2).steps(), goes, "it may have been the status that was refused");

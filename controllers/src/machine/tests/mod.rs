@@ -199,7 +199,7 @@ impl Fixture {
         };
         let snapshot = Snapshot { settings: Arc::new(settings), cloud_manager, ..self.snapshot.clone() };
         let plan = MachineController::plan(&self.moment(), &snapshot);
-        waiting::is_told_after_a_while(self, &snapshot, &plan);
+        waiting::is_reported_after_a_while(self, &snapshot, &plan);
         plan
     }
 

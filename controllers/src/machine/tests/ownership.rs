@@ -44,9 +44,9 @@ fn a_vm_that_was_not_made_for_the_machine_is_taken_only_if_no_other_machine_has_
         let taken = found().answered(Verb::Namesakes, 1, others(&["b/m"]));
         assert_eq!(taken.steps(), ["status CrashLoopBackOff"], "{owner:?}");
         let plan = taken.plan();
-        let told = condition(&plan, "InstanceProvisioned");
-        assert_eq!((told["status"].as_str(), told["reason"].as_str()), (Some("False"), Some("VMNotOwned")));
-        assert!(told["message"].as_str().unwrap().contains("b/m"), "{told}");
+        let reported = condition(&plan, "InstanceProvisioned");
+        assert_eq!((reported["status"].as_str(), reported["reason"].as_str()), (Some("False"), Some("VMNotOwned")));
+        assert!(reported["message"].as_str().unwrap().contains("b/m"), "{reported}");
         assert_eq!((plan.events[0].reason, plan.waits[0].reason), ("VMNotOwned", "VMNotOwned"));
     }
 }
@@ -70,9 +70,9 @@ fn without_the_right_to_list_machines_nothing_is_adopted_and_the_machine_says_wh
     );
     assert_eq!(fixture.steps(), ["status CrashLoopBackOff"]);
     let plan = fixture.plan();
-    let told = condition(&plan, "InstanceProvisioned");
-    assert_eq!(told["reason"].as_str(), Some("VMOwnerUnknown"));
-    assert!(told["message"].as_str().unwrap().contains("list machines in all namespaces: allow it"), "{told}");
+    let reported = condition(&plan, "InstanceProvisioned");
+    assert_eq!(reported["reason"].as_str(), Some("VMOwnerUnknown"));
+    assert!(reported["message"].as_str().unwrap().contains("list machines in all namespaces: allow it"), "{reported}");
     assert_eq!(plan.wake, Some(fixture.now + SignedDuration::from_secs(179)), "it is asked again");
 }
 

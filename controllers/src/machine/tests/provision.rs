@@ -114,16 +114,16 @@ fn mcm_defect_9_an_error_that_differs_in_one_letter_shows_at_once() {
         let machine = machine("m").created("2026-06-01T11:55:00Z").with("/status", status);
         fixture(machine).answered(Verb::Status, 9, failed(Code::NotFound)).answered(Verb::Create, 2, refusal(disk))
     };
-    let told = status_of(&creation(json!({}), "1").plan());
-    assert!(creation(told.clone(), "1").plan().is_idle(), "the same is not written again");
-    assert!(text(&creation(told, "2").plan()).contains("disk 2"));
+    let reported = status_of(&creation(json!({}), "1").plan());
+    assert!(creation(reported.clone(), "1").plan().is_idle(), "the same is not written again");
+    assert!(text(&creation(reported, "2").plan()).contains("disk 2"));
     let deletion = |status: Value, disk: &str| {
         fixture(linked("Terminating").deleting().with("/status", status)).answered(Verb::Delete, 2, refusal(disk))
     };
     let begun = json!({"currentStatus": {"phase": "Terminating", "lastUpdateTime": NOW}});
-    let told = status_of(&deletion(begun, "1").plan());
-    assert!(deletion(told.clone(), "1").plan().is_idle(), "the same is not written again");
-    assert!(text(&deletion(told, "2").plan()).contains("disk 2"));
+    let reported = status_of(&deletion(begun, "1").plan());
+    assert!(deletion(reported.clone(), "1").plan().is_idle(), "the same is not written again");
+    assert!(text(&deletion(reported, "2").plan()).contains("disk 2"));
 }
 
 #[test]
@@ -268,12 +268,12 @@ fn a_machine_without_capacity_says_what_ends_the_wait_and_writes_it_once() {
     };
     let fresh = || machine("m").created("2026-06-01T11:55:00Z");
     let first = attempt(fresh(), Code::ResourceExhausted, 2).plan();
-    let told = status_of(&first);
+    let reported = status_of(&first);
     let message = |status: &Value| status["conditions"][0]["message"].as_str().unwrap().to_owned();
-    assert_eq!(message(&told), "no; it is tried again within 600s; without a VM it fails at 2026-06-01T12:15:00Z");
-    assert!(!told["lastOperation"].to_string().contains("again"), "consumers compare it: {told}");
+    assert_eq!(message(&reported), "no; it is tried again within 600s; without a VM it fails at 2026-06-01T12:15:00Z");
+    assert!(!reported["lastOperation"].to_string().contains("again"), "consumers compare it: {reported}");
     let again =
-        |seconds_ago| attempt(fresh().with("/status", told.clone()), Code::ResourceExhausted, seconds_ago).plan();
+        |seconds_ago| attempt(fresh().with("/status", reported.clone()), Code::ResourceExhausted, seconds_ago).plan();
     for seconds_ago in [2, 1, 300] {
         assert!(again(seconds_ago).is_idle(), "a manager that has asked at another time writes nothing");
     }
@@ -284,7 +284,7 @@ fn a_machine_without_capacity_says_what_ends_the_wait_and_writes_it_once() {
 
 /// Providers put ids of requests into their messages, and each of two managers without leader election gets its own.
 #[test]
-fn an_answer_is_told_once_whatever_another_manager_has_told_since() {
+fn an_answer_is_reported_once_whatever_another_manager_has_reported_since() {
     let refused = |text: &str| Outcome::Failed(DriverError::new(Code::Internal, text));
     let scene_with = |status: Value, text: &str| {
         let machine = machine("m").created("2026-06-01T11:55:00Z").with("/status", status);
@@ -292,17 +292,17 @@ fn an_answer_is_told_once_whatever_another_manager_has_told_since() {
     };
     let ours = status_of(&scene_with(Value::Null, "request 1").plan());
     let theirs = status_of(&scene_with(Value::Null, "request 2").plan());
-    let mut told = scene_with(theirs.clone(), "request 1");
-    told.status_written = Some(told.now - SignedDuration::from_secs(19));
-    let plan = told.plan();
+    let mut reported = scene_with(theirs.clone(), "request 1");
+    reported.status_written = Some(reported.now - SignedDuration::from_secs(19));
+    let plan = reported.plan();
     assert!(plan.is_idle() && plan.events.is_empty(), "{plan:?}");
-    let mut untold = scene_with(theirs.clone(), "request 1");
-    untold.status_written = Some(untold.now - SignedDuration::from_secs(21));
-    assert_eq!(status_of(&untold.plan())["lastOperation"]["description"], ours["lastOperation"]["description"]);
+    let mut unreported = scene_with(theirs.clone(), "request 1");
+    unreported.status_written = Some(unreported.now - SignedDuration::from_secs(21));
+    assert_eq!(status_of(&unreported.plan())["lastOperation"]["description"], ours["lastOperation"]["description"]);
     let mut other = theirs;
     other["lastOperation"]["state"] = "Processing".into();
     let mut changed = scene_with(other, "request 1");
-    changed.status_written = told.status_written;
+    changed.status_written = reported.status_written;
     assert!(!changed.plan().is_idle(), "more than texts has changed");
 }
 

@@ -109,7 +109,7 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
     assert_eq!(drained["message"], message);
     assert_eq!(plan.events[0].reason, "EvictionRefused");
     held.notes = plan.notes.after(BTreeMap::new(), held.now);
-    assert!(held.plan().events.is_empty(), "the same refusal is told once");
+    assert!(held.plan().events.is_empty(), "the same refusal is reported once");
     held.now = at("2026-06-01T13:59:00Z");
     assert_eq!(held.steps()[0], "delete now Pod default/p", "it does what it has said");
     assert!(!status_of(&held.plan()).to_string().contains("without grace"), "it is no more to come");
@@ -139,7 +139,7 @@ fn a_deletion_that_is_forced_by_its_label_says_once_that_nothing_is_drained() {
     assert!(forced().plan().events.is_empty(), "there is no node");
     assert!(fixture(dying()).node(cordoned()).pods(&[]).plan().events.is_empty(), "it is drained");
     let refused = forced().node(cordoned()).answered(Verb::Delete, 700, failed(Code::Internal));
-    assert_eq!((refused.steps(), refused.plan().events.len()), (vec!["call Delete".to_owned()], 0), "it was told");
+    assert_eq!((refused.steps(), refused.plan().events.len()), (vec!["call Delete".to_owned()], 0), "it was reported");
 }
 
 #[test]
@@ -219,9 +219,9 @@ fn volumes_are_waited_for_but_not_for_ever() {
     assert!(begun.steps().is_empty() && begun.plan().scoped_watches.len() == 3, "it may end within seconds");
     let lasts = attached(dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z")));
     let conditions = status_of(&lasts.plan())["conditions"].clone();
-    let told =
+    let reported =
         |index: usize| (conditions[index]["type"].as_str().unwrap(), conditions[index]["status"].as_str().unwrap());
-    assert_eq!([told(1), told(2)], [("Drained", "True"), ("VolumesDetached", "False")]);
+    assert_eq!([reported(1), reported(2)], [("Drained", "True"), ("VolumesDetached", "False")]);
     let mut stuck = attached(dying());
     stuck.notes = [(Note::Drain(drain::Note::Detaching(drain::Volume::OfNode)), at("2026-06-01T11:58:00Z"))].into();
     assert_eq!(stuck.steps(), ["call Delete"]);
@@ -343,7 +343,7 @@ fn mcm_defect_8_what_a_driver_notes_in_a_deletion_is_kept_before_it_is_asked_aga
 }
 
 #[test]
-fn mcm_defect_6_a_machine_that_is_made_again_under_its_name_begins_anew() {
+fn mcm_defect_6_a_machine_that_is_made_again_under_its_name_starts_over() {
     let gone =
         fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     assert_eq!(gone.steps(), ["edit Machine default/m"]);
@@ -374,10 +374,10 @@ fn mcm_defect_10_no_text_chooses_the_stage_of_a_deletion() {
     for stage in stages {
         let text = format!("VM deletion failed due to - machine codes error: code = [Internal] message = [{stage}]");
         let operation = json!({"type": "Delete", "state": "Failed", "description": text});
-        let told = || dying().with("/status/lastOperation", operation.clone());
-        assert_eq!(fixture(told()).node(synced(READY)).steps(), ["edit Node n", "edit Node n"], "{stage}");
-        assert_eq!(fixture(told()).node(cordoned()).pods(&[]).steps(), ["call Delete"], "{stage}");
-        let gone = fixture(told()).answered(Verb::Delete, 2, Outcome::Done);
+        let reported = || dying().with("/status/lastOperation", operation.clone());
+        assert_eq!(fixture(reported()).node(synced(READY)).steps(), ["edit Node n", "edit Node n"], "{stage}");
+        assert_eq!(fixture(reported()).node(cordoned()).pods(&[]).steps(), ["call Delete"], "{stage}");
+        let gone = fixture(reported()).answered(Verb::Delete, 2, Outcome::Done);
         assert_eq!(gone.steps(), ["call Status"], "{stage}");
         assert_eq!(
             gone.answered(Verb::Status, 1, failed(Code::NotFound)).steps(),
@@ -485,9 +485,9 @@ fn a_vm_that_the_provider_does_not_show_yet_is_waited_for() {
     shown.snapshot.unseen_node = Lookup::Pending;
     assert_eq!(shown.plan().waits[0].reason, "LookingForNode", "it has had time to show");
     assert_eq!(gone(dying()).steps(), ["edit Machine default/m"], "it joined long ago");
-    // The clock was set meanwhile: this process knows how long ago it was told, and one that begins asks no clock at all.
-    let told = gone(made("2026-06-01T11:00:00Z")).answered(Verb::Create, 2, Outcome::Done);
-    assert_eq!(told.plan().waits[0].reason, "Confirming");
+    // The clock was set meanwhile: this process knows how long ago it was reported, and one that begins asks no clock at all.
+    let reported = gone(made("2026-06-01T11:00:00Z")).answered(Verb::Create, 2, Outcome::Done);
+    assert_eq!(reported.plan().waits[0].reason, "Confirming");
     let mut new = gone(made("2026-06-01T11:00:00Z"));
     new.since = new.now - SignedDuration::from_secs(2);
     assert_eq!(new.plan().waits[0].reason, "Confirming");
@@ -546,7 +546,7 @@ fn a_node_that_joined_in_the_last_moment_goes_too() {
     let mut seen =
         fixture(dying()).answered(Verb::Delete, 2, Outcome::Done).answered(Verb::Status, 1, failed(Code::NotFound));
     seen.snapshot.unseen_node = Lookup::Pending;
-    assert_eq!((seen.plan().scoped_watches.len(), seen.steps()), (1, vec![]), "that it goes has been told");
+    assert_eq!((seen.plan().scoped_watches.len(), seen.steps()), (1, vec![]), "that it goes has been reported");
     // This process has deleted it.
     let going = fixture(dying()).node(synced(READY)).answered(Verb::Delete, 2, Outcome::Done);
     let notes = going.answered(Verb::Status, 1, failed(Code::NotFound)).plan().notes;
@@ -689,8 +689,8 @@ fn what_ends_of_a_drain_is_a_child_of_its_span() {
 #[test]
 fn a_machine_whose_class_never_was_needs_none_to_end() {
     let missing = || Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
-    let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
-    let dying = || machine("m").phase("Terminating").deleting().with("/status/conditions", told.clone());
+    let reported = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
+    let dying = || machine("m").phase("Terminating").deleting().with("/status/conditions", reported.clone());
     let mut typo = fixture(dying());
     typo.snapshot.class = missing();
     assert_eq!(typo.steps(), ["edit Machine default/m"]);

@@ -30,7 +30,7 @@ async fn ensured(ends: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn a_token_that_cannot_be_renewed_is_used_to_its_end_and_then_made_anew() {
+async fn a_token_that_cannot_be_renewed_is_used_to_its_end_and_then_made_again() {
     let (first, again) = ensured("2026-06-01T12:19:00Z").await;
     assert_eq!(first, again, "it is as good as new");
     let (first, again) = ensured("2026-06-01T12:00:30Z").await;

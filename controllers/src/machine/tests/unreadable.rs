@@ -36,9 +36,9 @@ fn a_node_that_cannot_be_read_says_nothing_of_its_health() {
         assert_eq!(held.steps(), [format!("status {phase}")], "it stays what it was");
         let plan = held.plan();
         assert_eq!((reason(&held), plan.events[0].reason), ("NodeUnreadable", "NodeUnreadable"));
-        let told = status_of(&plan)["conditions"][0].clone();
-        assert_eq!((&told["type"], &told["status"]), (&json!("NodeReadable"), &json!("False")));
-        assert_eq!(told["message"], TEXT);
+        let reported = status_of(&plan)["conditions"][0].clone();
+        assert_eq!((&reported["type"], &reported["status"]), (&json!("NodeReadable"), &json!("False")));
+        assert_eq!(reported["message"], TEXT);
     }
 }
 
@@ -46,10 +46,10 @@ fn a_node_that_cannot_be_read_says_nothing_of_its_health() {
 fn once_it_can_be_read_nothing_of_that_is_left() {
     let condition = json!([{"type": "NodeReadable", "status": "False", "reason": "NodeUnreadable"}]);
     let well = fixture(linked("Running").with("/status/conditions", condition.clone())).node(synced(READY));
-    let told = status_of(&well.plan())["conditions"].clone();
-    assert!(told.as_array().unwrap().iter().all(|it| it["type"] != "NodeReadable"), "{told}");
-    let told = unreadable_node(linked("Running").with("/status/conditions", condition));
-    assert!(told.plan().events.len() <= 1);
+    let reported = status_of(&well.plan())["conditions"].clone();
+    assert!(reported.as_array().unwrap().iter().all(|it| it["type"] != "NodeReadable"), "{reported}");
+    let reported = unreadable_node(linked("Running").with("/status/conditions", condition));
+    assert!(reported.plan().events.len() <= 1);
 }
 
 #[test]
@@ -222,8 +222,8 @@ fn classes_secrets_and_sets_that_cannot_be_read_are_there() {
 /// A Machine whose class was once said not to exist is not let go while the class cannot be read.
 #[test]
 fn a_termination_waits_for_a_class_that_cannot_be_read() {
-    let told = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
-    let mut dying = fixture(machine("m").phase("Terminating").deleting().with("/status/conditions", told));
+    let reported = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
+    let mut dying = fixture(machine("m").phase("Terminating").deleting().with("/status/conditions", reported));
     let message = "MachineClass default/class exists and cannot be read: correct it or delete it".to_owned();
     dying.snapshot.class = Err(ClassProblem { reason: "MachineClassUnreadable", message, never_used: false });
     assert_eq!(reason(&dying), "MachineClassUnreadable");

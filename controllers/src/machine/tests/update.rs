@@ -146,7 +146,7 @@ fn a_successful_answer_shows_on_the_node_and_then_the_machine_runs() {
 }
 
 #[test]
-fn one_that_is_not_ready_after_its_update_is_judged_by_its_health() {
+fn one_that_is_not_ready_after_its_update_is_evaluated_by_its_health() {
     let mut life = ready();
     life.turns("False");
     life.answers("successful");

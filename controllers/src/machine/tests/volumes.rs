@@ -60,7 +60,7 @@ impl Fixture {
     }
 
     /// The question about these volumes has this answer.
-    fn told(mut self, volumes: &[&str], outcome: Outcome) -> Self {
+    fn reported(mut self, volumes: &[&str], outcome: Outcome) -> Self {
         self = self.asked(volumes, 5);
         let call = self.call(Verb::VolumeIds);
         self.outcomes.finish(&call, self.now, outcome);
@@ -83,7 +83,7 @@ fn the_driver_is_asked_once_about_a_set_of_volumes() {
     assert_eq!((call.verb, &call.request.volumes), (Verb::VolumeIds, &names(&["a", "b"])));
     let evicted = |pods: &[&str]| pods.iter().map(|pod| format!("evict Pod default/{pod}")).collect::<Vec<_>>();
     assert_eq!(draining(&["a", "b"]).steps().len(), 2, "the pod without a volume leaves meanwhile");
-    let known = |attached: &[&str]| draining(attached).told(&["a", "b"], foreign(&["b"]));
+    let known = |attached: &[&str]| draining(attached).reported(&["a", "b"], foreign(&["b"]));
     assert_eq!(known(&["a", "b"]).steps(), evicted(&["a", "plain", "b"]));
     assert_eq!(known(&["b"]).steps(), evicted(&["plain", "b"]), "fewer volumes need no other answer");
     assert!(known(&["a", "b", "c"]).steps().contains(&"call VolumeIds".to_owned()), "another volume does");
@@ -108,8 +108,12 @@ fn an_answer_is_awaited_for_half_a_minute_and_a_failure_not_at_all() {
     assert!(wake <= asked(29).now + SignedDuration::from_secs(1), "{wake}");
     assert_eq!(asked(30).steps(), ["evict Pod default/a", "evict Pod default/plain"], "one by one");
     for code in [Code::Unavailable, Code::PermissionDenied, Code::Unimplemented] {
-        let told = draining(&["a", "b"]).told(&["a", "b"], failed(code));
-        assert_eq!(told.steps(), ["evict Pod default/a", "evict Pod default/plain"], "{code}: it is not asked again");
+        let reported = draining(&["a", "b"]).reported(&["a", "b"], failed(code));
+        assert_eq!(
+            reported.steps(),
+            ["evict Pod default/a", "evict Pod default/plain"],
+            "{code}: it is not asked again"
+        );
     }
 }
 
@@ -122,7 +126,7 @@ fn the_question_needs_no_class() {
 }
 
 #[test]
-fn the_question_holds_up_no_call_about_the_vm() {
+fn the_question_blocks_no_call_about_the_vm() {
     let fixture = draining(&["a"]);
     let (question, deletion) = (fixture.call(Verb::VolumeIds), fixture.call(Verb::Delete));
     assert_ne!(question.serialization_key(), deletion.serialization_key());

@@ -9,7 +9,7 @@ use crate::{
 
 /// Checks for every plan of these tests that its waits show in the Machine's status once they have lasted for a minute: in a
 /// condition or in the phase.
-pub(super) fn is_told_after_a_while(fixture: &Fixture, planned: &Snapshot, plan: &Plan) {
+pub(super) fn is_reported_after_a_while(fixture: &Fixture, planned: &Snapshot, plan: &Plan) {
     let since = fixture.now - SignedDuration::from_mins(1);
     let waits: Vec<_> = plan.waits.iter().map(|wait| Waiting::new(wait.reason, since)).collect();
     let context = Context { waits: &waits, failure: None, status_written: None, ..fixture.moment() };
@@ -46,10 +46,10 @@ fn joining(machine: MachineBuilder, seconds: i64) -> Fixture {
     fixture
 }
 
-fn told(reason: &str, message: &str) -> MachineBuilder {
-    let told =
+fn reported(reason: &str, message: &str) -> MachineBuilder {
+    let reported =
         json!([{"type": WAITING, "status": "True", "reason": reason, "message": message, "lastTransitionTime": NOW}]);
-    linked("Pending").created("2026-06-01T11:50:00Z").with("/status/conditions", told)
+    linked("Pending").created("2026-06-01T11:50:00Z").with("/status/conditions", reported)
 }
 
 #[test]
@@ -64,12 +64,12 @@ fn a_wait_shows_in_the_status_once_it_has_lasted_and_is_not_written_again() {
         (&shown["status"], &shown["reason"], &shown["message"]),
         (&json!("True"), &json!("Joining"), &json!(message))
     );
-    assert!(joining(told("Joining", message), 90).plan().is_idle());
+    assert!(joining(reported("Joining", message), 90).plan().is_idle());
 }
 
 #[test]
 fn another_text_follows_after_a_pause() {
-    let mut changed = joining(told("Joining", "node n is not ready"), 90);
+    let mut changed = joining(reported("Joining", "node n is not ready"), 90);
     assert!(condition(&changed.plan()).unwrap()["message"].as_str().unwrap().contains("there is no node"));
     changed.status_written = Some(changed.now - SignedDuration::from_secs(29));
     let plan = changed.plan();
@@ -82,12 +82,12 @@ fn the_condition_goes_with_the_wait() {
     let waited = json!({"type": WAITING, "status": "True", "reason": "ReportAwaited", "message": ""});
     let running = linked("Running").with("/status/conditions", json!([ready, waited]));
     assert_eq!(condition(&fixture(running).node(synced(READY)).plan()), None);
-    let joined = joining(told("Joining", ""), 90).node(synced(READY)).plan();
+    let joined = joining(reported("Joining", ""), 90).node(synced(READY)).plan();
     assert_eq!((status_of(&joined)["currentStatus"]["phase"].clone(), condition(&joined)), (json!("Running"), None));
 }
 
 #[test]
-fn a_call_that_waits_for_its_turn_is_told_from_one_that_is_not_answered() {
+fn a_call_that_waits_for_its_turn_is_distinguished_from_one_that_is_not_answered() {
     let mut fixture = fixture(machine("m")).running(Verb::Create);
     let wait = |fixture: &Fixture| (fixture.plan().waits[0].reason, fixture.plan().waits[0].message.clone());
     assert!(wait(&fixture).1.contains("--*-concurrency"));
@@ -101,14 +101,14 @@ fn a_call_that_waits_for_its_turn_is_told_from_one_that_is_not_answered() {
 /// Two managers without leader election: one waits for an answer, the other has none to wait for.
 #[test]
 fn the_wait_of_another_manager_stays_in_the_status_as_long_as_its_call_may_last() {
-    let told = |seconds_ago: i64| {
+    let reported = |seconds_ago: i64| {
         let since = (at(NOW) - SignedDuration::from_secs(seconds_ago)).to_string();
         let waited = json!([{"type": WAITING, "status": "True", "reason": "CallingProvider", "message": "",
             "lastTransitionTime": since}]);
         linked("Running").with("/status/conditions", json!([conditions(READY)["status"]["conditions"][0], waited[0]]))
     };
     let removes = |seconds_ago: i64| {
-        let plan = fixture(told(seconds_ago)).node(synced(READY)).plan();
+        let plan = fixture(reported(seconds_ago)).node(synced(READY)).plan();
         plan.steps().any(|planned| planned.why.contains("what the machine waits for"))
     };
     assert!(!removes(20));
@@ -116,7 +116,7 @@ fn the_wait_of_another_manager_stays_in_the_status_as_long_as_its_call_may_last(
 }
 
 #[test]
-fn a_call_that_lasts_is_looked_at_and_told_though_nothing_else_happens() {
+fn a_call_that_lasts_is_looked_at_and_reported_though_nothing_else_happens() {
     let mut fixture = fixture(machine("m"));
     let half_a_minute = fixture.now + SignedDuration::from_secs(30);
     assert_eq!((fixture.steps(), fixture.plan().wake), (vec!["call Status".to_owned()], Some(half_a_minute)));
@@ -126,13 +126,13 @@ fn a_call_that_lasts_is_looked_at_and_told_though_nothing_else_happens() {
 }
 
 #[test]
-fn a_process_that_starts_keeps_what_was_told_until_it_knows_better() {
-    let mut new = fixture(told("Joining", "node n is not ready"));
+fn a_process_that_starts_keeps_what_was_reported_until_it_knows_better() {
+    let mut new = fixture(reported("Joining", "node n is not ready"));
     new.since = new.now - SignedDuration::from_secs(20);
     assert_eq!((new.plan().is_idle(), new.plan().wake), (true, Some(at("2026-06-01T12:00:10Z"))));
     new.since = new.now - SignedDuration::from_secs(30);
     let shown = condition(&new.plan()).unwrap();
-    assert_eq!(shown["lastTransitionTime"], NOW, "since it was told first");
+    assert_eq!(shown["lastTransitionTime"], NOW, "since it was reported first");
     assert!(shown["message"].as_str().unwrap().contains("there is no node"));
 }
 
@@ -146,7 +146,7 @@ fn a_status_of_which_nothing_would_be_left_is_not_written() {
 }
 
 #[test]
-fn a_wait_that_another_condition_names_is_not_told_twice() {
+fn a_wait_that_another_condition_names_is_not_reported_twice() {
     let mut failed = fixture(linked("Failed"));
     failed.waits = vec![Waiting::new("Failed", failed.since)];
     assert!(failed.plan().is_idle());

@@ -146,7 +146,7 @@ fn a_deletion_that_waits_for_the_target_cluster_says_so_once() {
     );
     let refused = Fixture { attempt: 2, ..failing(dying(), FailureClass::Unreachable) };
     assert_eq!(refused.steps(), ["edit Node n", "edit Node n"], "it may have been the status that was refused");
-    let told = failing(dying().with("/status", status), FailureClass::Unreachable);
-    assert_eq!(told.steps(), ["edit Node n", "edit Node n"]);
+    let reported = failing(dying().with("/status", status), FailureClass::Unreachable);
+    assert_eq!(reported.steps(), ["edit Node n", "edit Node n"]);
     assert_eq!(failing(dying(), FailureClass::Conflict).steps(), ["edit Node n", "edit Node n"]);
 }

@@ -100,7 +100,7 @@ fn what_others_have_rendered_is_left_alone() {
 }
 
 #[test]
-fn a_mark_that_is_wrong_is_made_anew() {
+fn a_mark_that_is_wrong_is_made_again() {
     let mut fixture = two_configs();
     let names = history(&mut fixture, 12);
     for wrong in ["yesterday", "2027-01-01T00:00:00Z"] {

@@ -336,7 +336,7 @@ fn a_pool_has_the_nodes_that_it_selects_whatever_it_selects_by() {
 
 /// The cache is older than the loss: it does not show that a Node has been given another configuration.
 #[test]
-fn a_list_that_is_lost_is_written_again_once_the_nodes_were_read_anew() {
+fn a_list_that_is_lost_is_written_again_once_the_nodes_were_read_again() {
     let worker = "node-role.kubernetes.io/worker";
     let at = |name: &str, desired: &str, version: &str| {
         let node = node(name, "old", desired, "Done").label(worker, "");

@@ -179,10 +179,11 @@ fn scaling_changes_the_one_active_set_and_is_no_rollout() {
             assert_eq!(cluster.reason("Progressing"), "NewMachineSetAvailable");
         });
         assert_eq!((cluster.replicas(), cluster.ready()), (vec![replicas], usize::try_from(replicas).unwrap()));
-        let told = cluster.events.last().unwrap();
+        let reported = cluster.events.last().unwrap();
         assert!(
-            told.starts_with(&format!("Scaled {direction} machine set")) && told.ends_with(&format!(" to {replicas}")),
-            "{told}"
+            reported.starts_with(&format!("Scaled {direction} machine set"))
+                && reported.ends_with(&format!(" to {replicas}")),
+            "{reported}"
         );
         let (_, set) = cluster.only_set();
         assert_eq!(set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"], replicas.to_string());
@@ -337,7 +338,7 @@ fn mcm_defect_17_machines_that_the_autoscaler_names_are_marked_and_forgotten_onc
 }
 
 #[test]
-fn mcm_defect_23_a_rollout_waits_for_min_ready_seconds_only_if_told_to() {
+fn mcm_defect_23_a_rollout_waits_for_min_ready_seconds_only_if_configured() {
     for (honors, duration) in [(false, 60), (true, 1_500)] {
         let mut cluster = Cluster::settled(machine_deployment(3, &rolling(1, 0)));
         cluster.fleet.honor_min_ready_seconds = honors;

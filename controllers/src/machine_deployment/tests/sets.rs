@@ -406,7 +406,7 @@ fn planned_after_refusal<K: Kind>(cluster: &mut Cluster, verb: StepVerb, name: &
 }
 
 #[test]
-fn a_set_that_may_not_be_released_does_not_hold_up_the_rollout_and_keeps_its_machines() {
+fn a_set_that_may_not_be_released_does_not_block_the_rollout_and_keeps_its_machines() {
     let (mut cluster, former) = other_selector();
     assert_eq!(kinds(&cluster.plan()), ["edit MachineSet"]);
     let after = planned_after_refusal::<MachineSet>(&mut cluster, StepVerb::Patch, &former);
@@ -427,7 +427,7 @@ fn a_set_that_may_not_be_released_is_not_sized_although_it_has_the_template() {
 }
 
 #[test]
-fn a_set_that_may_not_be_adopted_holds_up_only_the_creation_of_one_beside_it() {
+fn a_set_that_may_not_be_adopted_blocks_only_the_creation_of_one_beside_it() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     let (own, _) = cluster.only_set();
     cluster.add::<MachineSet>(
@@ -448,7 +448,7 @@ fn a_set_that_may_not_be_adopted_holds_up_only_the_creation_of_one_beside_it() {
 }
 
 #[test]
-fn a_machine_that_may_not_be_marked_does_not_hold_up_a_scale_out() {
+fn a_machine_that_may_not_be_marked_does_not_block_a_scale_out() {
     let mut cluster = Cluster::settled(machine_deployment(2, &rolling(1, 0)));
     let machine = cluster.machines().keys().next().unwrap().clone();
     cluster.edit(|live| {

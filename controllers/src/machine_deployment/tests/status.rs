@@ -47,7 +47,7 @@ fn of_many_failed_machines_some_are_listed_and_the_rest_is_counted() {
 }
 
 #[test]
-fn mcm_defect_2_an_invalid_spec_is_told_and_not_acted_on() {
+fn mcm_defect_2_an_invalid_spec_is_reported_and_not_acted_on() {
     let cases: [(&str, Value, &str); 4] = [
         ("/spec/selector", json!({}), "spec.selector"),
         ("/spec/selector", Value::Null, "spec.selector"),
@@ -90,7 +90,7 @@ fn the_status_is_not_written_too_often_while_only_counts_move() {
     assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"]);
     while cluster.one_gets_ready() {}
     cluster.set_now(written + SignedDuration::from_millis(600));
-    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"], "the goal is told at once");
+    assert_eq!(kinds(&cluster.plan()), ["apply MachineDeployment/status"], "the goal is reported at once");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_rollout_that_does_not_get_on_is_called_stuck_at_its_deadline() {
 }
 
 #[test]
-fn a_refused_creation_is_told_before_it_is_tried_again() {
+fn a_refused_creation_is_reported_before_it_is_tried_again() {
     let mut cluster = Cluster::of(machine_deployment(1, &rolling(1, 0)));
     cluster.failure = Some(failed_creation("pool-x", FailureClass::Forbidden, "exceeded quota"));
     let plan = cluster.plan();

@@ -112,8 +112,11 @@ fn a_frozen_set_creates_nothing_and_says_so_until_there_are_fewer() {
     let plan = planned(&of(3));
     assert!(!creates(&plan) && edits(&plan).is_none(), "{:?}", plan.stages);
     assert_eq!(plan.wake, Some("2026-06-01T12:01:00Z".parse().unwrap()), "other sets may shrink");
-    let told = condition(&plan, "Frozen").unwrap_or_default();
-    assert_eq!((told["reason"].as_str(), told["status"].as_str()), (Some("OverShootingReplicaCount"), Some("True")));
+    let reported = condition(&plan, "Frozen").unwrap_or_default();
+    assert_eq!(
+        (reported["reason"].as_str(), reported["status"].as_str()),
+        (Some("OverShootingReplicaCount"), Some("True"))
+    );
     let plan = planned(&of(2));
     assert_eq!(edits(&plan), Some(vec!["remove /metadata/labels/freeze".to_owned()]), "{:?}", plan.stages);
     assert_eq!(plan.events[0].reason, "UnfrozeMachineSet");

@@ -15,7 +15,7 @@ fn plan_after(snapshot: &Snapshot, failure: &Failure, attempt: u32) -> Plan {
 }
 
 #[test]
-fn a_machine_that_may_not_be_deleted_does_not_hold_up_its_siblings() {
+fn a_machine_that_may_not_be_deleted_does_not_block_its_siblings() {
     // Two of three have failed, and are retired; the API server refuses to delete the first.
     let set = machine_set("set", 3, Some("k7f;0-1"));
     let failed = |index| member(&set, index).phase("Failed").build();
@@ -31,7 +31,7 @@ fn a_machine_that_may_not_be_deleted_does_not_hold_up_its_siblings() {
 }
 
 #[test]
-fn a_machine_that_may_not_be_released_does_not_hold_up_its_siblings() {
+fn a_machine_that_may_not_be_released_does_not_block_its_siblings() {
     let set = machine_set("set", 2, Some(LEDGER));
     let strayed = member(&set, 0).label("name", "another").build();
     let snapshot = snapshot(set, vec![strayed]);
@@ -44,7 +44,7 @@ fn a_machine_that_may_not_be_released_does_not_hold_up_its_siblings() {
 }
 
 #[test]
-fn a_machine_that_may_not_be_adopted_does_not_hold_up_its_siblings() {
+fn a_machine_that_may_not_be_adopted_does_not_block_its_siblings() {
     let set = machine_set("set", 2, Some(LEDGER));
     let name = |index| index_name(LEDGER, index);
     // One has the name of an ordinal that the set would use.
@@ -77,7 +77,7 @@ fn machine_of(machine: &Machine) -> String {
 }
 
 #[test]
-fn refused_deletions_and_releases_together_do_not_hold_up_creations() {
+fn refused_deletions_and_releases_together_do_not_block_creations() {
     let set = machine_set("set", 3, Some("k7f;0"));
     let failed = member(&set, 0).phase("Failed").build();
     let strayed = member(&set, 1).label("name", "another").build();

@@ -83,9 +83,9 @@ fn an_edited_ledger_is_named_in_the_status_and_in_an_event_once() {
     let plan = planned(&snapshot);
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("InvalidLedger", "InvalidLedger"));
     let status = status_of(&snapshot).unwrap();
-    let told = &status["machineSetCondition"][0];
-    let message = told["message"].as_str().unwrap();
-    assert_eq!((&told["type"], &told["reason"]), (&json!("ReplicaFailure"), &json!("InvalidLedger")));
+    let reported = &status["machineSetCondition"][0];
+    let message = reported["message"].as_str().unwrap();
+    assert_eq!((&reported["type"], &reported["reason"]), (&json!("ReplicaFailure"), &json!("InvalidLedger")));
     for part in ["nodewright.dev/ledger", "k7f;0-2", "retires 3 machines", "take their ordinals out of it"] {
         assert!(message.contains(part), "{message}");
     }

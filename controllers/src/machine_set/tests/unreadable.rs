@@ -60,11 +60,11 @@ fn no_machine_is_deleted_for_a_surplus_that_only_an_unreadable_machine_makes() {
     assert!(steps(&plan).is_empty());
     assert_eq!((plan.waits[0].reason, plan.events[0].reason), ("MachineUnreadable", "MachineUnreadable"));
     assert!(plan.events[0].message.starts_with("Machine default/adopted exists and cannot be read"));
-    let told = plan.steps().find_map(|planned| match &planned.step {
+    let reported = plan.steps().find_map(|planned| match &planned.step {
         Step::Apply(apply) => apply.fragment().pointer("/status/machineSetCondition/0").cloned(),
         _ => None,
     });
-    assert_eq!(told.unwrap()["reason"], "MachineUnreadable");
+    assert_eq!(reported.unwrap()["reason"], "MachineUnreadable");
 }
 
 #[test]

@@ -169,7 +169,7 @@ impl Fixture {
     }
 
     /// The removals of Pods, as words.
-    fn told(&self) -> Vec<String> {
+    fn reported(&self) -> Vec<String> {
         let removals = self.evictions().removals;
         removals.iter().map(|it| format!("{:?} {}", it.how, it.target.key().name)).collect()
     }
@@ -195,7 +195,7 @@ fn mirror_and_daemon_pods_stay() {
     let mirror = merged(pod("m"), json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}));
     let finished = merged(pod("p"), json!({"status": {"phase": "Succeeded"}}));
     let full = fixture(&[daemon.clone(), mirror.clone(), finished]);
-    assert_eq!(full.told(), ["Evict p"]);
+    assert_eq!(full.reported(), ["Evict p"]);
     assert_eq!((full.evictions().end, selectors(&full.evictions())), (None, 1));
     assert_eq!(fixture(&[daemon, mirror]).evictions().end, Some(End::Done));
 }
@@ -233,9 +233,9 @@ fn a_refused_pod_is_asked_again_after_the_pause_and_deleted_in_the_end() {
     let progress = held(-5, -5).evictions();
     assert_eq!((progress.removals.len(), progress.wake), (0, Some(after(15))));
     assert_eq!(selectors(&progress), 2, "its disruption budget is watched");
-    assert_eq!(held(-300, -20).told(), ["Evict p"]);
-    assert_eq!(held(-7_300, -200).told(), ["Evict p"], "it has not been asked for long");
-    assert_eq!(held(-7_205, -5).told(), ["DeleteNow p"]);
+    assert_eq!(held(-300, -20).reported(), ["Evict p"]);
+    assert_eq!(held(-7_300, -200).reported(), ["Evict p"], "it has not been asked for long");
+    assert_eq!(held(-7_205, -5).reported(), ["DeleteNow p"]);
     let mut asked = held(-5, -5);
     asked.refusals[0].retry_after = Some(Duration::from_mins(1));
     assert_eq!(asked.evictions().wake, Some(after(55)), "Retry-After counts");
@@ -255,13 +255,13 @@ fn a_pod_that_its_finalizers_keep_says_which() {
 }
 
 #[test]
-fn a_pod_whose_eviction_was_refused_for_too_long_is_told_once_though_it_is_asked_for_again() {
+fn a_pod_whose_eviction_was_refused_for_too_long_is_reported_once_though_it_is_asked_for_again() {
     let held = fixture(&[pod("p")]).refused("p", -7_205, -5);
     let forced = held.evictions().forced.unwrap().to_string();
     let text = "evictions were refused for too long: deleting without grace, whatever disruption budgets say, 1 pod: default/p";
     assert_eq!(forced, text);
     let again = held.noted(Note::Deleting("uid-p".into()), -1);
-    assert_eq!((again.told(), again.evictions().forced), (vec!["DeleteNow p".to_owned()], None));
+    assert_eq!((again.reported(), again.evictions().forced), (vec!["DeleteNow p".to_owned()], None));
     assert_eq!(fixture(&[pod("p")]).evictions().forced, None);
 }
 
@@ -273,13 +273,13 @@ fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
         fixture
     };
     let room = || json!({"disruptionsAllowed": 1, "currentHealthy": 3});
-    assert_eq!(held(room()).told(), ["Evict p"], "not deleted, however long it took");
+    assert_eq!(held(room()).reported(), ["Evict p"], "not deleted, however long it took");
     let mut denied = held(room());
     denied.refusals[0].class = FailureClass::Forbidden;
     assert_eq!(denied.evictions().wake, Some(after(19)), "it is not the budget that refuses");
     let text = |fixture: &Fixture| describe(&fixture.evictions().blockers);
     let full = held(json!({}));
-    assert_eq!(full.told(), ["DeleteNow p"]);
+    assert_eq!(full.reported(), ["DeleteNow p"]);
     assert!(text(&full).contains("budget b wants 2 healthy pods and has 2"), "{}", text(&full));
     assert!(text(&full).contains("not ready, and goes if the budget's unhealthyPodEvictionPolicy"), "{}", text(&full));
     let mut ready = held(json!({}));
@@ -294,7 +294,7 @@ fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
     assert!(text(&two).contains("b and c select it"), "{}", text(&two));
     let mut soon = fixture(&[pod("p")]).refused("p", -60, -1);
     soon.budgets.push(budget("b", json!({"disruptionsAllowed": 1})));
-    assert_eq!(soon.told(), ["Evict p"]);
+    assert_eq!(soon.reported(), ["Evict p"]);
 }
 
 /// MCM #1127: a budget is misconfigured only if its status is that of its spec.
@@ -306,21 +306,25 @@ fn a_budget_that_can_never_allow_a_disruption_is_named_and_respected_until_the_d
     let progress = held.evictions();
     assert!(progress.removals.is_empty());
     assert!(describe(&progress.blockers).contains("although all its 3 pods are healthy: raise its maxUnavailable"));
-    assert_eq!(Fixture { force: Some("the drain timeout is over"), ..held }.told(), ["DeleteNow p"]);
+    assert_eq!(Fixture { force: Some("the drain timeout is over"), ..held }.reported(), ["DeleteNow p"]);
 }
 
 #[test]
 fn pods_with_volumes_leave_one_after_the_other_by_priority() {
     let urgent = merged(stateful("z"), json!({"spec": {"priority": 7}}));
     let two = |pods: &[Value]| fixture(pods).attached("a", "n").attached("z", "n");
-    assert_eq!(two(&[stateful("a"), urgent.clone(), pod("p")]).told(), ["Evict z", "Evict p"]);
+    assert_eq!(two(&[stateful("a"), urgent.clone(), pod("p")]).reported(), ["Evict z", "Evict p"]);
     let first = two(&[stateful("a"), leaving(urgent, after(30))]);
     let progress = first.evictions();
     assert!(progress.removals.is_empty());
     let later = Fixture { now: after(31), ..first };
     assert_eq!(later.evictions().wake, Some(after(150)), "a pod that does not end blocks the others for a while only");
-    assert_eq!(Fixture { now: after(150), ..later }.told(), ["Evict a"]);
-    assert_eq!(fixture(&[stateful("a"), stateful("z")]).told().len(), 2, "volumes that nobody attaches do not count");
+    assert_eq!(Fixture { now: after(150), ..later }.reported(), ["Evict a"]);
+    assert_eq!(
+        fixture(&[stateful("a"), stateful("z")]).reported().len(),
+        2,
+        "volumes that nobody attaches do not count"
+    );
 }
 
 #[test]
@@ -330,15 +334,15 @@ fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere()
     let progress = detaching.evictions();
     assert!(progress.removals.is_empty());
     assert_eq!((&progress.notes[1], progress.wake), (&detaching_note(), Some(after(120))));
-    assert_eq!(next().attached("a", "n").noted(detaching_note(), -120).told(), ["Evict b"], "not for ever");
+    assert_eq!(next().attached("a", "n").noted(detaching_note(), -120).reported(), ["Evict b"], "not for ever");
     let detached = next().noted(detaching_note(), -30).evictions();
     assert_eq!((&detached.notes[1], detached.wake), (&attaching_note(), Some(after(90))));
     assert!(detached.removals.is_empty());
-    assert_eq!(next().noted(attaching_note(), -90).told(), ["Evict b"], "not for ever");
-    assert_eq!(next().attached("a", "m").noted(attaching_note(), -1).told(), ["Evict b"]);
+    assert_eq!(next().noted(attaching_note(), -90).reported(), ["Evict b"], "not for ever");
+    assert_eq!(next().attached("a", "m").noted(attaching_note(), -1).reported(), ["Evict b"]);
     let mut begun = next().attached("a", "m").noted(attaching_note(), -1);
     begun.attachments[1]["status"]["attached"] = false.into();
-    assert!(begun.told().is_empty());
+    assert!(begun.reported().is_empty());
 }
 
 #[test]
@@ -346,12 +350,12 @@ fn a_drain_waits_for_the_list_of_volumes_and_goes_on_if_there_is_none() {
     let mut unlisted = fixture(&[pod("a"), stateful("b")]);
     unlisted.has_volumes = false;
     unlisted = unlisted.noted(Note::Attaching(Volume::Named("pv-z".into())), -9);
-    assert_eq!(unlisted.told(), ["Evict a"]);
+    assert_eq!(unlisted.reported(), ["Evict a"]);
     assert!(unlisted.evictions().notes.contains(&Note::Attaching(Volume::Named("pv-z".into()))), "its time goes on");
     let store = Arc::new(Store::<ClaimView>::new(TARGET, ""));
     store.fail("forbidden");
     unlisted.stores.add_scoped(&ScopedWatch::at::<ClaimView>(TARGET, ""), store);
-    assert_eq!(unlisted.told(), ["Evict a", "Evict b"]);
+    assert_eq!(unlisted.reported(), ["Evict a", "Evict b"]);
 }
 
 fn with_volumes(mut fixture: Fixture, names: &[&str]) -> Fixture {
@@ -389,10 +393,10 @@ fn pods_with_volumes_of_another_provider_leave_at_once() {
         let fixture = fixture(&pods).attached("a", "n").attached("b", "n").attached("c", "n");
         Fixture { owners, ..fixture }
     };
-    assert_eq!(three(Whose::Unknown).told(), ["Evict a"]);
-    assert_eq!(three(foreign(&[])).told(), ["Evict a"]);
-    assert_eq!(three(foreign(&["pv-a"])).told(), ["Evict b", "Evict a"], "the queue is of the provider's volumes");
-    assert_eq!(three(foreign(&["pv-a", "pv-b", "pv-c"])).told().len(), 3);
+    assert_eq!(three(Whose::Unknown).reported(), ["Evict a"]);
+    assert_eq!(three(foreign(&[])).reported(), ["Evict a"]);
+    assert_eq!(three(foreign(&["pv-a"])).reported(), ["Evict b", "Evict a"], "the queue is of the provider's volumes");
+    assert_eq!(three(foreign(&["pv-a", "pv-b", "pv-c"])).reported().len(), 3);
     assert!(three(foreign(&["pv-a"])).evictions().question.is_empty(), "it is asked once");
 }
 
@@ -407,24 +411,24 @@ fn pods_with_volumes_wait_for_the_answer_whose_they_are_and_others_leave() {
     let asked = waiting(Whose::Asked).evictions();
     assert_eq!((asked.question.len(), asked.wake), (0, Some(after(30))));
     for owners in [Whose::Unasked, Whose::Asked] {
-        assert_eq!(waiting(owners.clone()).told(), ["Evict a"]);
+        assert_eq!(waiting(owners.clone()).reported(), ["Evict a"]);
         let free = Fixture { owners: owners.clone(), ..fixture(&[pod("a")]).attached("z", "m") };
         assert!(free.evictions().question.is_empty(), "nobody waits for the answer");
         let forced = Fixture { force: Some("the drain timeout is over"), ..waiting(owners) };
-        assert_eq!((forced.told().len(), forced.evictions().question.len()), (2, 0));
+        assert_eq!((forced.reported().len(), forced.evictions().question.len()), (2, 0));
     }
 }
 
 #[test]
 fn volumes_of_another_provider_are_not_waited_for() {
     let next = |owners| Fixture { owners, ..fixture(&[stateful("b")]).attached("b", "n").attached("a", "n") };
-    assert!(next(foreign(&[])).told().is_empty(), "a is being detached");
+    assert!(next(foreign(&[])).reported().is_empty(), "a is being detached");
     let others = next(foreign(&["pv-a"])).noted(detaching_note(), -5);
-    assert_eq!(others.told(), ["Evict b"]);
+    assert_eq!(others.reported(), ["Evict b"]);
     assert!(!others.evictions().notes.contains(&detaching_note()), "what was noted before the answer is over");
     let mut gone = next(foreign(&["pv-a"])).noted(detaching_note(), -5);
     gone.attachments.retain(|attachment| attachment["metadata"]["uid"] != "a");
-    assert_eq!(gone.told(), ["Evict b"], "nor is it waited for elsewhere");
+    assert_eq!(gone.reported(), ["Evict b"], "nor is it waited for elsewhere");
 
     let left = |owners| Fixture { owners, ..with_volumes(fixture(&[]).attached("a", "n"), &["v"]) };
     assert_eq!(left(foreign(&[])).detachment().end, None);
@@ -456,7 +460,7 @@ fn a_forced_drain_asks_for_everything_at_once_and_ends_whatever_is_answered() {
         Fixture { force, ..fixture }.noted(Note::Forced, begun)
     };
     let fresh = Fixture { notes: BTreeMap::new(), ..forced(0) };
-    assert_eq!(fresh.told(), ["DeleteNow a", "DeleteNow b"], "however long the limit has been over");
+    assert_eq!(fresh.reported(), ["DeleteNow a", "DeleteNow b"], "however long the limit has been over");
     assert!(fresh.evictions().notes.contains(&Note::Forced));
     assert_eq!(forced(-20).evictions().wake, Some(after(40)));
     let given_up = forced(-60).evictions();
@@ -483,7 +487,11 @@ fn mcm_defect_11_a_drain_whose_time_is_over_is_not_done_while_pods_with_volumes_
         Fixture { force: Some("the drain timeout is over"), now: after(seconds), ..fixture }
     };
     for seconds in [0, 59] {
-        assert_eq!((overdue(seconds).evictions().end, overdue(seconds).told().len()), (None, 2), "after {seconds} s");
+        assert_eq!(
+            (overdue(seconds).evictions().end, overdue(seconds).reported().len()),
+            (None, 2),
+            "after {seconds} s"
+        );
     }
     assert_eq!(overdue(60).evictions().end, Some(End::TimedOut), "not done");
     assert_eq!(overdue(60).detachment().removals.len(), 2, "their volumes are taken off the node");

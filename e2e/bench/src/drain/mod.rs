@@ -113,7 +113,7 @@ struct Drain {
 struct Report {
     nodes: usize,
     pods: usize,
-    /// From the request until the provider was told to delete the last VM.
+    /// From the request until the deletion of the last VM was requested.
     drained: f64,
     /// From the request until the last VM was gone.
     gone: f64,

@@ -134,23 +134,26 @@ pub(crate) async fn edited_ledger(target: &mut Target) -> Measured {
     let last = last.max().ok_or("no machine has an ordinal")?;
     let first: Vec<_> = items(&machines).map(|machine| text(machine, "/metadata/uid").to_owned()).collect();
     target.request(Method::PATCH, &path, Some(&edit(&format!("{seed};0-{last}")))).await?;
-    let (mut fewest, mut most, mut told) = (usize::MAX, 0, false);
+    let (mut fewest, mut most, mut reported) = (usize::MAX, 0, false);
     let replaced = until(async || {
         let machines = target.request(Method::GET, "machines", None).await?;
         let staying = || items(&machines).filter(|it| it.pointer("/metadata/deletionTimestamp").is_none());
         let working = staying().filter(|it| text(it, "/status/currentStatus/phase") == "Running").count();
         (fewest, most) = (fewest.min(working), most.max(staying().count()));
-        told |= says("work and are needed").await?;
+        reported |= says("work and are needed").await?;
         let is_new = items(&machines).all(|it| !first.contains(&text(it, "/metadata/uid").to_owned()));
         Ok((is_new && working == MACHINES).then_some(()))
     });
     let replaced = replaced.await?.is_some();
     let measured =
         format!("{} ordinals retired: {fewest} to {most} of {MACHINES} machines worked or came up", last + 1);
-    if fewest >= MACHINES && most <= MACHINES + 1 && told && replaced && explained.is_some() {
+    if fewest >= MACHINES && most <= MACHINES + 1 && reported && replaced && explained.is_some() {
         return Ok(format!("{measured}, all replaced; InvalidLedger said why"));
     }
-    Err(format!("{measured}; replaced: {replaced}, told: {told}, a huge range explained: {}", explained.is_some()))
+    Err(format!(
+        "{measured}; replaced: {replaced}, reported: {reported}, a huge range explained: {}",
+        explained.is_some()
+    ))
 }
 
 /// The finalizers of a machine that runs and has no set are removed by hand, on a devcluster of its own: orphans are looked for each second. The VM

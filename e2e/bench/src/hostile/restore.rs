@@ -37,7 +37,7 @@ pub(crate) async fn undone_generation(target: &mut Target) -> Measured {
     let text = format!("{} sets sized for generation {generation} that is gone", sets.len());
     let result = match followed {
         Ok(_) => Ok(format!("{text}: one machine more came up within {seconds:.1} s")),
-        Err(_) => Err(format!("{text}: frozen for {seconds:.0} s; {}", told(target).await?)),
+        Err(_) => Err(format!("{text}: frozen for {seconds:.0} s; {}", reported(target).await?)),
     };
     if result.is_err() {
         for set in &sets {
@@ -50,7 +50,7 @@ pub(crate) async fn undone_generation(target: &mut Target) -> Measured {
 }
 
 /// What the deployment says meanwhile.
-async fn told(target: &Target) -> Result<String, String> {
+async fn reported(target: &Target) -> Result<String, String> {
     let deployment = target.request(Method::GET, &format!("machinedeployments/{DEPLOYMENT}"), None).await?;
     let conditions = deployment["status"]["conditions"].as_array().cloned().unwrap_or_default();
     let stalled = conditions.iter().find(|condition| condition["type"] == "Stalled");

@@ -54,14 +54,14 @@ pub(crate) async fn clock_ahead(target: &mut Target) -> Measured {
     let ready = ready(target, namespace).await?;
     let events = target.kubectl_in(namespace, &["get", "events", "--output=jsonpath={..reason}"]).await?;
     let metrics = manager.answer("/metrics").await.map_err(|error| error.to_string())?.1;
-    let is_told = events.contains("ClockSkew") && metrics.lines().any(is_an_hour);
+    let is_reported = events.contains("ClockSkew") && metrics.lines().any(is_an_hour);
     let gone = remove(target, namespace, manager).await;
     let text = format!(
-        "{vms} VMs in {} s for {WANTED} wanted, {ready} ready; told by event and metric: {is_told}",
+        "{vms} VMs in {} s for {WANTED} wanted, {ready} ready; reported by event and metric: {is_reported}",
         COUNTED.as_secs()
     );
     gone?;
-    if vms == WANTED && ready == WANTED && is_told { Ok(text) } else { Err(text) }
+    if vms == WANTED && ready == WANTED && is_reported { Ok(text) } else { Err(text) }
 }
 
 fn is_an_hour(line: &str) -> bool {

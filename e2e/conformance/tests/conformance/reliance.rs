@@ -215,7 +215,7 @@ async fn release(server: &Server, path: &str) -> TestResult {
 /// The fields of an object created by POST belong to an `Update`, which later applies cannot shrink. The fields of an object
 /// created by an apply belong to applies, so omitting a field removes it.
 #[tokio::test]
-async fn what_an_apply_creates_is_owned_as_apply_from_birth() -> TestResult {
+async fn what_an_apply_creates_is_owned_as_apply_from_its_creation() -> TestResult {
     for server in Server::both("owned").await? {
         for kind in KINDS {
             let path = server.path(kind, "a");

@@ -220,14 +220,14 @@ mod tests {
             json!({"cluster": "c", "password": secret}),
         ] {
             let document = RawJson::from(&document);
-            let told =
+            let reported =
                 format!("{:?} {:?} {:?}", validate(&document), ProviderSpec::read(&document), cluster(&document));
-            assert!(!told.contains(secret), "{told}");
+            assert!(!reported.contains(secret), "{reported}");
             assert!(ProviderSpec::read(&document).is_err());
         }
         let many: Map<String, Value> = (0..1_000).map(|it| (format!("{it}{}", "x".repeat(1_000)), json!(1))).collect();
-        let told = validate(&RawJson::from(&Value::Object(many)));
-        assert!(told.len() <= 20 && told.iter().all(|(path, _)| path.len() < 70), "{told:?}");
+        let reported = validate(&RawJson::from(&Value::Object(many)));
+        assert!(reported.len() <= 20 && reported.iter().all(|(path, _)| path.len() < 70), "{reported:?}");
     }
 
     #[test]

@@ -53,7 +53,7 @@ async fn restore_twice(set: &mut Devcluster) -> Result<String, String> {
     if let Some(reason) = stalled(set).await? {
         return Err(format!("the deployment stays Stalled: {reason}"));
     }
-    Ok(format!("{smaller}; {larger}; {rewinds} caches began anew"))
+    Ok(format!("{smaller}; {larger}; {rewinds} caches started over"))
 }
 
 /// From four machines to two, and back to four, of which two have no VM.

@@ -28,7 +28,7 @@ const YOUNG: Duration = Duration::from_secs(10);
 /// Status and body of an answer.
 pub type Answer = (StatusCode, Bytes);
 
-/// Of what EC2 fails until it is told otherwise.
+/// Of what EC2 fails by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outage {
     /// It answers nothing.

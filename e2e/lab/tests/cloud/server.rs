@@ -70,7 +70,7 @@ async fn a_vm_is_made_listed_and_deleted_over_http() -> TestResult {
 }
 
 #[tokio::test]
-async fn callers_that_name_themselves_are_told_apart() -> TestResult {
+async fn callers_that_name_themselves_are_distinguished() -> TestResult {
     let (_server, cloud) = quick_cloud().await?;
     let named = |name: &str| CloudClient::new(format!("{}/as/{name}", cloud.url())).as_customer();
     let (a, b) = (named("a"), named("b"));

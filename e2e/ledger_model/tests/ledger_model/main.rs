@@ -13,7 +13,7 @@ use self::{
     mutants::Mutant,
     product::Product,
     search::{Tally, Violation, explore},
-    server::{BAD_END, Broken, GHOST, NO_END, STRANGER, TOO_FEW, TOO_MANY, WAITS},
+    server::{BAD_END, Broken, FOREIGN, GHOST, NO_END, TOO_FEW, TOO_MANY, WAITS},
     state::{Budget, State},
     steps::Rules,
 };
@@ -120,8 +120,8 @@ fn the_search_finds_what_each_rule_is_for() {
         (LeavingCounted, harmed, WAITS),
         (FinalizerDropped, harmed, GHOST),
         (NoLastLook, rescaled, GHOST),
-        (DeleteByName, both, STRANGER),
-        (PlainApply, harmed, STRANGER),
+        (DeleteByName, both, FOREIGN),
+        (PlainApply, harmed, FOREIGN),
         (NothingFoundOut, rescaled, TOO_FEW),
         (OwnWritesUnseen, rescaled, NO_END),
     ];

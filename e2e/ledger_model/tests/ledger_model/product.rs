@@ -326,7 +326,7 @@ impl Product {
         if slot.is_leaving() {
             body["metadata"]["deletionTimestamp"] = since.into();
         }
-        if slot == Slot::Stranger {
+        if slot == Slot::Foreign {
             let foreign = json!({"uid": "uid-foreign", "ownerReferences": null, "annotations": null, "labels": null});
             json_patch::merge(&mut body["metadata"], &foreign);
         }

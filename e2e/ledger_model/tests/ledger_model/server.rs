@@ -25,7 +25,7 @@ pub(super) const SECOND_LIFE: Broken =
     "a name has a second life: a VM was made for a machine whose name had been retired";
 pub(super) const GHOST: Broken = "a VM was made for a machine that is gone";
 pub(super) const FORGOTTEN: Broken = "a name that had been retired is so no more";
-pub(super) const STRANGER: Broken = "a machine of somebody else was touched";
+pub(super) const FOREIGN: Broken = "a machine of somebody else was touched";
 pub(super) const BAD_END: Broken = "nothing more happens, and there are not so many machines as wanted, or others";
 pub(super) const WAITS: Broken = "machines that are being deleted keep others from being made, or from being deleted";
 pub(super) const NO_END: Broken = "it can go on for ever although nothing disturbs it";
@@ -61,7 +61,7 @@ impl State {
             Slot::Free => Slot::New,
             Slot::Gone => Slot::Again,
             Slot::GoneAgain => return Err(BEYOND),
-            Slot::Stranger if mutant == Some(Mutant::PlainApply) => return Err(STRANGER),
+            Slot::Foreign if mutant == Some(Mutant::PlainApply) => return Err(FOREIGN),
             _ if mutant == Some(Mutant::PlainApply) => return Ok(Answer::Done),
             _ => return Ok(Answer::Taken),
         };
@@ -76,7 +76,7 @@ impl State {
         match slot {
             _ if slot.is_empty() || (is_it && slot.is_leaving()) => Ok(Answer::Done),
             _ if !is_it => Ok(Answer::Conflict),
-            Slot::Stranger => Err(STRANGER),
+            Slot::Foreign => Err(FOREIGN),
             _ => {
                 let before = self.sound();
                 self.write_machine(index, slot.deleted());

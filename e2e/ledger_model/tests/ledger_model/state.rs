@@ -31,7 +31,7 @@ pub(super) enum Slot {
     /// No object any more, for the second time. A third Machine is beyond the bounds.
     GoneAgain,
     /// A Machine of another owner.
-    Stranger,
+    Foreign,
 }
 
 impl Slot {
@@ -61,7 +61,7 @@ impl Slot {
             Self::Free => 0,
             Self::New | Self::Ready | Self::Failed | Self::Leaving | Self::Gone => 1,
             Self::Again | Self::LeavingAgain | Self::GoneAgain => 2,
-            Self::Stranger => 3,
+            Self::Foreign => 3,
         }
     }
 

@@ -211,7 +211,7 @@ impl Rules {
                 state.harm(index, state.machines[index].deleted());
             }
             Action::Fail(index) => state.harm(usize::from(index), Slot::Failed),
-            Action::Intrude(index) => state.write_machine(usize::from(index), Slot::Stranger),
+            Action::Intrude(index) => state.write_machine(usize::from(index), Slot::Foreign),
             _ => state.write_set(Set { phase: Phase::Leaves, ..state.set }, self.mutant),
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! What users read after each of machine-controller-manager's own integration scenarios: it must be the same under both.
 //!
 //! Both sides play the scenarios 1 to 6, 8 and 9 of `pkg/test/integration/common/framework.go`, one after the other. At each
-//! rest, the conditions and numbers of the MachineDeployment are compared, and what was told of deployments and sets since the
+//! rest, the conditions and numbers of the MachineDeployment are compared, and what was reported of deployments and sets since the
 //! last rest, by reason: for how many machines (`SuccessfulCreate`, `SuccessfulDelete`) or sets (`ScalingMachineSet`). One event
 //! of Nodewright tells of all machines of one pass, one of machine-controller-manager of each machine. Nodewright's events of
 //! Machines have no counterpart.
@@ -25,8 +25,8 @@ use crate::{
 /// suite demands that (scenario 7); Nodewright's never does. See `docs/tasks/take-over.md`.
 const OF_THE_FREEZE: [&str; 2] = ["FrozeMachineSet", "UnfrozeMachineSet"];
 
-/// Of how many machines or sets something was told: by kind and reason.
-type Told = BTreeMap<(String, String), usize>;
+/// Of how many machines or sets something was reported: by kind and reason.
+type Reported = BTreeMap<(String, String), usize>;
 
 /// What users read at a rest.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct Picture {
     conditions: Vec<(String, String, String)>,
     /// Replicas, updated, ready, available, unavailable.
     numbers: [i32; 5],
-    told: Told,
+    reported: Reported,
 }
 
 /// The pictures that one side leaves.
@@ -74,20 +74,22 @@ impl Album<'_> {
         conditions: Vec<(String, String, String)>,
         numbers: [i32; 5],
     ) -> TestResult {
-        let told = self.news().await?;
-        self.pictures.push(Picture { after, conditions, numbers, told });
+        let reported = self.news().await?;
+        self.pictures.push(Picture { after, conditions, numbers, reported });
         Ok(())
     }
 
-    /// What was told of deployments and sets since the last time.
-    async fn news(&mut self) -> TestResult<Told> {
+    /// What was reported of deployments and sets since the last time.
+    async fn news(&mut self) -> TestResult<Reported> {
         let api: Api<Event> = Api::namespaced(self.env.client(), self.env.namespace());
         let mut subjects = BTreeMap::<_, BTreeSet<String>>::new();
         for event in api.list(&ListParams::default()).await?.items {
             let kind = event.involved_object.kind.clone().unwrap_or_default();
             let reason = event.reason.clone().unwrap_or_default();
-            let is_told = ["MachineSet", "MachineDeployment"].contains(&kind.as_str());
-            if is_told && !OF_THE_FREEZE.contains(&reason.as_str()) && self.read.insert(event.uid().unwrap_or_default())
+            let is_reported = ["MachineSet", "MachineDeployment"].contains(&kind.as_str());
+            if is_reported
+                && !OF_THE_FREEZE.contains(&reason.as_str())
+                && self.read.insert(event.uid().unwrap_or_default())
             {
                 let message = event.message.unwrap_or_default();
                 subjects.entry((kind, reason)).or_default().extend(names(&message, self.env));

@@ -239,7 +239,7 @@ async fn a_class_that_was_edited_while_no_webhook_looked_can_be_set_back() -> Te
         let said = condition(machine, "ConfigurationValid");
         said.is_some_and(|(_, reason, text)| reason == "ClassIdentityChanged" && text.contains("providerSpec.cluster"))
     };
-    env.wait_for_machines("a birth that waits", |all| all.values().any(|machine| is_stopped(machine))).await?;
+    env.wait_for_machines("a creation that waits", |all| all.values().any(|machine| is_stopped(machine))).await?;
     ensure(env.vms().await?.len() == 1, || "a VM was made that will not be found".to_owned())?;
     drop(manager);
 

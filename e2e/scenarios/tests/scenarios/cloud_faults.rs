@@ -36,7 +36,7 @@ async fn creations_that_are_answered_late_or_never_make_one_vm_each() -> TestRes
 
 /// Calls that hang block only their own machines: the others use the remaining slots.
 #[tokio::test(flavor = "multi_thread")]
-async fn hung_calls_hold_up_their_own_machines_only() -> TestResult {
+async fn hung_calls_block_their_own_machines_only() -> TestResult {
     const OTHERS: usize = 197;
     const HUNG: usize = 3;
     let flags = ["--provider-concurrency=6"];
@@ -170,7 +170,7 @@ async fn vms_that_show_late_are_neither_doubled_nor_lost() -> TestResult {
 
 /// The machine is deleted while the manager does not know of its VM, which exists but is not listed yet.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_vm_that_nobody_was_told_of_goes_with_its_machine() -> TestResult {
+async fn a_vm_that_nobody_knows_goes_with_its_machine() -> TestResult {
     let env = Environment::builder("unheard").cloud_flags(["--visible-after-seconds=2"]).start().await?;
     let lost = Effect::Cut { applied: true };
     env.cloud().fault(&FaultOrder::always(FaultOperation::Create, lost)).await?;
@@ -183,7 +183,7 @@ async fn a_vm_that_nobody_was_told_of_goes_with_its_machine() -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_exhausted_quota_is_told_and_others_go_on() -> TestResult {
+async fn an_exhausted_quota_is_reported_and_others_go_on() -> TestResult {
     let env = Environment::builder("quota").manager_flags(["--resource-exhausted-retry=2s"]).start().await?;
     env.cloud().set_quota(Some(2)).await?;
     env.apply_class("small").await?;

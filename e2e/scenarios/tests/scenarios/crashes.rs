@@ -32,9 +32,9 @@ enum Moment {
     Gone(usize),
 }
 
-const BIRTHS: [Moment; 5] =
+const CREATIONS: [Moment; 5] =
     [Moment::Machines(1), Moment::Vms(1), Moment::Machines(MACHINES), Moment::Linked(4), Moment::Nodes(3)];
-const DEATHS: [Moment; 5] =
+const DELETIONS: [Moment; 5] =
     [Moment::Deleting(1), Moment::Terminating(5), Moment::VmsGone(2), Moment::NodesLeaving(3), Moment::Gone(5)];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,21 +51,21 @@ async fn a_killed_manager_makes_neither_too_many_nor_too_few() -> TestResult {
         .await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 0)).await?;
-    for (birth, death) in BIRTHS.into_iter().zip(DEATHS) {
+    for (created, deleted) in CREATIONS.into_iter().zip(DELETIONS) {
         let round = Round::begin(&env).await?;
         env.scale("a", u32::try_from(MACHINES)?).await?;
-        round.kill_at(birth).await?;
+        round.kill_at(created).await?;
         env.wait_for_running(MACHINES).await?;
-        round.counts_are(birth, MACHINES, 0).await?;
+        round.counts_are(created, MACHINES, 0).await?;
 
         env.scale("a", 0).await?;
-        round.kill_at(death).await?;
+        round.kill_at(deleted).await?;
         env.wait_for_nothing().await?;
-        round.counts_are(death, MACHINES, MACHINES).await?;
+        round.counts_are(deleted, MACHINES, MACHINES).await?;
     }
     if env.cluster().control_plane().is_some() {
         // The audit log records a request of a killed client as a timeout, whether it was applied or not.
-        let (requests, all) = (env.requests().await?, u64::try_from(MACHINES * BIRTHS.len())?);
+        let (requests, all) = (env.requests().await?, u64::try_from(MACHINES * CREATIONS.len())?);
         for (verb, done) in [("patch", 201), ("delete", 200)] {
             let (certain, open) = (requests.exactly(verb, "machines", done), requests.exactly(verb, "machines", 504));
             assert!(certain <= all && all <= certain + open, "{verb}: not {all}\n{requests}");

@@ -12,7 +12,7 @@ use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn three_machines_run_and_kubectl_shows_it() -> TestResult {
-    let env = Environment::start("birth").await?;
+    let env = Environment::start("creation").await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 3)).await?;
     let machines = env.wait_for_running(3).await?;

@@ -88,7 +88,7 @@ async fn fails_with(options: ManagerOptions, words: &[&str]) -> TestResult {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestResult {
+async fn an_unknown_class_is_reported_and_heals_and_other_machines_go_on() -> TestResult {
     let env = Environment::start("class").await?;
     env.apply_class("small").await?;
     let wrong = env.pool("wrong", 1).class("nowhere");
@@ -115,7 +115,7 @@ async fn an_unknown_class_is_told_and_heals_and_other_machines_go_on() -> TestRe
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_malformed_provider_spec_is_told_and_heals_and_other_machines_go_on() -> TestResult {
+async fn a_malformed_provider_spec_is_reported_and_heals_and_other_machines_go_on() -> TestResult {
     let env = Environment::start("spec").await?;
     env.apply_class("small").await?;
     env.apply(&env.class("wrong").provider("size", "gigantic")).await?;
@@ -147,11 +147,11 @@ async fn a_malformed_provider_spec_is_told_and_heals_and_other_machines_go_on() 
 
 /// Waits until the machine of a pool reports why its class is unusable.
 async fn until_refused(env: &Environment, pool: &str, reason: &str) -> TestResult {
-    let told = Some(("False".to_owned(), reason.to_owned()));
+    let reported = Some(("False".to_owned(), reason.to_owned()));
     let what = format!("the machine to say {reason} of its class");
-    let is_told =
-        |machines: &State<Machine>| condition(machines, pool, conditions::machine::CONFIGURATION_VALID) == told;
-    env.wait_for_machines(&what, is_told).await?;
+    let is_reported =
+        |machines: &State<Machine>| condition(machines, pool, conditions::machine::CONFIGURATION_VALID) == reported;
+    env.wait_for_machines(&what, is_reported).await?;
     Ok(())
 }
 

@@ -191,8 +191,8 @@ async fn a_driver_that_lies_harms_no_other_machine() -> TestResult {
     env.scale("good", 5).await?;
     let lists = notes.lists.load(Ordering::Relaxed);
     env.wait_for("all lies", async || {
-        let told = notes.lies.iter().all(|told| told.load(Ordering::Relaxed) > 0);
-        Ok(told && notes.lists.load(Ordering::Relaxed) >= lists + LISTS)
+        let reported = notes.lies.iter().all(|reported| reported.load(Ordering::Relaxed) > 0);
+        Ok(reported && notes.lists.load(Ordering::Relaxed) >= lists + LISTS)
     })
     .await?;
     env.wait_for("five good machines", async || Ok(good(&env) == 5)).await?;
@@ -203,7 +203,7 @@ async fn a_driver_that_lies_harms_no_other_machine() -> TestResult {
     })
     .await?;
 
-    // The driver deletes what it is told to delete, so that what the manager asks for could do harm.
+    // The driver deletes whatever is asked for, so that what the manager asks for could do harm.
     notes.retracted.lock().extend([Lie::Garbage, Lie::Silent]);
     for lie in Lie::ALL {
         env.kubectl(&format!("delete machinedeployment {}-{} --wait=false", env.namespace(), lie.pool())).await?;

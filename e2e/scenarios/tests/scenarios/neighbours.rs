@@ -63,7 +63,7 @@ impl Neighbour {
 
     /// Waits until each of the copied set's Machines says why it takes no VM. Returns what they say, by their names.
     async fn wait_for_reason(&self, env: &Environment, reason: &str) -> TestResult<BTreeMap<String, String>> {
-        let mut told = BTreeMap::new();
+        let mut reported = BTreeMap::new();
         env.wait_for(&format!("{reason} on the copies"), async || {
             let machines = self.machines.list(&ListParams::default()).await?.items;
             let said = |machine: &Machine| {
@@ -72,11 +72,11 @@ impl Neighbour {
                 let is_said = said.reason.as_deref() == Some(reason);
                 is_said.then(|| (machine.name_any(), said.message.clone().unwrap_or_default()))
             };
-            told = machines.iter().filter_map(said).collect();
-            Ok(told.len() == 3)
+            reported = machines.iter().filter_map(said).collect();
+            Ok(reported.len() == 3)
         })
         .await?;
-        Ok(told)
+        Ok(reported)
     }
 
     /// Deletes the copied set, and waits until nothing is left of it.
@@ -103,8 +103,8 @@ async fn a_set_copied_with_its_ledger_into_another_namespace_takes_no_vm_and_del
 
     let neighbour = Neighbour::beside(&env).await?;
     let mut manager = ManagerProcess::start(neighbour.options(&env)).await?;
-    let told = neighbour.wait_for_reason(&env, "VMNotOwned").await?;
-    for (name, text) in &told {
+    let reported = neighbour.wait_for_reason(&env, "VMNotOwned").await?;
+    for (name, text) in &reported {
         let id = vms.get(name).ok_or_else(|| Failure::new(format!("{name} is not the name of a machine")))?;
         ensure(text.contains(id) && text.contains(&format!("{}/{name}", env.namespace())), || text.clone())?;
     }
@@ -158,9 +158,9 @@ async fn without_the_right_to_list_machines_everywhere_no_vm_is_adopted_and_the_
     let user = format!("narrow-{}", env.namespace());
     narrow_rights(&env, &neighbour.namespace, &user).await?;
     let mut manager = start_as(plane, &user, neighbour.options(&env)).await?;
-    let told = neighbour.wait_for_reason(&env, "VMOwnerUnknown").await?;
+    let reported = neighbour.wait_for_reason(&env, "VMOwnerUnknown").await?;
     let says = |text: &String| text.contains("list machines in all namespaces") && text.contains("nodewright-machines");
-    ensure(told.values().all(says), || format!("{told:?}"))?;
+    ensure(reported.values().all(says), || format!("{reported:?}"))?;
 
     // With the right it is known, and so the copies go without the VMs.
     let grant = format!("create clusterrole {user}-list --verb=list --resource=machines.machine.sapcloud.io");
@@ -203,18 +203,18 @@ async fn machines_that_an_edited_ledger_retires_are_replaced_within_the_budget()
         let name = set.name_any();
         env.kubectl(&format!("annotate machineset {name} --overwrite {LEDGER}={ledger}")).await
     };
-    let told = async |part: &str| {
+    let reported = async |part: &str| {
         let set = sets.get(&set.name_any()).await?;
         let conditions = set.status.unwrap_or_default().conditions;
         let said = |reason: &str, text: &str| reason == "InvalidLedger" && text.contains(part);
         TestResult::Ok(conditions.iter().any(|condition| said(&condition.reason, &condition.message)))
     };
     edit(&format!("{seed};0-4000000000")).await?;
-    env.wait_for("the reason", async || told("goes beyond 14348906, the last ordinal").await).await?;
+    env.wait_for("the reason", async || reported("goes beyond 14348906, the last ordinal").await).await?;
     edit(&ledger).await?;
 
     edit(&format!("{seed};0-5")).await?;
-    let (mut fewest, mut most, mut is_told) = (usize::MAX, 0, false);
+    let (mut fewest, mut most, mut is_reported) = (usize::MAX, 0, false);
     env.wait_for("other machines", async || {
         let machines = env.machines().current();
         let works = |machine: &Machine| {
@@ -223,11 +223,11 @@ async fn machines_that_an_edited_ledger_retires_are_replaced_within_the_budget()
         let working = machines.values().filter(|machine| works(machine)).count();
         let living = machines.values().filter(|machine| machine.metadata.deletion_timestamp.is_none()).count();
         (fewest, most) = (fewest.min(working), most.max(living));
-        is_told |= told("machines that work and are needed").await?;
+        is_reported |= reported("machines that work and are needed").await?;
         Ok(working == 3 && machines.len() == 3 && machines.keys().all(|uid| !first.contains_key(uid)))
     })
     .await?;
     ensure(fewest >= 3 && most <= 4, || format!("there were {fewest} to {most} machines"))?;
-    ensure(is_told, || "the set did not say so".to_owned())?;
+    ensure(is_reported, || "the set did not say so".to_owned())?;
     env.end().await
 }

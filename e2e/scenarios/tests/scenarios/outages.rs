@@ -157,8 +157,9 @@ async fn ends_and_waits(env: &Environment, away: Component, until: Instant) -> T
     assert_eq!(manager.pid(), pid, "it waits and does not end");
     let log = std::fs::read_to_string(env.log("manager"))?;
     // With etcd frozen, the API server still answers discovery; the manager then waits for the lists.
-    let told = away != Component::ApiServer || log.contains("waiting: failed to reach the API server of the control");
-    ensure(told, || format!("it does not say what it waits for:\n{log}"))
+    let reported =
+        away != Component::ApiServer || log.contains("waiting: failed to reach the API server of the control");
+    ensure(reported, || format!("it does not say what it waits for:\n{log}"))
 }
 
 /// Polls the endpoints until then: `/healthz` succeeds all the time, and `/readyz` fails once the manager has noticed.
@@ -204,7 +205,7 @@ async fn a_drain_whose_time_is_over_goes_on_while_the_target_cluster_is_away() -
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: make test-slow"]
 async fn a_manager_that_never_saw_the_target_cluster_goes_on_with_a_drain_whose_time_is_over() -> TestResult {
-    an_overdue_drain("overdue-anew", Manager::Restarts).await
+    an_overdue_drain("overdue-again", Manager::Restarts).await
 }
 
 #[derive(PartialEq)]
@@ -370,8 +371,9 @@ async fn while_the_target_is_away_nothing_is_evaluated_and_machines_are_made() -
     let made = Instant::now();
     env.wait_for("the VM of the new machine", async || Ok(env.vms().await?.len() == 3)).await?;
     env.wait_for("the metric to say so", async || Ok(env.metric(FROZEN).await? == Some(1.0))).await?;
-    let is_told = async || Ok(std::fs::read_to_string(env.log("manager"))?.contains("the API server is out of reach"));
-    env.wait_for("the log to say so", is_told).await?;
+    let is_reported =
+        async || Ok(std::fs::read_to_string(env.log("manager"))?.contains("the API server is out of reach"));
+    env.wait_for("the log to say so", is_reported).await?;
     let message = async || {
         let only =
             "get machinedeployments -o jsonpath={.items[*].status.conditions[?(@.type==\"Reconciling\")].message}";

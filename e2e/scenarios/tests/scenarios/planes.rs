@@ -95,16 +95,16 @@ async fn tolerates_unavailable_target(env: &Environment) -> TestResult {
         env.wait_for_machines(&format!("{count} machines of pool b"), are_made).await?;
     }
     let deployments: Api<MachineDeployment> = Api::namespaced(env.client(), env.namespace());
-    let told = async |pool: &str, replicas: i32| {
+    let reported = async |pool: &str, replicas: i32| {
         let deployment = deployments.get(env.pool(pool, 0).name()).await?;
         let status = deployment.status.unwrap_or_default();
         TestResult::Ok(
             status.replicas == replicas && Some(status.observed_generation) == deployment.metadata.generation,
         )
     };
-    env.wait_for("the status to count machines", async || told("b", 3).await).await?;
+    env.wait_for("the status to count machines", async || reported("b", 3).await).await?;
     env.apply(&env.pool("c", 0)).await?;
-    env.wait_for("the status of an empty pool", async || told("c", 0).await).await?;
+    env.wait_for("the status of an empty pool", async || reported("c", 0).await).await?;
     env.kubectl(&format!("delete machinedeployment {} --timeout=60s", env.pool("c", 0).name())).await.map(drop)
 }
 

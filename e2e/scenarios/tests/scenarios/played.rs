@@ -226,11 +226,11 @@ impl Stage {
         let class = &pool.spec.template.spec.class.name;
         let is_well = |machine: &Arc<Machine>| waits::is_running(machine) && machine.class_name() == class;
         let status = pool.status.as_ref();
-        let is_told = status.is_some_and(|status| {
+        let is_reported = status.is_some_and(|status| {
             Some(status.observed_generation) == pool.metadata.generation
                 && usize::try_from(status.available_replicas) == Ok(wanted(pool))
         });
-        is_told
+        is_reported
             && pool.metadata.deletion_timestamp.is_none()
             && machines.len() == wanted(pool)
             && machines.values().all(is_well)

@@ -343,7 +343,7 @@ async fn a_list_of_claims_that_is_removed_again_and_again_lets_no_more_nodes_mov
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_that_does_not_get_on_is_named_and_holds_up_no_other() -> TestResult {
+async fn a_node_that_does_not_get_on_is_named_and_blocks_no_other() -> TestResult {
     let Some(fixture) = Fixture::start("stuck", 1, 1, json!(2)).await? else { return Ok(()) };
     let env = &fixture.env;
     let node = env.nodes().current().into_keys().next().unwrap_or_default();

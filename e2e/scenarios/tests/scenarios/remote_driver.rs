@@ -7,8 +7,8 @@ use nodewright_e2e_scenarios::{Environment, TestResult, ensure, has_mcm_crds, sk
 use serde_json::{Value, json};
 
 /// How many VMs have been created, and later deleted, when the driver is killed.
-const BIRTHS: [u64; 2] = [4, 13];
-const DEATHS: [u64; 2] = [2, 11];
+const CREATIONS: [u64; 2] = [4, 13];
+const DELETIONS: [u64; 2] = [2, 11];
 
 async fn start_manager(env: &Environment, program: &DriverProgram, webhooks: bool) -> TestResult<ManagerProcess> {
     let driver = format!("--driver={}", program.path().display());
@@ -29,14 +29,14 @@ async fn a_driver_that_is_killed_makes_neither_too_many_vms_nor_too_few() -> Tes
     env.wait_for_running(3).await?;
 
     env.scale("a", 20).await?;
-    for created in BIRTHS {
+    for created in CREATIONS {
         kill_when(&env, &program, &manager, async || Ok(env.cloud().stats().await?.created >= 3 + created)).await?;
     }
     env.wait_for_running(20).await?;
     counts_are(&env, 20, 0).await?;
 
     env.scale("a", 3).await?;
-    for deleted in DEATHS {
+    for deleted in DELETIONS {
         kill_when(&env, &program, &manager, async || Ok(env.cloud().stats().await?.deleted >= deleted)).await?;
     }
     env.wait_for_machines("three machines", |machines| machines.len() == 3).await?;

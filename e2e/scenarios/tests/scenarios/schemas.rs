@@ -15,25 +15,25 @@ async fn statuses_go_on_when_other_definitions_are_applied_over_ours() -> TestRe
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for_running(1).await?;
-    until_told(&env, 1, true).await?;
+    until_reported(&env, 1, true).await?;
 
     apply_file(&env.client(), &machine_controller_manager_crds().await?).await?;
     env.scale("a", 2).await?;
-    until_told(&env, 2, false).await?;
+    until_reported(&env, 2, false).await?;
 
     apply_file(&env.client(), &crds().await?).await?;
     let seen = || std::fs::read_to_string(env.log("manager")).unwrap_or_default();
     let changes = "the CRDs have changed";
     env.wait_for("the manager to see our CRDs", async || Ok(seen().matches(changes).count() >= 2)).await?;
     env.scale("a", 3).await?;
-    until_told(&env, 3, true).await?;
+    until_reported(&env, 3, true).await?;
     env.scale("a", 0).await?;
     env.wait_for_nothing().await?;
     env.end().await
 }
 
 /// Waits until the status of the deployment counts this many available machines, and has a selector or not, as wanted.
-async fn until_told(env: &Environment, available: i32, has_selector: bool) -> TestResult {
+async fn until_reported(env: &Environment, available: i32, has_selector: bool) -> TestResult {
     let deployments: Api<MachineDeployment> = Api::namespaced(env.client(), env.namespace());
     let what = format!("the status to say {available}");
     env.wait_for(&what, async || {

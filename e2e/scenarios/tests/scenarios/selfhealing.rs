@@ -34,10 +34,10 @@ async fn a_rollout_to_a_secret_that_does_not_exist_is_taken_back_and_dead_machin
 
     env.apply(&env.class("typo").secret("no-such-secret")).await?;
     env.apply(&pool().class("typo")).await?;
-    let told = |machines: &State<Machine>| {
+    let reported = |machines: &State<Machine>| {
         says(machines, conditions::machine::CONFIGURATION_VALID, "SecretNotFound") && machines.len() == 4
     };
-    env.wait_for_machines("a machine to miss its secret", told).await?;
+    env.wait_for_machines("a machine to miss its secret", reported).await?;
     env.apply(&pool()).await?;
     env.wait_for_running(3).await?;
 
@@ -71,10 +71,10 @@ async fn a_rollout_that_never_worked_is_taken_back_while_a_machine_is_dead() -> 
         env.apply(&env.class("typo").secret(secret)).await?;
     }
     env.apply(&pool().class("typo")).await?;
-    let told = |machines: &State<Machine>| {
+    let reported = |machines: &State<Machine>| {
         says(machines, conditions::machine::CONFIGURATION_VALID, "SecretNotFound") && machines.len() == 4
     };
-    env.wait_for_machines("a machine to miss its secret", told).await?;
+    env.wait_for_machines("a machine to miss its secret", reported).await?;
     env.apply(&pool()).await?;
     let is_back = |machines: &State<Machine>| machines.values().all(|machine| machine.class_name() == "small");
     env.wait_for_machines("the machine without a VM to go", is_back).await?;

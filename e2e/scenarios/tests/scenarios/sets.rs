@@ -174,7 +174,7 @@ async fn by_hand(env: &Environment, model: &Machine, number: usize) -> TestResul
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn machines_that_may_not_be_adopted_hold_up_no_other_and_a_user_ends_the_freeze_once() -> TestResult {
+async fn machines_that_may_not_be_adopted_block_no_other_and_a_user_ends_the_freeze_once() -> TestResult {
     let env = Environment::builder("denied").cloud_flags(["--delete-seconds=0"]).start().await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 2)).await?;

@@ -54,10 +54,10 @@ pub(super) async fn pool_runs(env: &Environment, pool: &str, count: usize) -> Te
 }
 
 /// The confidential text is in neither the log, nor an event, nor the manager's writes.
-async fn nothing_is_told(env: &Environment) -> TestResult {
+async fn nothing_is_reported(env: &Environment) -> TestResult {
     let log = std::fs::read_to_string(env.log("manager"))?;
-    let told = log.lines().find(|line| line.contains(MARKER));
-    ensure(told.is_none(), || format!("it is in the log: {told:?}"))?;
+    let reported = log.lines().find(|line| line.contains(MARKER));
+    ensure(reported.is_none(), || format!("it is in the log: {reported:?}"))?;
     let events = env.kubectl("get events -o json").await?;
     ensure(!events.contains(MARKER), || format!("it is in an event: {events}"))?;
     let kinds = "machines,machinesets,machinedeployments,machineclasses";
@@ -103,7 +103,7 @@ async fn an_undecodable_class_blocks_no_other() -> TestResult {
     restart_manager(&env).await?;
     env.scale("right", 4).await?;
     pool_runs(&env, "right", 4).await?;
-    nothing_is_told(&env).await?;
+    nothing_is_reported(&env).await?;
     heal_class(&env).await?;
     env.wait_for_running(5).await?;
     env.end().await
@@ -116,10 +116,10 @@ async fn an_undecodable_class_is_named_until_it_is_well() -> TestResult {
     let series = format!(r#"machine_class_invalid{{namespace="{}",name="undecodable"}}"#, env.namespace());
     apply_undecodable_class(&env).await?;
     let events: Api<Event> = Api::namespaced(env.client(), env.namespace());
-    let told = ListParams::default().fields("involvedObject.name=undecodable,reason=InvalidProviderSpec");
+    let reported = ListParams::default().fields("involvedObject.name=undecodable,reason=InvalidProviderSpec");
     for _ in ["live", "from the start"] {
         env.wait_for("the metric to name the class", async || Ok(env.metric(&series).await? == Some(1.0))).await?;
-        env.wait_for("an event of the class", async || Ok(!events.list(&told).await?.items.is_empty())).await?;
+        env.wait_for("an event of the class", async || Ok(!events.list(&reported).await?.items.is_empty())).await?;
         if !has_mcm_crds() {
             let invalid = || says_so(&env);
             env.wait_for("the class to say what is wrong", async || invalid().await).await?;
@@ -131,7 +131,7 @@ async fn an_undecodable_class_is_named_until_it_is_well() -> TestResult {
         machines.values().any(|machine| said(machine).is_some_and(|said| said.contains("providerSpec")))
     })
     .await?;
-    nothing_is_told(&env).await?;
+    nothing_is_reported(&env).await?;
     heal_class(&env).await?;
     env.wait_for_running(1).await?;
     env.wait_for("the metric to forget it", async || Ok(env.metric(&series).await?.is_none())).await?;
@@ -148,7 +148,7 @@ async fn says_so(env: &Environment) -> TestResult<bool> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn undecodable_machines_and_sets_do_not_hold_up_the_others() -> TestResult {
+async fn undecodable_machines_and_sets_do_not_block_the_others() -> TestResult {
     let env = Environment::start("venom").await?;
     env.apply_class("small").await?;
     env.apply(&env.pool("right", 1)).await?;
@@ -188,7 +188,7 @@ async fn undecodable_machines_and_sets_do_not_hold_up_the_others() -> TestResult
     env.scale("right", 4).await?;
     env.wait_for_running(5).await?;
     are_named(&env).await?;
-    nothing_is_told(&env).await?;
+    nothing_is_reported(&env).await?;
 
     for plural in ["machines", "machinesets"] {
         send(&env, Method::DELETE, &path(&env, plural, &none), "application/json", String::new()).await?;
@@ -214,8 +214,8 @@ async fn are_named(env: &Environment) -> TestResult {
         let named = named(env, plural);
         let what = format!("one object of {plural} to be named as undecodable");
         env.wait_for(&what, async || Ok(env.metric(&named).await? == Some(1.0))).await?;
-        let told = ListParams::default().fields(&format!("involvedObject.kind={kind},reason=Undecodable"));
-        env.wait_for("an event of it", async || Ok(!events.list(&told).await?.items.is_empty())).await?;
+        let reported = ListParams::default().fields(&format!("involvedObject.kind={kind},reason=Undecodable"));
+        env.wait_for("an event of it", async || Ok(!events.list(&reported).await?.items.is_empty())).await?;
         let series =
             format!(r#"watch_undecodable_objects{{api_server="control",resource="{plural}.machine.sapcloud.io"}}"#);
         let what = format!("one object of {plural} to be counted as undecodable");

@@ -66,7 +66,7 @@ async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_la
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_volume_of_another_provider_holds_up_no_drain_and_one_of_the_provider_does() -> TestResult {
+async fn a_volume_of_another_provider_blocks_no_drain_and_one_of_the_provider_does() -> TestResult {
     let env = Environment::start("foreign-volumes").await?;
     let own = Disks::start(env.target_client(), env.namespace(), DETACHING);
     let foreign = Disks::start_elsewhere(env.target_client(), env.namespace(), DETACHING_ELSEWHERE);

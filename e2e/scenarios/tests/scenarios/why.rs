@@ -33,12 +33,12 @@ pub(crate) async fn succeeds(env: &Environment, arguments: &str) -> TestResult<S
 }
 
 /// Waits until the first line about an object has these words.
-async fn until_told(env: &Environment, object: &str, words: &str) -> TestResult {
+async fn until_reported(env: &Environment, object: &str, words: &str) -> TestResult {
     let question = format!("why {object}");
     env.wait_for(&format!("{words:?} of {object}"), async || {
-        let told = succeeds(env, &question).await?;
-        ensure(told.lines().count() <= 10, || told.clone())?;
-        Ok(told.lines().next().is_some_and(|line| line.contains(words)))
+        let reported = succeeds(env, &question).await?;
+        ensure(reported.lines().count() <= 10, || reported.clone())?;
+        Ok(reported.lines().next().is_some_and(|line| line.contains(words)))
     })
     .await
 }
@@ -49,10 +49,10 @@ async fn the_first_line_names_the_cause_and_rollouts_are_kubectls() -> TestResul
     let name = env.pool("a", 2).name().to_owned();
     let pool = &format!("machinedeployment/{name}");
     env.apply(&env.pool("a", 2)).await?;
-    until_told(&env, pool, "MachineClass \"small\" does not exist").await?;
+    until_reported(&env, pool, "MachineClass \"small\" does not exist").await?;
     env.cloud().set_quota(Some(1)).await?;
     env.apply_class("small").await?;
-    until_told(&env, pool, "the quota of 1 vms is exhausted").await?;
+    until_reported(&env, pool, "the quota of 1 vms is exhausted").await?;
     env.wait_for("the tree to show one that runs and one that waits", async || {
         let tree = succeeds(&env, &format!("tree {name}")).await?;
         Ok(tree.contains("ResourceExhausted") && tree.contains("1/2"))
@@ -62,7 +62,7 @@ async fn the_first_line_names_the_cause_and_rollouts_are_kubectls() -> TestResul
     // A change of the class ends the pause after a failure.
     env.apply(&env.class("small").provider("bootSeconds", 0)).await?;
     env.wait_for_running(2).await?;
-    until_told(&env, pool, "2 machines of the present template run").await?;
+    until_reported(&env, pool, "2 machines of the present template run").await?;
     for machine in env.machines().current().into_keys() {
         let life = succeeds(&env, &format!("trace {machine}")).await?;
         let stages: Vec<_> = life.lines().filter_map(|line| line.split_whitespace().next()).collect();
@@ -75,10 +75,12 @@ async fn the_first_line_names_the_cause_and_rollouts_are_kubectls() -> TestResul
     env.apply(&env.class("large").provider("size", "large")).await?;
     let patch = "{\"spec\":{\"template\":{\"spec\":{\"class\":{\"name\":\"large\"}}}}}";
     env.kubectl(&format!("patch machinedeployment {name} --type=merge -p {patch}")).await?;
-    until_told(&env, pool, "spec.paused is true").await?;
+    until_reported(&env, pool, "spec.paused is true").await?;
     succeeds(&env, &format!("rollout resume {name}")).await?;
-    let told = succeeds(&env, &format!("rollout status {name} --timeout=2m")).await?;
-    ensure(told.ends_with(&format!("machinedeployment \"{name}\" successfully rolled out\n")), || told.clone())?;
+    let reported = succeeds(&env, &format!("rollout status {name} --timeout=2m")).await?;
+    ensure(reported.ends_with(&format!("machinedeployment \"{name}\" successfully rolled out\n")), || {
+        reported.clone()
+    })?;
     let history = succeeds(&env, &format!("rollout history {name} -o wide")).await?;
     ensure(history.contains("small") && history.contains("large"), || history.clone())?;
     succeeds(&env, &format!("rollout undo {name}")).await?;

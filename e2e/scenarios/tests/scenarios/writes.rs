@@ -16,7 +16,7 @@ const MACHINES: usize = 20;
 const RACES: usize = MACHINES / 4;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn births_and_deaths_stay_within_their_budgets_of_writes() -> TestResult {
+async fn creations_and_deletions_stay_within_their_budgets_of_writes() -> TestResult {
     if skip_on_external_cluster("writes", "the audit log is not at hand") {
         return Ok(());
     }
@@ -29,10 +29,10 @@ async fn births_and_deaths_stay_within_their_budgets_of_writes() -> TestResult {
     let before = env.requests().await?.entries().len();
     env.scale("a", u32::try_from(MACHINES)? + 1).await?;
     env.wait_for_running(MACHINES + 1).await?;
-    let births = env.requests_since(before).await?;
-    let count = births.writes_for_machines().len();
-    println!("{count} writes for {MACHINES} births\n{births}");
-    assert!(count <= CREATION * MACHINES + RACES, "{count} writes for {MACHINES} births\n{births}");
+    let creations = env.requests_since(before).await?;
+    let count = creations.writes_for_machines().len();
+    println!("{count} writes for {MACHINES} creations\n{creations}");
+    assert!(count <= CREATION * MACHINES + RACES, "{count} writes for {MACHINES} creations\n{creations}");
 
     let before = env.requests().await?.entries().len();
     env.scale("a", 1).await?;

@@ -243,18 +243,21 @@ impl Rollouts {
             return None;
         }
         if member.done != member.asks {
-            return Some(format!("I41: node {name} is told {:?}, and has asked for {:?}", member.done, member.asks));
+            return Some(format!(
+                "I41: node {name} has the answer {:?}, and has asked for {:?}",
+                member.done, member.asks
+            ));
         }
         let config = member.done.strip_prefix("drain-")?;
         if !member.is_cordoned {
-            return Some(format!("I41: node {name} is told that it is drained for {config}, and takes pods"));
+            return Some(format!("I41: node {name} has the answer that it is drained for {config}, and takes pods"));
         }
         // Nobody ends the Pods of a Node that does not answer.
         let is_left = |pod: &Pod| {
             pod.node == name && pod.leaves && pod.bound.elapsed() > self.sight && (member.is_ready || !pod.is_ending)
         };
         let (left, _) = self.pods.iter().find(|(_, pod)| is_left(pod))?;
-        Some(format!("I41: node {name} is told that it is drained for {config}, and pod {left} is there"))
+        Some(format!("I41: node {name} has the answer that it is drained for {config}, and pod {left} is there"))
     }
 
     fn pod(&mut self, name: &str, new: Option<&Value>) {

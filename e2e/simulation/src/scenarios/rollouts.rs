@@ -86,7 +86,7 @@ fn taken_back() -> Run {
     run
 }
 
-/// The same act at regular times; it is told its number.
+/// The same act at regular times; with its number.
 fn each(from: u64, period: u64, times: u64, change: impl Fn(usize) -> RolloutAct) -> Vec<Trouble> {
     (0..times).map(|turn| act(from + turn * period, change(usize::try_from(turn).unwrap_or(0)))).collect()
 }

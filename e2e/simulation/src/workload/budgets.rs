@@ -33,9 +33,9 @@ fn label(pod: &Value) -> &str {
 
 fn counted(budget: &Value, pods: &[&Value], (expected, desired): (u32, u32)) -> Value {
     // Evicted pods that have yet to get their deletion timestamp.
-    let told = budget["status"]["disruptedPods"].as_object().cloned().unwrap_or_default();
-    let stays = |told: &str| pods.iter().any(|pod| name(pod) == told && !is_deleting(pod));
-    let disrupted: Map<String, Value> = told.into_iter().filter(|(pod, _)| stays(pod)).collect();
+    let reported = budget["status"]["disruptedPods"].as_object().cloned().unwrap_or_default();
+    let stays = |reported: &str| pods.iter().any(|pod| name(pod) == reported && !is_deleting(pod));
+    let disrupted: Map<String, Value> = reported.into_iter().filter(|(pod, _)| stays(pod)).collect();
     let is_healthy = |pod: &&&Value| is_ready(pod) && !is_deleting(pod) && !disrupted.contains_key(name(pod));
     let healthy = u32::try_from(pods.iter().filter(is_healthy).count()).unwrap_or(u32::MAX);
     let mut status = json!({

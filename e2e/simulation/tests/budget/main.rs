@@ -2,7 +2,7 @@
 //! pool.
 //!
 //! The table is `docs/reference/budget.tsv`, with a line for each phase and count. A line that rises fails, one that falls has to
-//! be written anew: `make budget`. Everything runs in one thread on simulated time, so that a count is the same on any computer.
+//! be written again: `make budget`. Everything runs in one thread on simulated time, so that a count is the same on any computer.
 //!
 //! # What is counted
 //!

@@ -235,7 +235,7 @@ async fn a_flush_and_a_shutdown_end_while_a_collector_hangs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_collector_that_does_not_answer_is_given_up() {
+async fn a_collector_that_does_not_answer_is_abandoned() {
     // Bound and never served: clients can connect but get no answer.
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (telemetry, _, _) = build(&tracing_to(silent.local_addr().unwrap()));

@@ -66,8 +66,8 @@ impl Store {
 
 /// Evicted pods without a deletion timestamp.
 fn awaited(budget: &Value, pods: &[&Arc<Value>], now: Timestamp) -> Map<String, Value> {
-    let told = budget["status"]["disruptedPods"].as_object().into_iter().flatten();
-    let awaited = told.filter(|(name, since)| {
+    let reported = budget["status"]["disruptedPods"].as_object().into_iter().flatten();
+    let awaited = reported.filter(|(name, since)| {
         let stays = |pod: &&Arc<Value>| {
             said(pod, "name") == Some(name.as_str()) && pod["metadata"]["deletionTimestamp"].is_null()
         };

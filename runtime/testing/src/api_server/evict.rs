@@ -97,8 +97,8 @@ impl Store {
         if writer.dry_run || differs(&options.uid, "uid") || differs(&options.version, "resourceVersion") {
             return self.delete(id, &options, writer).map(drop);
         }
-        let mut told = (*pod).clone();
-        let conditions = &mut told["status"]["conditions"];
+        let mut reported = (*pod).clone();
+        let conditions = &mut reported["status"]["conditions"];
         if !conditions.is_array() {
             *conditions = json!([]);
         }
@@ -114,7 +114,7 @@ impl Store {
             && conditions.iter().all(|it| it["type"] != condition["type"])
         {
             conditions.push(condition);
-            let stored = self.commit(id, told);
+            let stored = self.commit(id, reported);
             options.version = options.version.and(said(&stored, "resourceVersion").map(str::to_owned));
         }
         self.delete(id, &options, writer).map(drop)

@@ -337,7 +337,7 @@ async fn a_selected_watch_sees_objects_come_and_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_from_before_the_history_is_told_so() {
+async fn a_watch_from_before_the_history_expires() {
     let server = ApiServer::new();
     post(&server, MACHINES, machine("a")).await;
     post(&server, MACHINES, machine("b")).await;
@@ -346,9 +346,9 @@ async fn a_watch_from_before_the_history_is_told_so() {
     let error = events.next().await.unwrap();
     assert_eq!((&error["type"], &error["object"]["code"]), (&json!("ERROR"), &json!(410)));
     assert_eq!(error["object"]["reason"], "Expired");
-    let told = tokio::time::Instant::now();
+    let reported = tokio::time::Instant::now();
     assert!(events.next().await.is_none());
-    assert_eq!(told.elapsed().as_secs(), 5, "it ends when its time is over");
+    assert_eq!(reported.elapsed().as_secs(), 5, "it ends when its time is over");
 }
 
 #[tokio::test(start_paused = true)]
@@ -487,9 +487,9 @@ async fn every_change_is_observed_in_order() {
     let server = ApiServer::new();
     post(&server, MACHINES, machine("before")).await;
     let seen = Arc::new(Mutex::new(vec![]));
-    let told = seen.clone();
+    let reported = seen.clone();
     server.observe(move |change| {
-        told.lock().push((change.path.clone(), change.old.is_some(), change.new.is_some()));
+        reported.lock().push((change.path.clone(), change.old.is_some(), change.new.is_some()));
     });
     let path = format!("{MACHINES}/a");
     post(&server, MACHINES, machine("a")).await;

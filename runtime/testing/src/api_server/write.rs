@@ -84,7 +84,7 @@ impl Store {
         if let Some(live) = self.find(target.id) {
             return Err(refusal::already_exists(target.id, !live["metadata"]["deletionTimestamp"].is_null()));
         }
-        self.give_birth(target, born)
+        self.insert(target, born)
     }
 
     /// Prepares an object for its creation.
@@ -115,7 +115,7 @@ impl Store {
         Ok(object)
     }
 
-    fn give_birth(&mut self, target: &Target<'_>, object: Value) -> Result<Written, Refused> {
+    fn insert(&mut self, target: &Target<'_>, object: Value) -> Result<Written, Refused> {
         if target.writer.large {
             limits::check_stored(&object)?;
         }
@@ -213,7 +213,7 @@ impl Store {
         check_place(target.id, &object)?;
         form::trim(&target.kind, &mut object);
         let born = self.bear(target, object)?;
-        self.give_birth(target, born)
+        self.insert(target, born)
     }
 
     /// Creates an object by a PUT.
@@ -224,7 +224,7 @@ impl Store {
         form::trim(&target.kind, &mut object);
         target.own(&Value::Null, &mut object);
         let born = self.bear(target, object)?;
-        self.give_birth(target, born)
+        self.insert(target, born)
     }
 
     /// Stores an object unchanged, with its status.

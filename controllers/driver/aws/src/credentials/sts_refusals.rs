@@ -26,7 +26,7 @@ impl StsAction {
 pub(super) fn refusal(action: StsAction, status: StatusCode, sts_code: &str, text: &str) -> DriverError {
     let code = excerpt(sts_code);
     // Some codes have the name of their exception, some do not.
-    let (meaning, told) = match sts_code.strip_suffix("Exception").unwrap_or(sts_code) {
+    let (meaning, reported) = match sts_code.strip_suffix("Exception").unwrap_or(sts_code) {
         "IDPCommunicationError" => (Meaning::Plain(Code::Unavailable), "the identity provider does not answer STS"),
         "InvalidIdentityToken" if text.contains("verification key") => {
             (Meaning::Plain(Code::Unavailable), "STS cannot get the keys of the identity provider")
@@ -39,7 +39,7 @@ pub(super) fn refusal(action: StsAction, status: StatusCode, sts_code: &str, tex
             (meaning, hint(action, meaning))
         }
     };
-    let message = format!("STS refused {}: {code}: {told}", action.name());
+    let message = format!("STS refused {}: {code}: {reported}", action.name());
     match meaning {
         Meaning::Throttled => DriverError::new(Code::Unavailable, message).throttled(),
         Meaning::NoCapacity | Meaning::Limit => DriverError::new(Code::Unavailable, message),

@@ -295,12 +295,12 @@ fn values_are_never_quoted_and_names_are_bounded() {
     for document in documents {
         let document = RawJson::from(&document);
         let read = ProviderSpec::read(&document).unwrap_err();
-        let told = format!("{:?} {read:?} {:?}", validate(&document), Identity::read(&document).err());
-        assert!(!told.contains(secret), "{told}");
+        let reported = format!("{:?} {read:?} {:?}", validate(&document), Identity::read(&document).err());
+        assert!(!reported.contains(secret), "{reported}");
     }
     let many: Map<String, Value> = (0..1_000).map(|it| (format!("{it}{}", "x".repeat(1_000)), json!(1))).collect();
-    let told = validate(&RawJson::from(&Value::Object(many)));
-    assert!(told.len() <= 20 && told.iter().all(|(path, _)| path.len() <= 64), "{told:?}");
+    let reported = validate(&RawJson::from(&Value::Object(many)));
+    assert!(reported.len() <= 20 && reported.iter().all(|(path, _)| path.len() <= 64), "{reported:?}");
 }
 
 #[test]

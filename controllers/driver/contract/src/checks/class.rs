@@ -84,8 +84,8 @@ pub(super) async fn rejected_credentials(context: &Context<'_>) -> Checked {
     ];
     for (call, error) in answers {
         let Some(error) = error else { return broken(format!("{call} succeeds with credentials that are rejected")) };
-        let is_told = matches!(error.code, Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument);
-        ensure(is_told, || format!("with credentials that are rejected, {call} says: {error}"))?;
+        let is_reported = matches!(error.code, Code::Unauthenticated | Code::PermissionDenied | Code::InvalidArgument);
+        ensure(is_reported, || format!("with credentials that are rejected, {call} says: {error}"))?;
     }
     context.stays(&made, "the credentials were rejected").await
 }

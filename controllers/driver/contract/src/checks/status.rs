@@ -21,9 +21,9 @@ pub(super) async fn status_by_name(context: &Context<'_>) -> Checked {
     let made = context.make(&mut request).await?;
     let found = context.find(&restored(&request)).await?;
     same(&made, &found, "status of the restored machine")?;
-    let told = found.owner_uid.as_deref();
-    ensure(!context.calls.driver.stores_owner() || told == Some(request.uid.as_str()), || {
-        format!("the VM was made for UID {}, and status says {told:?}", request.uid)
+    let reported = found.owner_uid.as_deref();
+    ensure(!context.calls.driver.stores_owner() || reported == Some(request.uid.as_str()), || {
+        format!("the VM was made for UID {}, and status says {reported:?}", request.uid)
     })
 }
 

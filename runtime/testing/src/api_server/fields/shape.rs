@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_told_apart_by_what_the_kind_says() {
+    fn lists_are_distinguished_by_what_the_kind_says() {
         let pod = builtin("Pod");
         let ports = pod.at("spec").at("containers").item().at("ports");
         assert_eq!(ports.element(&json!({"containerPort": 1, "name": "x"})), "k:{\"containerPort\":1}");
