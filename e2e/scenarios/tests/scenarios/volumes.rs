@@ -40,19 +40,20 @@ async fn pods_with_volumes_move_one_after_the_other_and_the_vm_goes_after_the_la
 
     let begun = evictions(&pods.changes()?);
     let detached: BTreeMap<String, Timestamp> = disks.detached().into_iter().collect();
-    let mut order: Vec<_> = moved
-        .iter()
-        .map(|(pod, index)| (begun.get(pod).copied(), disks.volume("store", index.parse().unwrap_or(0))))
-        .collect();
-    order.sort_unstable();
+    let mut order: Vec<_> =
+        moved.iter().map(|(pod, index)| (begun.get(pod), disks.volume("store", index.parse().unwrap_or(0)))).collect();
+    order.sort_by_key(|(eviction, _)| eviction.map(|it| it.version));
     for pair in order.windows(2) {
         let [(_, volume), (next, _)] = pair else { continue };
         let end = detached.get(volume).copied();
-        ensure(end.is_some() && end <= *next, || {
+        ensure(end.is_some() && end <= next.map(|it| it.at), || {
             format!("{volume} was detached at {end:?}, and the next pod was evicted at {next:?}: {order:?}")
         })?;
-        ensure(attached_elsewhere(&attachments.changes()?, volume, &leaving) <= *next, || {
-            format!("{volume} was attached elsewhere after {next:?}")
+        let elsewhere = attached_elsewhere(&attachments.changes()?, volume, &leaving);
+        ensure(elsewhere.is_some() && elsewhere <= next.map(|it| it.version), || {
+            format!(
+                "{volume} was attached elsewhere at version {elsewhere:?}, and the next pod was evicted at {next:?}"
+            )
         })?;
     }
     let events = env.cloud().events(0).await?;
@@ -91,7 +92,7 @@ async fn a_volume_of_another_provider_blocks_no_drain_and_one_of_the_provider_do
         format!("the provider's volume was detached at {detached:?}, and the VM was deleted at {deleted:?}")
     })?;
     let begun = evictions(&pods.changes()?);
-    ensure(begun.len() == 3 && begun.values().all(|at| Some(*at) < detached), || {
+    ensure(begun.len() == 3 && begun.values().all(|it| Some(it.at) < detached), || {
         format!("the provider's volume was detached at {detached:?}, and the pods were evicted at {begun:?}")
     })?;
     let elsewhere = foreign.detached();
@@ -109,23 +110,36 @@ fn are_attached(attachments: &History<VolumeAttachment>, volumes: &[String]) -> 
     volumes.iter().all(|volume| current.values().any(|it| volume_of(it) == Some(volume) && is_attached(it)))
 }
 
-/// When the deletion of each pod began first.
-fn evictions(changes: &[Change<Pod>]) -> BTreeMap<String, Timestamp> {
+/// When the deletion of a pod began. Its version is comparable with those of other objects, in whatever order their watches deliver.
+#[derive(Debug)]
+struct Eviction {
+    at: Timestamp,
+    version: u64,
+}
+
+/// The first one of each pod.
+fn evictions(changes: &[Change<Pod>]) -> BTreeMap<String, Eviction> {
     let mut begun = BTreeMap::new();
     for change in changes.iter().filter(|change| change.object.metadata.deletion_timestamp.is_some()) {
-        begun.entry(change.object.name_any()).or_insert(change.at);
+        let Some(version) = version(&*change.object) else { continue };
+        begun.entry(change.object.name_any()).or_insert(Eviction { at: change.at, version });
     }
     begun
 }
 
-fn attached_elsewhere(changes: &[Change<VolumeAttachment>], volume: &str, node: &str) -> Option<Timestamp> {
+fn version(object: &impl ResourceExt) -> Option<u64> {
+    object.resource_version()?.parse().ok()
+}
+
+/// The version at which a volume was attached to another node first.
+fn attached_elsewhere(changes: &[Change<VolumeAttachment>], volume: &str, node: &str) -> Option<u64> {
     let is_elsewhere = |change: &&Change<VolumeAttachment>| {
         let attachment = &change.object;
         volume_of(attachment).is_some_and(|it| it == volume)
             && attachment.spec.node_name != node
             && is_attached(attachment)
     };
-    changes.iter().find(is_elsewhere).map(|change| change.at)
+    changes.iter().find(is_elsewhere).and_then(|change| version(&*change.object))
 }
 
 fn volume_of(attachment: &VolumeAttachment) -> Option<&String> {
