@@ -72,12 +72,12 @@ in_fleet() { kube --namespace "$namespace" "$@"; }
 # Prints the JSONPath $3 of the object $1 $2; nothing without the object.
 field() { in_fleet get "$1" "$2" --ignore-not-found --output "jsonpath=$3"; }
 
-# Runs a command until it succeeds, for at most $PATIENCE seconds.
+# Runs a command until it succeeds, for at most $TIMEOUT seconds.
 eventually() {
-	local deadline=$((SECONDS + ${PATIENCE:-180}))
+	local deadline=$((SECONDS + ${TIMEOUT:-180}))
 	until "$@"; do
 		all_run
-		[ "$SECONDS" -lt "$deadline" ] || die "not within ${PATIENCE:-180} s: $*"
+		[ "$SECONDS" -lt "$deadline" ] || die "not within ${TIMEOUT:-180} s: $*"
 		sleep 0.3
 	done
 }

@@ -71,7 +71,7 @@ fails_over() {
 	roll moving "$4"
 	eventually has_of_class moving 2 "$4"
 	if ! violated leader; then kill_hard "$leader"; fi
-	PATIENCE=60 eventually leads "$other"
+	TIMEOUT=60 eventually leads "$other"
 	if violated second; then make_second "${before%%=*}"; fi
 	if violated gone; then remove_machine "${before%%=*}"; fi
 	eventually has_machines moving 3

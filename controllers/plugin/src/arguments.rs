@@ -135,7 +135,7 @@ pub(crate) enum Command {
         #[arg(short, long, value_enum)]
         output: Option<Format>,
     },
-    /// Explain why an object is not as it is wished: at most ten lines, the cause in the first.
+    /// Explain why an object is not as desired: at most ten lines, the cause in the first.
     ///
     /// For each wait there is the field, flag or command that changes it.
     #[command(after_help = "Examples:

@@ -341,7 +341,7 @@ fn what_is_wrong_has_file_and_line_and_leaves_what_there_is() {
     assert_eq!(fixture.later(), Vec::<String>::new(), "it is said once");
     assert_eq!(fixture.configs, before);
     fixture.write("worker/00-a/_base/files/a.yaml", A);
-    assert_eq!(fixture.later(), ["delete 01-b", "status"], "one of several is a wish");
+    assert_eq!(fixture.later(), ["delete 01-b", "status"], "one of several is intended");
     assert_eq!(fixture.state().0, "Completed");
 }
 

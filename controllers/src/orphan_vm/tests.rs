@@ -212,7 +212,7 @@ impl Process {
     }
 
     /// With the pause of a day.
-    fn patient() -> Self {
+    fn daily() -> Self {
         let settings = OrphanVmSettings { per_pass: 2, ..OrphanVmSettings::default() };
         Self { settings, ..Self::new() }
     }
@@ -295,7 +295,7 @@ fn a_vm_goes_soon_only_if_a_ledger_says_that_its_machine_was_to_go() {
         let (name, set) = of_pool(is_retired);
         let snapshot = Fixture { sets: vec![set], ..Fixture::of(vec![running("a", "1")]) }.snapshot();
         let list = dated(&[("1", "a", -90), ("2", &name, -90)]);
-        Process::patient().swept(26 * 60, &snapshot, |_| list.clone()).first().map(|(minute, _)| *minute)
+        Process::daily().swept(26 * 60, &snapshot, |_| list.clone()).first().map(|(minute, _)| *minute)
     };
     assert_eq!(first(true), Some(25));
     // A day after the first list, which is that of minute 15, and at most a period later.
@@ -311,7 +311,7 @@ fn a_restart_does_not_forget_since_when_a_vm_has_no_machine() {
         (process, swept)
     };
     // Its Machine may have vanished while no manager ran.
-    let (process, early): (_, Vec<i64>) = swept(Process::patient(), 0, 600);
+    let (process, early): (_, Vec<i64>) = swept(Process::daily(), 0, 600);
     assert_eq!(early, [0; 0]);
     let (process, early) = swept(process.restarted(600), 600, day + 14);
     assert_eq!(early, [0; 0]);
@@ -325,7 +325,7 @@ fn a_restart_does_not_forget_since_when_a_vm_has_no_machine() {
 
 #[test]
 fn a_class_for_which_another_one_lists_keeps_no_record() {
-    let mut process = Process::patient();
+    let mut process = Process::daily();
     process.run(15, &one_machine(), &listed(&[("1", "a"), ("2", "b")]));
     let recorded = process.class.metadata.annotations.clone().unwrap_or_default();
     assert!(recorded[annotations::UNEXPLAINED_VMS].contains("p:///2"), "{recorded:?}");
@@ -343,7 +343,7 @@ fn the_record_of_vms_has_an_end() {
         let text = process.class.metadata.annotations.as_ref().and_then(|all| all.get(annotations::UNEXPLAINED_VMS));
         text.map_or(0, |text| serde_json::from_str::<BTreeMap<String, Timestamp>>(text).unwrap().len())
     };
-    let mut process = Process::patient();
+    let mut process = Process::daily();
     process.run(15, &one_machine(), &list(0..500));
     assert_eq!(recorded(&process), 100);
     process.run(30, &one_machine(), &list(0..20));
@@ -396,7 +396,7 @@ fn nothing_goes_in_doubt() {
     let vanished = |vanished| {
         let snapshot = Fixture { sets: vec![set.clone()], vanished, ..fixture() }.snapshot();
         let list = dated(&[("1", "a", -90), ("2", &name, -90)]);
-        Process::patient().swept(90, &snapshot, |_| list.clone()).len()
+        Process::daily().swept(90, &snapshot, |_| list.clone()).len()
     };
     assert_eq!((vanished(0), vanished(1)), (5, 0), "a machine has vanished");
     assert_eq!(swept(Fixture::of(vec![running("a", "7")])), [], "the list lacks a VM");
@@ -530,7 +530,7 @@ fn a_vm_that_a_machine_of_another_namespace_has_is_left_alone() {
 /// A Machine and its VM may go while the provider makes the list.
 #[test]
 fn an_orphan_is_reported_once_when_a_second_list_shows_it() {
-    let mut process = Process::patient();
+    let mut process = Process::daily();
     let mut report = |minute, listed: &Listed| {
         let plan = process.plan(minute, &one_machine());
         let Some(call) = call_of(&plan) else { panic!("{plan}") };

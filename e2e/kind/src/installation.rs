@@ -67,14 +67,14 @@ pub(crate) fn restarts(pods: &[Pod]) -> i32 {
 }
 
 /// The lines of the Pods' logs at levels WARN and ERROR.
-pub(crate) async fn complaints(cluster: &Cluster) -> TestResult<Vec<String>> {
+pub(crate) async fn warnings(cluster: &Cluster) -> TestResult<Vec<String>> {
     let logs = cluster.kubectl(&format!("logs --namespace={NAMESPACE} --selector={LABEL} --tail=-1")).await?;
-    let is_complaint = |line: &&str| match serde_json::from_str::<Value>(line) {
+    let is_warning = |line: &&str| match serde_json::from_str::<Value>(line) {
         Ok(entry) => matches!(entry["level"].as_str(), Some("WARN" | "ERROR")),
         // A panic, for example.
         Err(_) => !line.trim().is_empty(),
     };
-    Ok(logs.lines().filter(is_complaint).map(str::to_owned).collect())
+    Ok(logs.lines().filter(is_warning).map(str::to_owned).collect())
 }
 
 /// Fails if there are any.

@@ -21,7 +21,7 @@ const UNNOTICED: Duration = Duration::from_secs(35);
 #[derive(Default)]
 pub(super) struct Joins {
     /// Whether a user sets a creation timeout that no machine meets.
-    is_impatient: bool,
+    has_short_timeout: bool,
     keeps_ages: bool,
     /// By UID.
     born: BTreeMap<String, Instant>,
@@ -30,7 +30,7 @@ pub(super) struct Joins {
 
 impl Joins {
     pub(super) fn of(schedule: &Schedule) -> Self {
-        Self { is_impatient: schedule.is_impatient(), keeps_ages: schedule.keeps_ages(), ..Self::default() }
+        Self { has_short_timeout: schedule.has_short_timeout(), keeps_ages: schedule.keeps_ages(), ..Self::default() }
     }
 
     /// Observes a change of a machine. `most`: how many there may be. Returns the violation, if any.
@@ -53,7 +53,7 @@ impl Joins {
         self.created.push_back(now);
         self.created.retain(|at| now - *at < WINDOW);
         let (count, allowed) = (self.created.len() as u64, ROUNDS * (most + 1));
-        (self.is_impatient && count > allowed).then(|| {
+        (self.has_short_timeout && count > allowed).then(|| {
             format!("I28: machine {name} is the {count}th in {WINDOW:?}, and {most} are wanted: they do not join")
         })
     }

@@ -388,7 +388,7 @@ impl Schedule {
     }
 
     /// Whether a user sets a creation timeout that no machine meets.
-    pub fn is_impatient(&self) -> bool {
+    pub fn has_short_timeout(&self) -> bool {
         self.acts().iter().any(|(_, act)| matches!(act, Act::Err(UserError::ShortTimeout, _)))
     }
 

@@ -23,7 +23,7 @@ func connect(ctx context.Context, socket string, recorder *recorder) (*driver, e
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	driver := &driver{client: pb.NewDriverClient(connection), recorder: recorder}
 	_, err = driver.client.GetInfo(ctx, &pb.GetInfoRequest{})
@@ -39,7 +39,7 @@ type made struct {
 
 // create makes a VM as the manager does: it is initialized if the driver says that it is not.
 func (d *driver) create(ctx context.Context, machine *pb.MachineRequest, class class) (made, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	d.recorder.take()
 	request := &pb.CreateMachineRequest{
@@ -78,7 +78,7 @@ func (d *driver) initialize(ctx context.Context, machine *pb.MachineRequest) err
 
 // delete deletes the VM of a Machine. moto ends it at once.
 func (d *driver) delete(ctx context.Context, machine *pb.MachineRequest) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	answer, err := d.client.DeleteMachine(ctx, machine)
 	if err == nil && answer.GetFailure() != nil {

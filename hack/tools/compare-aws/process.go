@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const patience = 180 * time.Second
+const timeout = 180 * time.Second
 
 // bench is moto with a network, and both drivers.
 type bench struct {
@@ -113,7 +113,7 @@ func (b *bench) startMoto(ctx context.Context, program string) (*moto, error) {
 		if _, err = moto.ask(ctx, "ec2", "DescribeVpcs", nil); err == nil {
 			return moto, nil
 		}
-		if time.Since(begin) > patience {
+		if time.Since(begin) > timeout {
 			return nil, fmt.Errorf("moto does not answer: %w\n%s", err, b.log("moto"))
 		}
 	}

@@ -149,7 +149,7 @@ async fn what_is_logged_is_changed_from_this_host_only() {
 }
 
 /// Waits for asynchronous work of the server. The limit is generous: a busy computer is slow.
-async fn patiently<T>(future: impl Future<Output = T>) -> T {
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future).await.expect("an answer in time")
 }
 
@@ -164,13 +164,13 @@ async fn idle_and_slow_connections_do_not_silence_a_probe() {
         }
         kept.push(stream);
         if number >= Limits::default().connections {
-            assert_eq!(patiently(fetch(address, "/healthz")).await, (200, "ok".to_owned()));
+            assert_eq!(in_time(fetch(address, "/healthz")).await, (200, "ok".to_owned()));
         }
     }
     // A single byte protects no connection: the first ones are closed.
     let mut first = kept.swap_remove(0);
     let _ = first.write_all(b"G").await;
-    assert!(matches!(patiently(first.read(&mut [0])).await, Ok(0) | Err(_)), "the longest idle was closed");
+    assert!(matches!(in_time(first.read(&mut [0])).await, Ok(0) | Err(_)), "the longest idle was closed");
 }
 
 #[tokio::test]
@@ -189,12 +189,12 @@ async fn requests_that_hang_leave_room_for_probes() {
     let others = leave_room(Router::new().route("/slow", slow));
     let Running { address, .. } = serve(endpoints.router().merge(others)).await;
     let calls: Vec<_> = (0..OTHERS).map(|_| tokio::spawn(fetch(address, "/slow"))).collect();
-    let _ = patiently(begun.acquire_many(u32::try_from(OTHERS).unwrap())).await.unwrap();
-    assert_eq!(patiently(fetch(address, "/slow")).await.0, 503);
-    assert_eq!(patiently(fetch(address, "/healthz")).await.0, 200);
+    let _ = in_time(begun.acquire_many(u32::try_from(OTHERS).unwrap())).await.unwrap();
+    assert_eq!(in_time(fetch(address, "/slow")).await.0, 503);
+    assert_eq!(in_time(fetch(address, "/healthz")).await.0, 200);
     hung.add_permits(OTHERS);
     for call in calls {
-        assert_eq!(patiently(call).await.unwrap(), (200, "done".to_owned()));
+        assert_eq!(in_time(call).await.unwrap(), (200, "done".to_owned()));
     }
 }
 

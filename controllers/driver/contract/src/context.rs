@@ -266,7 +266,7 @@ impl<'a> Context<'a> {
         call: impl AsyncFn(&MachineRequest) -> Result<T>,
     ) -> Result<T> {
         let mut last = DriverError::new(Code::Unknown, "it was never called");
-        let ended = eventually(self.fixture.patience(), async || match call(request).await {
+        let ended = eventually(self.fixture.eventual_timeout(), async || match call(request).await {
             Err(error) if error.is_passing() => {
                 if let Some(notes) = &error.last_known_state {
                     request.last_known_state.clone_from(notes);
@@ -306,7 +306,7 @@ impl<'a> Context<'a> {
     /// Waits until a VM is gone.
     pub(crate) async fn gone(&self, request: &MachineRequest) -> Checked {
         let Some(id) = &request.provider_id else { return Ok(()) };
-        let gone = eventually(self.fixture.patience(), async || match self.vms().await {
+        let gone = eventually(self.fixture.eventual_timeout(), async || match self.vms().await {
             Ok(vms) => (!vms.contains(id)).then_some(Ok(())),
             Err(finding) => Some(Err(finding)),
         });

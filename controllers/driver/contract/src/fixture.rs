@@ -70,7 +70,7 @@ pub trait Fixture: Sync {
     }
 
     /// How long a deletion may take, or a failure that passes by itself may last.
-    fn patience(&self) -> Duration {
+    fn eventual_timeout(&self) -> Duration {
         Duration::from_mins(1)
     }
 

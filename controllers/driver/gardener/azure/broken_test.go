@@ -19,7 +19,7 @@ var _ access.Factory = brokenAzure{}
 
 var clients = access.NewDefaultAccessFactory()
 
-// through changes what the clients, and the one that logs in, send their requests through. The SDK's own patience is left out.
+// through changes what the clients, and the one that logs in, send their requests through. The SDK's own retries are left out.
 func (b brokenAzure) through(config access.ConnectConfig) access.ConnectConfig {
 	config.ClientOptions.Transport = b.transport
 	config.ClientOptions.Retry = policy.RetryOptions{MaxRetries: -1}

@@ -12,7 +12,7 @@ use tonic::{Request, Response, Status};
 use super::session::{Client, Link, Session};
 
 /// How long a call waits for a driver that is being started again.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SESSION_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum number of VMs in a list.
 const LONGEST_LIST: usize = 200_000;
 /// The maximum length of gRPC's own text in an error, in bytes.
@@ -96,7 +96,8 @@ async fn unary<M, T>(
 /// Makes a call, and ends it at the deadline that the driver has named.
 async fn call<T>(link: &Link, make: impl AsyncFnOnce(&Session, Instant) -> Result<T>) -> Result<T> {
     let begun = Instant::now();
-    let session = link.session(PATIENCE).await.ok_or_else(|| DriverError::new(Code::Unavailable, link.reason()))?;
+    let session =
+        link.session(SESSION_TIMEOUT).await.ok_or_else(|| DriverError::new(Code::Unavailable, link.reason()))?;
     let longest = session.info.longest_call;
     timeout_at(begun + longest, make(&session, begun + longest)).await.unwrap_or_else(|_| {
         let message = format!("the driver has not answered within {longest:?}; the call may have had an effect");

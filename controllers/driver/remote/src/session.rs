@@ -68,10 +68,10 @@ impl Link {
     }
 
     /// The session, as soon as there is one within this time.
-    pub(crate) async fn session(&self, patience: Duration) -> Option<Arc<Session>> {
+    pub(crate) async fn session(&self, within: Duration) -> Option<Arc<Session>> {
         let mut sessions = self.sessions.clone();
         let is_open = |open: &Option<Arc<Session>>| open.as_ref().is_some_and(|open| !open.ended.is_cancelled());
-        let open = timeout(patience, sessions.wait_for(is_open)).await;
+        let open = timeout(within, sessions.wait_for(is_open)).await;
         open.ok()?.ok()?.clone()
     }
 
@@ -98,7 +98,7 @@ pub(crate) struct Keeper {
     sessions: watch::Sender<Option<Arc<Session>>>,
     health: watch::Sender<Health>,
     requests: watch::Sender<Vec<ProviderRequests>>,
-    /// Reported of each answer, whatever it says.
+    /// Notified of each answer, whatever it says.
     answers: Arc<Notify>,
 }
 

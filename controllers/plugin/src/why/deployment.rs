@@ -24,10 +24,10 @@ pub(crate) fn subject(deployment: &MachineDeployment) -> String {
 /// What keeps a deployment from its spec.
 pub(crate) fn finding(snapshot: &Snapshot, deployment: &MachineDeployment) -> Finding {
     let found = if deployment.is_deleting() { terminating(snapshot, deployment) } else { living(snapshot, deployment) };
-    found.below([wish(deployment)])
+    found.below([desired(deployment)])
 }
 
-fn wish(deployment: &MachineDeployment) -> Link {
+fn desired(deployment: &MachineDeployment) -> Link {
     let wanted = usize::try_from(deployment.spec.replicas).unwrap_or_default();
     let class = &deployment.spec.template.spec.class.name;
     let status = deployment.status.clone().unwrap_or_default();
@@ -38,7 +38,7 @@ fn wish(deployment: &MachineDeployment) -> Link {
         status.updated_replicas,
         status.available_replicas
     );
-    Link::new("wish", text)
+    Link::new("desired", text)
 }
 
 fn is_true<'a>(deployment: &'a MachineDeployment, kind: &str) -> Option<&'a Condition> {

@@ -18,7 +18,7 @@ const LONGEST_LINE: usize = 300;
 const LINES: usize = 10;
 const MOST_CHANGES: usize = 3;
 
-/// A step on the way from the wish to what is waited for.
+/// A step on the way from the desired state to what is waited for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Link {
     pub(crate) label: &'static str,
@@ -48,7 +48,7 @@ pub(crate) struct Finding {
     /// A sentence without its subject.
     pub(crate) cause: String,
     pub(crate) since: Option<Timestamp>,
-    /// From the wish to the subject.
+    /// From the desired state to the subject.
     pub(crate) chain: Vec<Link>,
     /// Fields, flags and commands that end the wait or change it.
     pub(crate) changes: Vec<String>,

@@ -54,10 +54,10 @@ pub(crate) fn finding(snapshot: &Snapshot, pool: &MachineConfigPool) -> Finding 
         (None, None) => super::set::unseen(subject(pool)),
         (None, Some(_)) => Finding::waiting(subject(pool), "NoTarget", "it has no target yet"),
     });
-    found.below([wish(pool)])
+    found.below([desired(pool)])
 }
 
-fn wish(pool: &MachineConfigPool) -> Link {
+fn desired(pool: &MachineConfigPool) -> Link {
     let status = pool.status.clone().unwrap_or_default();
     let target = pool.spec.configuration.name.as_deref().unwrap_or("no target");
     let paused = if pool.spec.paused { "; paused" } else { "" };
@@ -68,7 +68,7 @@ fn wish(pool: &MachineConfigPool) -> Link {
         status.unavailable_machine_count,
         status.degraded_machine_count
     );
-    Link::new("wish", text)
+    Link::new("desired", text)
 }
 
 /// While machine-config-operator runs, Nodewright writes no status.

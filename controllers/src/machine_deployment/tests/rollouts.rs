@@ -234,7 +234,7 @@ fn going_back_to_a_former_template_uses_its_set_again() {
 }
 
 #[test]
-fn a_rollback_restores_the_template_and_clears_the_wish() {
+fn a_rollback_restores_the_template_and_clears_the_field() {
     let mut cluster = Cluster::settled(machine_deployment(1, &rolling(1, 0)));
     cluster.change("/spec/template/spec/class/name", json!("v2"));
     cluster.annotate("team", "red");

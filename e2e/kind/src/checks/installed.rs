@@ -115,8 +115,8 @@ fn is_ready(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-pub(super) async fn no_complaints(cluster: &Cluster) -> TestResult {
+pub(super) async fn no_warnings(cluster: &Cluster) -> TestResult {
     let pods = ready(cluster).await?;
     ensure(restarts(&pods) == 0, || "a container was restarted".to_owned())?;
-    none("lines of the logs", &installation::complaints(cluster).await?)
+    none("lines of the logs", &installation::warnings(cluster).await?)
 }

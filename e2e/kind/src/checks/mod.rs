@@ -35,7 +35,7 @@ const CHECKS: [Check; 16] = checks! {
     "a smaller pool drains within the budget" => machines::scale_down,
     "machines are made while the leader is killed" => machines::leader_killed,
     "nothing is left of a deleted pool" => machines::deleted,
-    "the logs have no complaint" => installed::no_complaints,
+    "the logs have no warning" => installed::no_warnings,
 };
 
 /// Installs `config/cluster` and `config/kind`.

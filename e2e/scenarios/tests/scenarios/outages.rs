@@ -17,7 +17,7 @@ async fn a_control_plane_that_is_killed_and_comes_back_costs_no_machine() -> Tes
     if skip_on_external_cluster("outages", "the API server is not ours to kill") {
         return Ok(());
     }
-    let env = Environment::builder("outage").manager_flags(PATIENT).with_own_plane().start().await?;
+    let env = Environment::builder("outage").manager_flags(LONG_LEASE).with_own_plane().start().await?;
     let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
     env.apply_class("small").await?;
     env.apply(&env.pool("a", 2)).await?;
@@ -49,7 +49,7 @@ async fn a_control_plane_that_is_killed_and_comes_back_costs_no_machine() -> Tes
 
 /// Leases that outlive the outage, however long the API server takes to start on a busy computer: the outages below lose
 /// theirs.
-const PATIENT: [&str; 2] = ["--leader-elect-lease-duration=180s", "--leader-elect-renew-deadline=150s"];
+const LONG_LEASE: [&str; 2] = ["--leader-elect-lease-duration=180s", "--leader-elect-renew-deadline=150s"];
 const WHY: &str = "its control plane is not ours to break";
 /// Leases so short that every outage here loses them.
 const ELECTED: [&str; 3] =

@@ -12,7 +12,7 @@ use super::store::{Store, Writer, said, seconds, set_or_remove};
 use super::write::Target;
 
 /// How long an evicted pod may take to get its deletion timestamp.
-const PATIENCE: SignedDuration = SignedDuration::from_mins(2);
+const DELETION_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
 impl Store {
     /// Counts the pods of all budgets. Returns whether some evicted pods have no deletion timestamp yet.
@@ -72,7 +72,8 @@ fn awaited(budget: &Value, pods: &[&Arc<Value>], now: Timestamp) -> Map<String, 
             said(pod, "name") == Some(name.as_str()) && pod["metadata"]["deletionTimestamp"].is_null()
         };
         let since = since.as_str().and_then(|since| since.parse::<Timestamp>().ok());
-        pods.iter().any(stays) && since.is_some_and(|since| since.saturating_add(PATIENCE).is_ok_and(|end| end >= now))
+        pods.iter().any(stays)
+            && since.is_some_and(|since| since.saturating_add(DELETION_TIMEOUT).is_ok_and(|end| end >= now))
     });
     awaited.map(|(name, since)| (name.clone(), since.clone())).collect()
 }

@@ -16,7 +16,7 @@ use super::store::{Refused, Store};
 use super::{Shared, refusal, scale};
 
 /// How long a read waits for a resource version in the future.
-const PATIENCE: Duration = Duration::from_secs(3);
+const FUTURE_VERSION_TIMEOUT: Duration = Duration::from_secs(3);
 
 const LIST_EXPIRED: &str = "The resourceVersion for the provided list is too old.";
 const PAGE_EXPIRED: &str = "The provided continue parameter is too old to display a consistent list result. You can start a \
@@ -40,7 +40,7 @@ pub(super) async fn wait(shared: &Shared, request: &Incoming) {
             }
         }
     };
-    let _ = tokio::time::timeout(PATIENCE, reached).await;
+    let _ = tokio::time::timeout(FUTURE_VERSION_TIMEOUT, reached).await;
 }
 
 fn is_waiting_read(route: &Route) -> bool {

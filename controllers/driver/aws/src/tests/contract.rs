@@ -298,7 +298,7 @@ impl Fixture for Account {
         vec![SECRET_KEY.to_owned()]
     }
 
-    fn patience(&self) -> Duration {
+    fn eventual_timeout(&self) -> Duration {
         // What another driver does not do at all must not take long.
         Duration::from_secs(if self.theirs.is_some() { 20 } else { 60 })
     }

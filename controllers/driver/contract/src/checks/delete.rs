@@ -13,7 +13,7 @@ pub(super) async fn delete(context: &Context<'_>) -> Checked {
     let made = context.make(&mut request).await?;
     let stays = context.make(&mut other).await?;
     context.remove(&request).await?;
-    let answer = eventually(context.fixture.patience(), async || match context.calls.status(&request).await {
+    let answer = eventually(context.fixture.eventual_timeout(), async || match context.calls.status(&request).await {
         Err(error) if error.is_passing() => None,
         Ok(found) if found.provider_id == made.provider_id => None,
         other => Some(other),

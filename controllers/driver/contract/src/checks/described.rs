@@ -11,7 +11,7 @@ pub(super) async fn described(context: &Context<'_>) -> Checked {
     }
     let mut request = context.machine("m");
     context.make(&mut request).await?;
-    let described = eventually(context.fixture.patience(), async || {
+    let described = eventually(context.fixture.eventual_timeout(), async || {
         let found = context.find(&request).await;
         found.map_or_else(|finding| Some(Err(finding)), |found| is_complete(&found).then_some(Ok(found)))
     });
@@ -42,7 +42,7 @@ pub(super) async fn power(context: &Context<'_>) -> Checked {
     if context.fixture.stop_vm(&made.provider_id).await?.is_none() {
         return skipped("the fixture cannot stop a VM");
     }
-    let stopped = eventually(context.fixture.patience(), async || match context.calls.status(&request).await {
+    let stopped = eventually(context.fixture.eventual_timeout(), async || match context.calls.status(&request).await {
         // That such a VM is found at all is a rule of its own.
         Err(error) if error.code == Code::NotFound => Some(()),
         Ok(found) if found.power == Power::Stopped => Some(()),
@@ -72,12 +72,13 @@ pub(super) async fn unowned(context: &Context<'_>) -> Checked {
     let Some(id) = context.fixture.untagged_vm().await? else {
         return skipped("the fixture cannot make a VM without tags");
     };
-    let described =
-        eventually(context.fixture.patience(), async || match context.calls.describe_unowned(about(&id)).await {
+    let described = eventually(context.fixture.eventual_timeout(), async || {
+        match context.calls.describe_unowned(about(&id)).await {
             Err(error) if error.code == Code::NotFound || error.is_passing() => None,
             Ok(found) if !is_complete(&found) => None,
             answer => Some(answer),
-        });
+        }
+    });
     match described.await {
         Some(Ok(found)) => ensure(found.provider_id == id, || format!("{id} is described as {}", found.provider_id)),
         Some(Err(error)) => broken(format!("describe_unowned of a VM without tags fails: {error}")),
