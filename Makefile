@@ -466,7 +466,7 @@ e2e: control-plane ## Run the end-to-end scenarios on the cluster of KUBECONFIG,
 	NODEWRIGHT_E2E=external cargo test --locked --workspace --test scenarios
 
 .PHONY: e2e-kind
-e2e-kind: ## Install it in a kind cluster, make nodes and break them, run the scenarios, uninstall (20 minutes)
+e2e-kind: ## Install it in a kind cluster, make nodes and break them, run the scenarios, uninstall (30 minutes, once it is compiled)
 #  On the cluster of KUBECONFIG, or a new one. Compiles for 15 minutes at first, and for as long if no registry is in reach: then
 #  it makes the node image. KIND_NODE_IMAGE=IMAGE chooses one, IMAGES=target/images the images that images made. Fails without
 #  docker, or is skipped with SKIP_WITHOUT_DOCKER=1. See docs/tasks/kind.md.

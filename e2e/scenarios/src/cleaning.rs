@@ -21,13 +21,13 @@ use crate::{Environment, TestResult, objects::ENVIRONMENT_LABEL};
 
 /// Takes off the labels of what is in use, as a manager does that still runs when its last object is gone. By them the policies of
 /// `config/guard`, if the cluster has them, keep the rights and the namespace.
-pub(crate) async fn unmark(env: &Environment) -> TestResult {
-    let label = format!("{IN_USE_PREFIX}{}", env.namespace());
+pub(crate) async fn unmark(env: &Environment, namespace: &str) -> TestResult {
+    let label = format!("{IN_USE_PREFIX}{namespace}");
     let definitions = Api::<CustomResourceDefinition>::all(env.client());
     for definition in definitions.list(&ListParams::default().labels(&label)).await?.items {
         without_label(&definitions, &definition.name_any(), &label).await?;
     }
-    without_label(&Api::<Namespace>::all(env.client()), env.namespace(), IN_USE).await
+    without_label(&Api::<Namespace>::all(env.client()), namespace, IN_USE).await
 }
 
 async fn without_label<K>(api: &Api<K>, name: &str, label: &str) -> TestResult
@@ -36,6 +36,13 @@ where
 {
     let change = Patch::Merge(json!({"metadata": {"labels": {label: null}}}));
     tolerate(api.patch(name, &PatchParams::default(), &change).await.map(drop))
+}
+
+/// Removes a further namespace of a scenario, whose manager has ended, with its classes.
+pub(crate) async fn remove_namespace(env: &Environment, namespace: &str) -> TestResult {
+    unmark(env, namespace).await?;
+    remove(Api::<MachineClass>::namespaced(env.client(), namespace), "").await?;
+    tolerate(Api::<Namespace>::all(env.client()).delete(namespace, &DeleteParams::default()).await.map(drop))
 }
 
 pub(crate) async fn clean(env: &Environment) -> TestResult {

@@ -514,10 +514,15 @@ impl Environment {
         self.end_unevaluated().await
     }
 
-    /// The same without the checks, for scenarios that break the rules themselves, for example by removing finalizers.
+    /// Removes the namespace of another manager, which has ended, with its classes. There are no machines in it.
+    pub async fn remove_namespace(&self, namespace: &str) -> TestResult {
+        cleaning::remove_namespace(self, namespace).await
+    }
+
+    /// As `end`, without the checks, for scenarios that break the rules themselves, for example by removing finalizers.
     pub async fn end_unevaluated(mut self) -> TestResult {
         drop(self.manager.lock().await.take());
-        cleaning::unmark(&self).await?;
+        cleaning::unmark(&self, self.namespace()).await?;
         for account in &self.accounts {
             account.check(self.has_gaps)?;
             account.remove().await?;

@@ -110,6 +110,7 @@ async fn a_set_copied_with_its_ledger_into_another_namespace_takes_no_vm_and_del
     }
     neighbour.remove(&env).await?;
     manager.terminate().await?;
+    env.remove_namespace(&neighbour.namespace).await?;
 
     let after = env.wait_for_running(3).await?;
     let kept: BTreeMap<_, _> = after.values().map(|it| (it.name_any(), it.spec.provider_id.clone())).collect();
@@ -169,6 +170,7 @@ async fn without_the_right_to_list_machines_everywhere_no_vm_is_adopted_and_the_
     neighbour.wait_for_reason(&env, "VMNotOwned").await?;
     neighbour.remove(&env).await?;
     manager.terminate().await?;
+    env.remove_namespace(&neighbour.namespace).await?;
     for name in [user.clone(), format!("{user}-list")] {
         env.kubectl(&format!("delete clusterrole,clusterrolebinding {name}")).await?;
     }
