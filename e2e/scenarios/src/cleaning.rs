@@ -7,7 +7,7 @@ use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
 use kube::{
-    Api, Resource, ResourceExt,
+    Api, Client, Resource, ResourceExt,
     api::{DeleteParams, ListParams, Patch, PatchParams},
 };
 use nodewright_api::{
@@ -42,7 +42,11 @@ where
 pub(crate) async fn remove_namespace(env: &Environment, namespace: &str) -> TestResult {
     unmark(env, namespace).await?;
     remove(Api::<MachineClass>::namespaced(env.client(), namespace), "").await?;
-    tolerate(Api::<Namespace>::all(env.client()).delete(namespace, &DeleteParams::default()).await.map(drop))
+    delete_namespace(env.client(), namespace).await
+}
+
+async fn delete_namespace(client: Client, namespace: &str) -> TestResult {
+    tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))
 }
 
 pub(crate) async fn clean(env: &Environment) -> TestResult {
@@ -53,12 +57,12 @@ pub(crate) async fn clean(env: &Environment) -> TestResult {
     remove(Api::<MachineClass>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Secret>::namespaced(client.clone(), namespace), "").await?;
     remove(Api::<Node>::all(env.target_client()), &format!("{ENVIRONMENT_LABEL}={namespace}")).await?;
-    tolerate(Api::<Namespace>::all(client).delete(namespace, &DeleteParams::default()).await.map(drop))?;
+    delete_namespace(client, namespace).await?;
     if std::ptr::eq(env.cluster(), env.target()) {
         return Ok(());
     }
     // It has the namespace for the manager's service account.
-    tolerate(Api::<Namespace>::all(env.target_client()).delete(namespace, &DeleteParams::default()).await.map(drop))
+    delete_namespace(env.target_client(), namespace).await
 }
 
 /// Deletes objects and removes their finalizers: the controllers that set them have ended.

@@ -39,7 +39,7 @@ use nodewright_e2e_lab::{
 use serde::de::DeserializeOwned;
 use tokio::sync::OnceCell;
 
-use crate::{Cluster, Failure, TestResult, ensure};
+use crate::{Cluster, Failure, TestResult, ensure, waits::LOOK};
 
 /// The name in `config/rbac`.
 const NAME: &str = "nodewright";
@@ -58,9 +58,8 @@ const OF_TARGET: [&str; 4] = [
 ];
 /// How long a token is valid: longer than any scenario takes.
 const TOKEN_SECONDS: i64 = 4 * 3600;
-/// How long the API server may take to notice that a label of a Namespace is gone, and how often it is asked meanwhile.
+/// How long the API server may take to notice that a label of a Namespace is gone.
 const POLICY_CACHE: Duration = Duration::from_secs(10);
-const LOOK: Duration = Duration::from_millis(100);
 /// How long the API server may take to notice new roles.
 const TIMEOUT: Duration = Duration::from_secs(30);
 /// What a cluster has for a manager.

@@ -11,7 +11,7 @@ use crate::{Environment, Failure, TestResult, diagnosis, history::State};
 pub use nodewright_e2e_lab::devcluster::machines::is_running;
 
 /// The polling interval.
-const LOOK: Duration = Duration::from_millis(50);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// Whether the Node is ready.
 pub fn is_ready(node: &Node) -> bool {

@@ -1,4 +1,4 @@
-//! why an object is not as desired: a function from a snapshot to at most ten lines, the cause in the first one.
+//! Why an object is not as desired: a function from a snapshot to at most ten lines, the cause in the first one.
 //!
 //! ```text
 //! snapshot ──▶ deployment ──▶ set ──▶ machine ──▶ node     what the manager says in conditions
