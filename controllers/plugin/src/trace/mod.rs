@@ -61,9 +61,10 @@ pub(crate) fn life(snapshot: &Snapshot, machine: &Machine) -> Life {
     let mut stages = vec![];
     if let Some(created) = &machine.metadata.creation_timestamp {
         stages.extend(creation(machine, created.0));
-    }
-    if let (Some(stage), Some(node)) = (stages.get(1).cloned(), snapshot.node_of(machine)) {
-        stages.splice(1..=1, split(&stage, node.metadata.creation_timestamp.as_ref().map(|created| created.0)));
+        let registered = snapshot.node_of(machine).and_then(|node| node.metadata.creation_timestamp.as_ref());
+        if let (Some(stage), Some(registered)) = (stages.get(1).cloned(), registered) {
+            stages.splice(1..=1, split(&stage, created.0, registered.0));
+        }
     }
     if let Some(deleted) = &machine.metadata.deletion_timestamp {
         // What has not come to its end by then never will.
@@ -154,10 +155,12 @@ fn since(machine: &Machine, kind: &str, status: &str) -> Option<Timestamp> {
     condition.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Boot and join, if it shows when the Node was registered.
-fn split(stage: &Stage, registered: Option<Timestamp>) -> Vec<Stage> {
-    let is_within = |at: &Timestamp| *at >= stage.began && stage.ended.is_none_or(|ended| *at <= ended);
-    match registered.filter(is_within) {
+/// Boot and join, if it shows when the Node of this life was registered.
+///
+/// A VM that boots fast registers its Node before the VM is reported: then its boot took no time.
+fn split(stage: &Stage, created: Timestamp, registered: Timestamp) -> Vec<Stage> {
+    let is_of_this_life = registered >= created && stage.ended.is_none_or(|ended| registered <= ended);
+    match is_of_this_life.then(|| registered.max(stage.began)) {
         Some(at) => vec![
             Stage { name: "boot", began: stage.began, ended: Some(at) },
             Stage { name: "join", began: at, ended: stage.ended },
@@ -263,6 +266,23 @@ mod tests {
             "{text}"
         );
         assert_eq!(end.len(), 4, "{text}");
+    }
+
+    #[test]
+    fn boot_ends_with_the_registration_of_the_node_of_this_life() {
+        let conditions = json!([
+            condition("InstanceProvisioned", "2026-06-01T12:00:10Z"),
+            condition("NodeJoined", "2026-06-01T12:00:40Z"),
+        ]);
+        let before_the_report = printed(&conditions, Some("2026-06-01T12:00:09Z"), None);
+        assert!(
+            before_the_report.contains("boot    +10s    0s") && before_the_report.contains("join    +10s    30s"),
+            "{before_the_report}"
+        );
+        for of_another_life in ["2026-06-01T11:59:59Z", "2026-06-01T12:00:41Z"] {
+            let text = printed(&conditions, Some(of_another_life), None);
+            assert!(text.contains("boot and join   +10s    30s"), "{text}");
+        }
     }
 
     #[test]
