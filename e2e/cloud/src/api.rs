@@ -416,7 +416,7 @@ pub struct FaultOrder {
 ///
 /// Effects that delay or change what is created ([`Latency`](Effect::Latency), [`Invisible`](Effect::Invisible),
 /// [`Boot`](Effect::Boot), [`NeverJoins`](Effect::NeverJoins)) are combined. Of the others, the oldest fault's effect
-/// applies.
+/// applies, and the call does not count for the other faults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Effect {

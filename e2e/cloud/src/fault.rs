@@ -19,8 +19,8 @@ pub(crate) struct Strike {
 }
 
 impl Strike {
-    /// Adds an effect. The first effect that replaces the answer wins.
-    pub(crate) fn add(&mut self, effect: &Effect) {
+    /// Adds an effect, unless another one replaces the answer already. Returns whether it was added.
+    pub(crate) fn add(&mut self, effect: &Effect) -> bool {
         match effect {
             Effect::Latency { seconds } => self.latency_seconds += seconds,
             Effect::Invisible { seconds } => {
@@ -28,8 +28,10 @@ impl Strike {
             }
             Effect::Boot { seconds } => self.shape.boot_seconds = Some(*seconds),
             Effect::NeverJoins => self.shape.never_joins = true,
-            other => drop(self.instead.get_or_insert_with(|| other.clone())),
+            _ if self.instead.is_some() => return false,
+            other => self.instead = Some(other.clone()),
         }
+        true
     }
 }
 

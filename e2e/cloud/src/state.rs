@@ -402,7 +402,9 @@ impl Cloud {
             if fault.order.probability.is_some_and(|probability| self.random.f64() >= probability) {
                 continue;
             }
-            strike.add(&fault.order.effect);
+            if !strike.add(&fault.order.effect) {
+                continue;
+            }
             fault.struck += 1;
             fault.order.count = fault.order.count.map(|count| count.saturating_sub(1));
             let note = format!("fault {} struck {operation:?}", fault.id);
