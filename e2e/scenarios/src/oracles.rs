@@ -12,15 +12,20 @@ use nodewright_e2e_cloud::{Event, EventKind, Vm, VmState};
 /// The tolerance for comparing times: deletion timestamps have whole seconds.
 const GRANULARITY: SignedDuration = SignedDuration::from_secs(1);
 
-/// Checks all invariants.
+/// Checks all invariants. Machines may come and go meanwhile: what had ended before the cloud was asked is compared with its answer,
+/// and what exists after it.
 pub async fn check(env: &Environment) -> TestResult {
+    let records = || {
+        let changes = if env.has_gaps { env.machines().seen() } else { env.machines().changes()? };
+        TestResult::Ok(records(&changes))
+    };
+    let before = records()?;
     let (events, vms) = (env.cloud().events(0).await?, env.vms().await?);
-    let changes = if env.has_gaps { env.machines().seen() } else { env.machines().changes()? };
-    let records = records(&changes);
-    one_vm_for_each_machine(&events, &records)?;
-    no_vm_is_deleted_before_its_machine(&events, &records)?;
-    no_machine_ends_before_its_vm(&events, &records)?;
-    no_vm_is_orphaned(&vms, &records)
+    let after = records()?;
+    one_vm_for_each_machine(&events, &after)?;
+    no_vm_is_deleted_before_its_machine(&events, &after)?;
+    no_machine_ends_before_its_vm(&events, &before)?;
+    no_vm_is_orphaned(&vms, &before, &after)
 }
 
 /// The history of one machine.
@@ -85,11 +90,12 @@ fn no_machine_ends_before_its_vm(events: &[Event], records: &MachineRecords) -> 
 }
 
 /// Each VM that is not being deleted has its machine.
-fn no_vm_is_orphaned(vms: &[Vm], records: &MachineRecords) -> TestResult {
+fn no_vm_is_orphaned(vms: &[Vm], before: &MachineRecords, after: &MachineRecords) -> TestResult {
     for vm in vms.iter().filter(|vm| vm.state != VmState::Deleting) {
-        let record = vm.tags.get("uid").and_then(|uid| records.get(uid));
-        let lives = record.is_some_and(|record| record.gone_at.is_none());
-        if !lives {
+        let uid = vm.tags.get("uid").map(String::as_str).unwrap_or_default();
+        let was_gone = before.get(uid).is_some_and(|record| record.gone_at.is_some());
+        if was_gone || !after.contains_key(uid) {
+            let record = after.get(uid);
             return Err(Failure::new(format!("VM {} ({}) has no machine: {record:?}", vm.id, vm.name)));
         }
     }

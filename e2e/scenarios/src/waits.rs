@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use nodewright_api::{Machine, MachineSet};
+use nodewright_api::{Machine, MachineSet, finalizers};
 use tokio::time::Instant;
 
 use crate::{Environment, Failure, TestResult, diagnosis, history::State};
@@ -60,8 +60,11 @@ impl Environment {
     }
 
     /// Waits until there are exactly this many machines, all running on ready nodes, and returns them.
+    ///
+    /// A manager may write that a machine runs before it writes what its node gets: finalizer, labels and taints in one patch.
     pub async fn wait_for_running(&self, count: usize) -> TestResult<State<Machine>> {
-        let nodes = || self.nodes().current().values().filter(|node| is_ready(node)).count();
+        let is_written = |node: &Node| node.finalizers().iter().any(|finalizer| finalizer == finalizers::NODE);
+        let nodes = || self.nodes().current().values().filter(|node| is_ready(node) && is_written(node)).count();
         let all_run = |machines: &State<Machine>| {
             machines.len() == count && machines.values().all(|machine| is_running(machine)) && nodes() == count
         };

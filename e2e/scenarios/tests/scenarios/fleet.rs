@@ -101,6 +101,10 @@ async fn of_sixty_silent_kubelets_one_is_replaced_at_a_time_and_none_once_they_a
     }
     env.wait_for("two to be replaced", async || Ok(env.machines().born_since(mark)? >= 2)).await?;
     revive(&env).await?;
+    env.wait_for("all kubelets to report", async || {
+        Ok(env.nodes().current().values().all(|node| waits::is_ready(node)))
+    })
+    .await?;
     // One may have failed while the kubelets began to report: it is being replaced.
     let back = env.machines().mark();
     env.wait_for_running(60).await?;
@@ -176,12 +180,14 @@ async fn of_sixty_deleted_nodes_one_machine_goes_at_a_time_and_says_who_goes_fir
     env.kubectl(&format!("delete nodes --wait=false --selector={ENVIRONMENT_LABEL}={namespace}")).await?;
     env.wait_for("three to be replaced", async || Ok(env.machines().born_since(mark)? >= 3)).await?;
     one_at_a_time(&env, mark)?;
-    let waiting = env.machines().current();
-    let names = |machine: &Machine| {
-        let said = machine.condition("RemediationAllowed").and_then(|condition| condition.message.clone());
-        said.is_some_and(|text| waiting.keys().any(|name| *name != machine.name_any() && text.contains(name.as_str())))
+    let names_another = |machine: &Machine, all: &State<Machine>| {
+        let message = machine.condition("RemediationAllowed").and_then(|condition| condition.message.as_deref());
+        message.is_some_and(|text| all.keys().any(|name| *name != machine.name_any() && text.contains(name.as_str())))
     };
-    ensure(waiting.values().any(|machine| names(machine)), || "none of those that wait names another one".to_owned())?;
+    env.wait_for_machines("one that waits to name another one", |all| {
+        all.values().any(|machine| names_another(machine, all))
+    })
+    .await?;
     env.end().await
 }
 

@@ -15,12 +15,12 @@ use nodewright_e2e_lab::{
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, skip_on_external_cluster};
 use tokio::time::Instant;
 
-const LEASE: Duration = Duration::from_secs(4);
+const LEASE: Duration = Duration::from_secs(6);
 const RETRY: Duration = Duration::from_millis(500);
 /// The slack for a busy computer: the standby's requests, our own polls.
-const SLACK: Duration = Duration::from_secs(3);
+const SLACK: Duration = Duration::from_secs(8);
 const FLAGS: [&str; 3] =
-    ["--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"];
+    ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_manager_stands_by_and_takes_over() -> TestResult {

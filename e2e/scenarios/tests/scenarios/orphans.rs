@@ -55,33 +55,35 @@ async fn orphans_go_and_wrong_lists_cost_no_vm() -> TestResult {
     let env = Environment::builder("orphans").manager_flags(FLAGS).start().await?;
     let cluster = env.namespace();
     env.apply_class("small").await?;
-    // A wrong list from the start. They come first, so that a part of a list has them and no machine's.
-    let fault = env.cloud().fault(&FaultOrder::always(FaultOperation::List, Effect::ListEmpty)).await?;
+    // A wrong list from the start, and each fault ends when the next one is there. The orphans come first, so that a part of a list
+    // has them and no machine's.
+    let empty = env.cloud().fault(&FaultOrder::always(FaultOperation::List, Effect::ListEmpty)).await?;
     let mut orphans = vec![];
     for name in ["lost-1", "lost-2", "lost-3"] {
         orphans.push(vm(&env, name, &[("cluster", cluster), ("machine", name)]).await?.id);
     }
     vm(&env, "theirs", &[("cluster", "elsewhere"), ("machine", "theirs")]).await?;
     vm(&env, "untagged", &[("cluster", cluster)]).await?;
-    env.cloud().clear_fault(fault.id).await?;
-    env.apply(&env.pool("a", 2)).await?;
     let part = FaultOrder::always(FaultOperation::List, Effect::ListTruncated { items: 3 });
     // It strikes lists of a machine's own VMs as well, and these are shorter.
-    let part = env.cloud().fault(&part).await?;
+    let mut former = env.cloud().fault(&part).await?;
+    env.cloud().clear_fault(empty.id).await?;
+    env.apply(&env.pool("a", 2)).await?;
     let machines = env.wait_for_running(2).await?;
     let all = staying(&env).await?;
 
     wait_for_lists(&env).await?;
-    env.cloud().clear_fault(part.id).await?;
     let refused = Effect::Error { code: Code::Unavailable, message: None, applied: false };
     for wrong in [Effect::ListEmpty, Effect::Garbage, refused] {
         let fault = env.cloud().fault(&FaultOrder::always(FaultOperation::List, wrong)).await?;
+        env.cloud().clear_fault(former.id).await?;
         wait_for_lists(&env).await?;
-        env.cloud().clear_fault(fault.id).await?;
+        former = fault;
     }
     // Another cluster's VMs, in none of which a machine of this one is.
     env.apply(&env.class("other").provider("cluster", "elsewhere")).await?;
     ensure(staying(&env).await? == all && deletions(&env).await? == 0, || "a VM was deleted".to_owned())?;
+    env.cloud().clear_fault(former.id).await?;
 
     let name = machines.keys().next().cloned().unwrap_or_default();
     let twin = vm(&env, "twin", &[("cluster", cluster), ("machine", &name)]).await?;

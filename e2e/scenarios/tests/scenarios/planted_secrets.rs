@@ -67,7 +67,7 @@ async fn secrets_of_a_class_stand_nowhere_else() -> TestResult {
     // A provider that quotes what it was given.
     let message = Some(format!("the user data {USER_DATA} and the token {CREDENTIALS} are refused"));
     let refuse = Effect::Error { code: Code::Unavailable, message, applied: false };
-    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, refuse).for_seconds(5.0)).await?;
+    env.cloud().fault(&FaultOrder::always(FaultOperation::Create, refuse)).await?;
     env.apply(&env.pool("a", 1)).await?;
     env.wait_for("the refusal to be reported", async || {
         Ok(env
@@ -76,6 +76,7 @@ async fn secrets_of_a_class_stand_nowhere_else() -> TestResult {
             .contains("the user data (removed) and the token (removed) are refused"))
     })
     .await?;
+    env.cloud().clear_faults().await?;
     env.wait_for_running(1).await?;
     let machine = env.only_machine()?;
     let name = machine.metadata.name.clone().unwrap_or_default();

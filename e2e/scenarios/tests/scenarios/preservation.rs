@@ -139,17 +139,15 @@ async fn a_failed_machine_that_a_user_keeps_goes_when_its_time_is_over() -> Test
     let text = format!("the failed machine is kept for diagnosis until {until:.0}");
     let waiting = kept[&name].condition(conditions::machine::WAITING).and_then(|waiting| waiting.message.as_deref());
     ensure(waiting.is_some_and(|message| message.starts_with(&text)), || format!("it says {waiting:?}"))?;
-    let events = env
-        .kubectl(&format!(
-            "get events --field-selector=reason={} -o jsonpath={{.items[*].message}}",
-            reasons::machine::PRESERVED
-        ))
-        .await?;
-    assert_eq!(events.matches(&text).count(), 1, "{events}");
+    let get =
+        format!("get events --field-selector=reason={} -o jsonpath={{.items[*].message}}", reasons::machine::PRESERVED);
+    env.wait_for("the event of it", async || Ok(env.kubectl(&get).await?.contains(&text))).await?;
     let going =
         env.wait_for_machines("it to go", |all| all.get(&name).is_some_and(|machine| machine.is_deleting())).await?;
     let deleted = going[&name].metadata.deletion_timestamp.as_ref().map(|time| time.0).unwrap_or_default();
     ensure(deleted >= until, || format!("it went at {deleted}, before {until}"))?;
+    let events = env.kubectl(&get).await?;
+    assert_eq!(events.matches(&text).count(), 1, "{events}");
     let after = env.wait_for_running(2).await?;
     ensure(!after.contains_key(&name), || "it is still there".to_owned())?;
     env.end().await

@@ -1,6 +1,12 @@
 //! A new template: machines are replaced one by one.
 
+use kube::{
+    Api,
+    api::{Patch, PatchParams},
+};
+use nodewright_api::MachineDeployment;
 use nodewright_e2e_scenarios::{Environment, TestResult, ensure, waits};
+use serde_json::json;
 
 const REPLICAS: u32 = 4;
 
@@ -83,14 +89,17 @@ async fn a_template_that_is_taken_back_within_a_second_costs_no_machine() -> Tes
     let env = Environment::builder("undo").cloud_flags(["--boot-seconds=5"]).start().await?;
     env.apply_class("small").await?;
     env.apply_class("large").await?;
-    let strategy = serde_json::json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}});
     let pool = || env.pool("a", 3).spec("strategy", strategy.clone());
     env.apply(&pool()).await?;
     let first = env.wait_for_running(3).await?;
     let mark = env.machines().mark();
     env.apply(&pool().class("large")).await?;
     env.wait_for_machines("a machine of the new template", |machines| machines.len() > 3).await?;
-    env.apply(&pool()).await?;
+    // At once: a kubectl takes up to a second to start.
+    let pools: Api<MachineDeployment> = Api::namespaced(env.client(), env.namespace());
+    let former = json!({"spec": {"template": {"spec": {"class": {"name": "small"}}}}});
+    pools.patch(pool().name(), &PatchParams::default(), &Patch::Merge(former)).await?;
     let left = env.wait_for_running(3).await?;
     ensure(left.keys().eq(first.keys()), || format!("{:?} are left of {:?}", left.keys(), first.keys()))?;
     // The rollout may make one machine beside the three; the second is for a controller that hears late of the change.

@@ -16,8 +16,8 @@ async fn machines_without_a_target_cluster_come_roll_and_go() -> TestResult {
         machines.len() == 3 && machines.values().all(|machine| *machine.phase() == MachinePhase::Available)
     })
     .await?;
-    let shown = env.table("mcd").await?;
-    ensure(shown.column("AVAILABLE")? == ["3"], || format!("{shown:?}"))?;
+    let are_available = async || Ok(env.table("mcd").await?.column("AVAILABLE")? == ["3"]);
+    env.wait_for("the deployment to show three available machines", are_available).await?;
     let vms = env.vms().await?;
     for machine in env.machines().current().values() {
         let status = machine.status.clone().unwrap_or_default();

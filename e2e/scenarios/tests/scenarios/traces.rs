@@ -7,7 +7,7 @@ use kube::{Api, ResourceExt};
 use nodewright_api::labels;
 use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{
-    Cluster, Collector, Environment, Failure, NodeAgents, TestResult,
+    Cluster, Collector, Environment, Failure, Fault, NodeAgents, TestResult,
     collector::text,
     ensure, machine_config_crds,
     objects::ENVIRONMENT_LABEL,
@@ -138,10 +138,13 @@ async fn an_apply_of_node_configuration_is_a_trace() -> TestResult {
     let mut manager = ManagerProcess::start(env.manager_options("manager", true, &flags)).await?;
     let agents = workers(&env).await?;
 
+    // An update that ends in between would be lost with the manager that has seen it.
+    agents.by_default(Fault::Hang);
     let new = worker_pool::retarget(&env, &motd("second")).await?;
     let rendering = about(&env, &collector, "rendering", |span| is_of(span, &new)).await?;
     manager.kill_9();
     let mut manager = ManagerProcess::start(env.manager_options("manager-2", true, &flags)).await?;
+    agents.by_default(Fault::None);
     worker_pool::wait_for_all(&env, NODES as usize).await?;
 
     let is_apply =

@@ -44,8 +44,10 @@ async fn what_machine_controller_manager_leaves_at_any_stage_comes_to_its_end() 
     if let Err(failure) = ended.await {
         return Err(failure.and(&unmet.join("\n")));
     }
-    manager.check()?;
     exactly_one_vm_each(&env, &left).await?;
+    env.wait_for("Nodewright's tokens to go", async || Ok(tokens(&env).await?.iter().all(|token| token.is_mcms)))
+        .await?;
+    manager.check()?;
     drop(manager);
     delete_tokens(&env).await?;
     env.end_unevaluated().await
@@ -179,20 +181,37 @@ async fn exactly_one_vm_each(env: &Environment, left: &[Left]) -> TestResult {
     ensure(created.keys().all(|name| names.contains(name)), || format!("{created:?} of {names:?}"))
 }
 
+/// A bootstrap token for a machine of the environment.
+struct Token {
+    name: String,
+    is_mcms: bool,
+}
+
+async fn tokens(env: &Environment) -> TestResult<Vec<Token>> {
+    let of_type = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
+    let all = secrets(env).list(&of_type).await?.items;
+    Ok(all
+        .into_iter()
+        .filter_map(|secret| {
+            let description = secret.data.as_ref().and_then(|data| data.get("description"));
+            let text = description.map(|text| String::from_utf8_lossy(&text.0)).unwrap_or_default();
+            let is_mcms = text.contains("machine-controller-manager");
+            text.contains(env.namespace()).then(|| Token { name: secret.name_any(), is_mcms })
+        })
+        .collect())
+}
+
+fn secrets(env: &Environment) -> Api<Secret> {
+    Api::namespaced(env.target_client(), "kube-system")
+}
+
 /// Deletes machine-controller-manager's tokens, which otherwise stay until they expire. Those of Nodewright are gone.
 async fn delete_tokens(env: &Environment) -> TestResult {
-    let secrets: Api<Secret> = Api::namespaced(env.target_client(), "kube-system");
-    let of_type = ListParams::default().fields("type=bootstrap.kubernetes.io/token");
-    let mut found = 0;
-    for secret in secrets.list(&of_type).await?.items {
-        let description = secret.data.as_ref().and_then(|data| data.get("description"));
-        let text = description.map(|text| String::from_utf8_lossy(&text.0).into_owned()).unwrap_or_default();
-        if text.contains(env.namespace()) {
-            ensure(text.contains("machine-controller-manager"), || format!("this token is left: {text}"))?;
-            secrets.delete(&secret.name_any(), &DeleteParams::default()).await?;
-            found += 1;
-        }
-    }
+    let left = tokens(env).await?;
     let all = CREATIONS.iter().chain(&DELETIONS).filter(|stage| stage.extra == Some(Extra::Token)).count();
-    ensure(found == all, || format!("{found} tokens of machine-controller-manager, not {all}"))
+    ensure(left.len() == all, || format!("{} tokens of machine-controller-manager, not {all}", left.len()))?;
+    for token in left {
+        secrets(env).delete(&token.name, &DeleteParams::default()).await?;
+    }
+    Ok(())
 }
