@@ -1,8 +1,9 @@
 //! The fields of a MachineClass that identify its VMs.
 
-use std::{collections::BTreeMap, fmt, str::FromStr};
+use std::collections::BTreeMap;
 
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::MachineClass;
 
@@ -13,7 +14,7 @@ const PROVIDER_SPEC: &str = "providerSpec.";
 ///
 /// The annotation [`crate::annotations::IDENTITY`] records the identity while the class is in use. A controller can so detect, and a
 /// user can revert, a change that no webhook reviewed.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassIdentity(BTreeMap<String, Value>);
 
 impl ClassIdentity {
@@ -59,20 +60,6 @@ impl ClassIdentity {
     }
 }
 
-impl fmt::Display for ClassIdentity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        json!(self.0).fmt(f)
-    }
-}
-
-impl FromStr for ClassIdentity {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text).map(Self)
-    }
-}
-
 /// The providerSpec, or null if it is invalid.
 fn spec(class: &MachineClass) -> Value {
     class.provider_spec.parse().unwrap_or_default()
@@ -103,6 +90,8 @@ pub fn identity_value(spec: &Value, path: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::annotations;
 

@@ -1,7 +1,7 @@
 //! Facts that a controller stores in objects, and reads again later: the only memory that outlives a process.
 //!
 //! A later plan reads them, another version after an upgrade or a downgrade, and MCM after a hand-over. So their texts are a
-//! format. Each has a type here that reads it with [`FromStr`] and writes it with [`Display`](std::fmt::Display), or, for
+//! format. Each has a type here that reads it with [`FromStr`] and writes it with [`Display`](fmt::Display), or, for
 //! conditions, with `of` and `text`. Nothing else reads or writes these texts.
 //!
 //! `docs/reference/stored-facts.md` says who writes and who reads each fact, and what a version may change. The files below
@@ -27,7 +27,7 @@ mod sized_for;
 mod time;
 mod updating;
 
-use std::{collections::BTreeMap, marker::PhantomData, str::FromStr};
+use std::{collections::BTreeMap, fmt, marker::PhantomData, str::FromStr};
 
 use jiff::Timestamp;
 use kube::Resource;
@@ -55,6 +55,27 @@ pub use self::{
 use crate::{GoDuration, HealthTimeouts, annotations};
 
 const LONGEST_TEXT: usize = 300;
+
+/// The text of these types is their JSON.
+macro_rules! json_text {
+    ($($kind:ty),+) => {$(
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+            }
+        }
+
+        impl FromStr for $kind {
+            type Err = serde_json::Error;
+
+            fn from_str(text: &str) -> Result<Self, serde_json::Error> {
+                serde_json::from_str(text)
+            }
+        }
+    )+};
+}
+
+json_text!(AppliedKeys, ClassIdentity, LastApplied, SweptVms, VirtualCapacity);
 
 /// A text is not what it should be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

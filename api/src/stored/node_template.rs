@@ -1,10 +1,6 @@
 //! What was put on a Node: what a later plan may remove from it.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    str::FromStr,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,11 +8,6 @@ use serde_json::Value;
 use crate::{NodeTemplate, Taint};
 
 type Map = BTreeMap<String, String>;
-
-/// Writes a value as JSON.
-fn write_json(value: &impl Serialize, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    f.write_str(&serde_json::to_string(value).map_err(|_| fmt::Error)?)
-}
 
 /// MCM's annotation of a Node: its node template, the base of a three-way merge.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,20 +47,6 @@ impl LastApplied {
             },
             spec: LastAppliedSpec { taints: template.spec.taints.clone().unwrap_or_default() },
         }
-    }
-}
-
-impl fmt::Display for LastApplied {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_json(self, f)
-    }
-}
-
-impl FromStr for LastApplied {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
     }
 }
 
@@ -121,34 +98,6 @@ fn entry(taint: &Taint) -> String {
     format!("{}:{}", taint.key, taint.effect)
 }
 
-impl fmt::Display for AppliedKeys {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_json(self, f)
-    }
-}
-
-impl FromStr for AppliedKeys {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
-    }
-}
-
 /// MCM's annotation of a Node: the extended resources that were added to its capacity, and their quantities.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VirtualCapacity(pub BTreeMap<String, String>);
-
-impl fmt::Display for VirtualCapacity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_json(&self.0, f)
-    }
-}
-
-impl FromStr for VirtualCapacity {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text).map(Self)
-    }
-}

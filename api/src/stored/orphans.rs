@@ -3,31 +3,18 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::Seconds;
 
 /// Orphaned VMs whose deletion was asked for, and the Machines of their tags.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SweptVms(pub BTreeMap<String, String>);
 
 /// Orphaned VMs of whose deletion nothing is known, and since when each was seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnexplainedVms(pub BTreeMap<String, Timestamp>);
-
-impl fmt::Display for SweptVms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        json!(self.0).fmt(f)
-    }
-}
-
-impl FromStr for SweptVms {
-    type Err = serde_json::Error;
-
-    fn from_str(text: &str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text).map(Self)
-    }
-}
 
 impl fmt::Display for UnexplainedVms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
