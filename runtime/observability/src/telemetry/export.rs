@@ -16,26 +16,22 @@ use crate::metrics::SpanCounts;
 
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A processor that the provider and [`crate::trace::Spans`] share. It drops what does not fit into the queue of the SDK's one, which
-/// would do so without a count.
-#[derive(Debug)]
-pub(super) struct Bounded<P> {
-    processor: P,
+/// A processor whose clones the provider and [`crate::trace::Spans`] have. It drops what does not fit into the queue of the SDK's one,
+/// which would do so without a count.
+#[derive(Clone, Debug)]
+pub(super) struct Bounded {
+    processor: Arc<dyn SpanProcessor>,
     counts: SpanCounts,
-    is_shut_down: AtomicBool,
+    is_shut_down: Arc<AtomicBool>,
 }
 
-impl<P> Bounded<P> {
-    pub(super) fn new(processor: P, counts: SpanCounts) -> Self {
-        Self { processor, counts, is_shut_down: AtomicBool::new(false) }
+impl Bounded {
+    pub(super) fn new(processor: impl SpanProcessor + 'static, counts: SpanCounts) -> Self {
+        Self { processor: Arc::new(processor), counts, is_shut_down: Arc::default() }
     }
 }
 
-/// One for the provider, which would own it.
-#[derive(Debug)]
-pub(super) struct Shared<P>(pub(super) Arc<P>);
-
-impl<P: SpanProcessor> SpanProcessor for Bounded<P> {
+impl SpanProcessor for Bounded {
     fn on_start(&self, span: &mut Span, context: &Context) {
         self.processor.on_start(span, context);
     }
@@ -55,24 +51,6 @@ impl<P: SpanProcessor> SpanProcessor for Bounded<P> {
     fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
         self.is_shut_down.store(true, Release);
         self.processor.shutdown_with_timeout(timeout)
-    }
-}
-
-impl<P: SpanProcessor> SpanProcessor for Shared<P> {
-    fn on_start(&self, span: &mut Span, context: &Context) {
-        self.0.on_start(span, context);
-    }
-
-    fn on_end(&self, span: SpanData) {
-        self.0.on_end(span);
-    }
-
-    fn force_flush(&self) -> OTelSdkResult {
-        self.0.force_flush()
-    }
-
-    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
-        self.0.shutdown_with_timeout(timeout)
     }
 }
 

@@ -36,7 +36,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
-use self::export::{Bounded, Counted, Shared};
+use self::export::{Bounded, Counted};
 use crate::metrics::{Metrics, SpanCounts};
 use crate::trace::{LOG_ONLY, Spans};
 
@@ -301,13 +301,13 @@ fn traces_to(exporter: impl SpanExporter + 'static, config: &TelemetryConfig) ->
     let mut processor = BatchSpanProcessor::builder(exporter).with_batch_config(batches).build();
     // Set it before the processor is shared; the provider cannot do it later.
     processor.set_resource(&resource);
-    let processor = Arc::new(Bounded::new(processor, counts.clone()));
+    let processor = Bounded::new(processor, counts.clone());
     let provider = SdkTracerProvider::builder()
-        .with_span_processor(Shared(processor.clone()))
+        .with_span_processor(processor.clone())
         .with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(config.ratio))))
         .with_resource(resource)
         .build();
-    Traces { provider, spans: Spans::new(processor, SCOPE, config.ratio), counts }
+    Traces { provider, spans: Spans::new(Arc::new(processor), SCOPE, config.ratio), counts }
 }
 
 #[cfg(test)]
