@@ -18,6 +18,12 @@ pub fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// The same in one line.
+#[must_use]
+pub fn one_line(error: &dyn Error) -> String {
+    with_causes(error).replace('\n', " ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

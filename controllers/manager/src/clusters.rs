@@ -2,11 +2,8 @@
 
 use std::{path::Path, time::Duration};
 
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
-};
-use nodewright_runtime::{error::with_causes, leadership::Leadership, request};
+use kube::{Client, Config};
+use nodewright_runtime::{error::one_line, leadership::Leadership, request};
 
 use crate::flags::ProcessFlags;
 
@@ -82,30 +79,14 @@ fn incluster(flag: &'static str) -> Result<Config, ClusterError> {
 }
 
 async fn from_file(flag: &'static str, file: &str) -> Result<Config, ClusterError> {
-    let failed = |message| ClusterError::Kubeconfig { flag, file: file.to_owned(), message };
-    let kubeconfig = Kubeconfig::read_from(Path::new(file)).map_err(|error| failed(without_content(&error)))?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    config.map_err(|error| failed(one_line(&error)))
-}
-
-/// What is wrong with a file, without a line of it: it may be a Secret.
-pub(crate) fn without_content(error: &KubeconfigError) -> String {
-    let KubeconfigError::Parse(error) = error else { return one_line(error) };
-    match error.location() {
-        Some(at) => format!("it is not a kubeconfig: see line {}, column {}", at.line(), at.column()),
-        None => "it is not a kubeconfig".to_owned(),
-    }
+    let config = request::read_kubeconfig(Some(Path::new(file)), None).await;
+    config.map_err(|message| ClusterError::Kubeconfig { flag, file: file.to_owned(), message })
 }
 
 fn client(flag: &'static str, mut config: Config, leadership: &Leadership) -> Result<Client, ClusterError> {
     config.connect_timeout = Some(Duration::from_secs(5));
     config.read_timeout = None;
     request::client(config, leadership).map_err(|error| ClusterError::Client { flag, message: one_line(&error) })
-}
-
-/// The text of an error and its causes, in one line.
-pub(crate) fn one_line(error: &dyn std::error::Error) -> String {
-    with_causes(error).replace('\n', " ")
 }
 
 #[cfg(test)]

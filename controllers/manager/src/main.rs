@@ -23,9 +23,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use nodewright_driver::panics;
+use nodewright_runtime::error::one_line;
 
 use crate::{
-    clusters::one_line,
     flags::{Arguments, Command},
     manager::Role,
 };

@@ -11,12 +11,10 @@ use nodewright_api::{
     served::{OPENAPI_PATH, Served},
 };
 use nodewright_controllers::shared::schema::Schemas;
-use nodewright_runtime::json;
+use nodewright_runtime::{error::one_line, json};
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::time::Instant;
-
-use crate::clusters::one_line;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PreflightError {

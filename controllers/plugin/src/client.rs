@@ -5,12 +5,8 @@ use std::{fmt, path::PathBuf, time::Duration};
 use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use k8s_openapi::api::core::v1::Pod;
-use kube::{
-    Api, Client, Config,
-    client::Body,
-    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
-};
-use nodewright_runtime::{clip::clip, error::with_causes};
+use kube::{Api, Client, client::Body};
+use nodewright_runtime::{clip::clip, error::one_line, request::read_kubeconfig};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -64,14 +60,10 @@ pub(crate) enum Patch {
 
 impl Cluster {
     pub(crate) async fn connect(connection: &Connection) -> Outcome<Self> {
-        let file = connection.kubeconfig.as_ref();
+        let file = connection.kubeconfig.as_deref();
         let what = file.map_or("kubeconfig".to_owned(), |file| format!("kubeconfig {}", file.display()));
-        let failed = |message: String| Fault::Kubeconfig { what: what.clone(), message };
-        let kubeconfig = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-        let kubeconfig = kubeconfig.map_err(|error| failed(without_content(&error)))?;
-        let options = KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let mut config = config.map_err(|error| failed(one_line(&error)))?;
+        let failed = |message| Fault::Kubeconfig { what: what.clone(), message };
+        let mut config = read_kubeconfig(file, connection.context.clone()).await.map_err(failed)?;
         config.connect_timeout = Some(connection.timeout);
         let namespace = config.default_namespace.clone();
         let client = Client::try_from(config).map_err(|error| failed(one_line(&error)))?;
@@ -298,18 +290,4 @@ fn described(mut object: Value, of: Resource) -> Value {
 
 fn encoded(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
-}
-
-/// What is wrong with a file, without a line of it: it may have credentials.
-fn without_content(error: &KubeconfigError) -> String {
-    let KubeconfigError::Parse(error) = error else { return one_line(error) };
-    match error.location() {
-        Some(at) => format!("it is not a kubeconfig: see line {}, column {}", at.line(), at.column()),
-        None => "it is not a kubeconfig".to_owned(),
-    }
-}
-
-/// The text of an error and its causes, in one line.
-fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
-    with_causes(error).replace('\n', " ")
 }

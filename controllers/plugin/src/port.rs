@@ -7,7 +7,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use kube::{Config, api::Portforwarder, client::ConfigExt};
-use nodewright_runtime::error::with_causes;
+use nodewright_runtime::error::one_line;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::{TlsConnector, rustls::pki_types::ServerName};
 
@@ -76,7 +76,7 @@ where
 }
 
 fn failed(to: &str, error: &dyn std::error::Error) -> Fault {
-    Fault::Message(format!("failed to {to}: {}", with_causes(error).replace('\n', " ")))
+    Fault::Message(format!("failed to {to}: {}", one_line(error)))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 mod contact;
 mod error;
 
-use std::{fmt, pin::pin, sync::Arc, time::Duration};
+use std::{fmt, path::Path, pin::pin, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, header};
@@ -14,7 +14,10 @@ use hyper_util::{
     rt::{TokioExecutor, TokioTimer},
 };
 use jiff::fmt::rfc2822;
-use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::{
+    client::{Body, ClientBuilder, ConfigExt},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
+};
 use tokio::time::{Instant, timeout};
 use tower::{BoxError, ServiceBuilder};
 
@@ -22,6 +25,7 @@ pub(crate) use self::contact::{ANSWER_WITHIN, Contact};
 pub use self::error::{FailureClass, RequestError};
 use self::error::{classify_transport, read_refusal};
 use crate::{
+    error::one_line,
     fair::{FairSemaphore, Flow},
     leadership::{Clock, Leadership},
     object::Cluster,
@@ -262,6 +266,20 @@ impl Connection {
         self.contact.heard();
         Ok(Response::from_parts(head, body.to_bytes()))
     }
+}
+
+/// Reads the configuration of a client: from a file, or from those that kubectl reads. An error has no line of a file, which may have
+/// credentials.
+pub async fn read_kubeconfig(file: Option<&Path>, context: Option<String>) -> Result<kube::Config, String> {
+    let kubeconfig = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from).map_err(|error| match error {
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(at) => format!("it is not a kubeconfig: see line {}, column {}", at.line(), at.column()),
+            None => "it is not a kubeconfig".to_owned(),
+        },
+        error => one_line(&error),
+    })?;
+    let options = KubeConfigOptions { context, ..KubeConfigOptions::default() };
+    kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|error| one_line(&error))
 }
 
 #[cfg(test)]

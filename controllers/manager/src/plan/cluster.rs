@@ -4,20 +4,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use http::Request;
-use kube::{
-    Client, Config, Resource,
-    config::{KubeConfigOptions, Kubeconfig},
-    core::ObjectList,
-};
+use kube::{Client, Resource, core::ObjectList};
 use nodewright_api::machine_config::{ControllerConfig, KubeletConfig, MachineConfig, MachineConfigPool};
 use nodewright_controllers::machine_config_pool::Node;
+use nodewright_runtime::{error::one_line, request::read_kubeconfig};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{
-    clusters::{one_line, without_content},
-    render::Checked,
-};
+use crate::render::Checked;
 
 /// Where objects of a cluster are from, for messages.
 pub(super) const CLUSTER: &str = "cluster";
@@ -39,14 +33,10 @@ pub(crate) struct ClusterFlags {
 impl ClusterFlags {
     /// A client of the cluster.
     pub(super) async fn client(&self) -> Checked<Client> {
-        let file = self.kubeconfig.as_ref();
+        let file = self.kubeconfig.as_deref();
         let what = file.map_or("kubeconfig".to_owned(), |file| format!("kubeconfig {}", file.display()));
         let failed = |text: String| vec![format!("failed to read the {what} (see --kubeconfig, --context): {text}")];
-        let kubeconfig = file.map_or_else(Kubeconfig::read, Kubeconfig::read_from);
-        let kubeconfig = kubeconfig.map_err(|error| failed(without_content(&error)))?;
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        let config = config.map_err(|error| failed(one_line(&error)))?;
+        let config = read_kubeconfig(file, self.context.clone()).await.map_err(failed)?;
         Client::try_from(config).map_err(|error| failed(one_line(&error)))
     }
 }
