@@ -299,7 +299,7 @@ fn test_find_closest_file_policy_path_match() {
             path: policy["path"].as_str().unwrap().to_owned(),
             actions: actions(policy["action"].as_str().unwrap()),
         });
-        Policy { files: files.collect(), units: vec![], ssh_keys: vec![] }
+        Policy { files: files.collect() }
     };
     for row in rows("change-policy-path", 5) {
         let expected = row["expect"].as_str().map(actions);

@@ -1,4 +1,4 @@
-//! What a change costs a node: a reboot, or less for paths and units that a policy names.
+//! What a change costs a node: a reboot, or less for paths that a policy names.
 
 use super::{Difference, differences};
 use crate::spec::RenderedSpec;
@@ -10,8 +10,6 @@ use std::fmt;
 pub enum Action {
     /// Its Pods are evicted.
     Drain,
-    /// systemd reads its units again.
-    DaemonReload,
     /// A service reads its configuration again.
     Reload(String),
     /// A service is started again.
@@ -24,7 +22,6 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Drain => f.write_str("drain"),
-            Self::DaemonReload => f.write_str("daemon-reload"),
             Self::Reload(unit) => write!(f, "reload {unit}"),
             Self::Restart(unit) => write!(f, "restart {unit}"),
             Self::Reboot => f.write_str("reboot"),
@@ -46,10 +43,6 @@ pub struct FilePolicy {
 pub struct Policy {
     /// By path. The longest one that fits counts.
     pub files: Vec<FilePolicy>,
-    /// By name of a unit.
-    pub units: Vec<(String, Vec<Action>)>,
-    /// For keys and passwords of users.
-    pub ssh_keys: Vec<Action>,
 }
 
 const CRIO: &str = "crio.service";
@@ -77,8 +70,6 @@ impl Default for Policy {
                 ),
                 file("/var/lib/kubelet/config.json", &[]),
             ],
-            units: Vec::new(),
-            ssh_keys: Vec::new(),
         }
     }
 }
@@ -92,20 +83,14 @@ impl Policy {
         fitting.max_by_key(|policy| policy.path.trim_end_matches('/').len()).map(|policy| policy.actions.as_slice())
     }
 
-    fn of_unit(&self, name: &str) -> Option<&[Action]> {
-        self.units.iter().find(|(unit, _)| unit == name).map(|(_, actions)| actions.as_slice())
-    }
-
     /// What is done for a difference. None if the policy has no rule.
     fn of(&self, difference: &Difference) -> Option<&[Action]> {
         let element = |list: &str| difference.key.strip_prefix(list)?.strip_prefix('[')?.strip_suffix(']');
-        if let Some(path) = element("config.storage.files") {
-            return self.of_file(path);
+        match element("config.storage.files") {
+            Some(path) => self.of_file(path),
+            // Keys and passwords of users need nothing.
+            None => element("config.passwd.users").map(|_| [].as_slice()),
         }
-        if let Some(name) = element("config.systemd.units") {
-            return self.of_unit(name);
-        }
-        element("config.passwd.users").map(|_| self.ssh_keys.as_slice())
     }
 }
 
@@ -114,11 +99,6 @@ impl Policy {
 pub struct Cost(Vec<Action>);
 
 impl Cost {
-    /// The actions.
-    pub fn actions(&self) -> &[Action] {
-        &self.0
-    }
-
     /// Whether the Pods of the node have to leave it.
     pub fn drains(&self) -> bool {
         self.0.iter().any(|action| matches!(action, Action::Drain | Action::Reboot))
