@@ -27,6 +27,11 @@ macro_rules! codes {
                     _ => None,
                 }
             }
+
+            /// The code with a number of gRPC's order.
+            pub fn from_number(number: i32) -> Option<Self> {
+                [$( Self::$code, )+].get(usize::try_from(number).ok()?).copied()
+            }
         }
     };
 }
@@ -86,7 +91,8 @@ mod tests {
         assert_eq!(numbers.map(|code| code as usize), [0, 3, 15, 16, 17]);
         for code in numbers {
             assert_eq!(Code::from_name(code.name()), Some(code));
+            assert_eq!(Code::from_number(code as i32), Some(code));
         }
-        assert_eq!(Code::from_name("ok"), None);
+        assert_eq!((Code::from_name("ok"), Code::from_number(-1), Code::from_number(18)), (None, None, None));
     }
 }

@@ -288,24 +288,9 @@ fn decode_failure(failure: v1::Failure) -> DriverError {
 
 /// The code of a number. One that this version does not know may pass. `OK` is no failure: the driver is broken.
 fn code(number: i32) -> Code {
-    match v1::Code::try_from(number) {
-        Ok(v1::Code::Canceled) => Code::Canceled,
-        Ok(v1::Code::Unknown) | Err(_) => Code::Unknown,
-        Ok(v1::Code::InvalidArgument) => Code::InvalidArgument,
-        Ok(v1::Code::DeadlineExceeded) => Code::DeadlineExceeded,
-        Ok(v1::Code::NotFound) => Code::NotFound,
-        Ok(v1::Code::AlreadyExists) => Code::AlreadyExists,
-        Ok(v1::Code::PermissionDenied) => Code::PermissionDenied,
-        Ok(v1::Code::ResourceExhausted) => Code::ResourceExhausted,
-        Ok(v1::Code::FailedPrecondition) => Code::FailedPrecondition,
-        Ok(v1::Code::Aborted) => Code::Aborted,
-        Ok(v1::Code::OutOfRange) => Code::OutOfRange,
-        Ok(v1::Code::Unimplemented) => Code::Unimplemented,
-        Ok(v1::Code::Internal | v1::Code::Ok) => Code::Internal,
-        Ok(v1::Code::Unavailable) => Code::Unavailable,
-        Ok(v1::Code::DataLoss) => Code::DataLoss,
-        Ok(v1::Code::Unauthenticated) => Code::Unauthenticated,
-        Ok(v1::Code::Uninitialized) => Code::Uninitialized,
+    match Code::from_number(number) {
+        Some(Code::Ok) => Code::Internal,
+        known => known.unwrap_or(Code::Unknown),
     }
 }
 
@@ -424,6 +409,9 @@ mod tests {
         };
         assert!(failed(99).is_passing() && failed(-1).is_passing());
         assert_eq!(failed(0).code, Code::Internal);
+        for code in (1..18).map(|number| v1::Code::try_from(number).unwrap()) {
+            assert_eq!(format!("{:?}", failed(code.into()).code), format!("{code:?}"));
+        }
         assert!(!failed(5).message.is_empty());
     }
 
