@@ -99,8 +99,7 @@ fn value(text: &str) -> Option<&str> {
         return quoted_value(quoted);
     }
     let end = text.find(|c| !is_token(c)).filter(|end| *end > 0)?;
-    percent_escapes(&text[..end]).ok()?;
-    Some(&text[end..])
+    is_escaped_well(&text[..end]).then(|| &text[end..])
 }
 
 /// Skips a value in quotes, of which Go's `strconv.Unquote` must read what is inside.
@@ -160,13 +159,20 @@ fn percent_encoded(data: &str) -> Checked<()> {
             "must have data that is percent-encoded or in base64: blanks, quotes and the like are to be escaped",
         );
     }
-    percent_escapes(data)
+    if is_escaped_well(data) { Ok(()) } else { Err("must have two hexadecimal digits after each %") }
 }
 
-fn percent_escapes(text: &str) -> Checked<()> {
-    let is_escape =
-        |after: &str| after.get(..2).is_some_and(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-    if text.split('%').skip(1).all(is_escape) { Ok(()) } else { Err("must have two hexadecimal digits after each %") }
+/// Whether each percent sign begins an escaped byte.
+pub(super) fn is_escaped_well(text: &str) -> bool {
+    escapes(text).all(|escaped| escaped.is_some())
+}
+
+/// The escaped bytes of a text. None for a percent sign that is not followed by two hexadecimal digits.
+pub(super) fn escapes(text: &str) -> impl Iterator<Item = Option<u8>> {
+    text.split('%').skip(1).map(|after| {
+        let digits = after.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
+        u8::from_str_radix(digits, 16).ok()
+    })
 }
 
 /// Go's standard encoding: line feeds are ignored, padding is required, the unused bits of the last digit may be anything.

@@ -1,7 +1,8 @@
 //! Which URLs Ignition takes. It parses them with Go's `net/url`, which takes more than RFC 3986 and less than browsers, so
 //! that no crate has the same opinion.
 
-use super::data_url;
+use super::data_url::{self, escapes, is_escaped_well};
+use percent_encoding::percent_decode_str;
 use std::net::Ipv6Addr;
 
 /// The parts of a URL that decide.
@@ -81,19 +82,6 @@ fn split_scheme(text: &str) -> Option<(&str, &str)> {
     Some(("", text))
 }
 
-/// Whether each percent sign begins an escaped byte.
-fn is_escaped_well(text: &str) -> bool {
-    escapes(text).all(|escaped| escaped.is_some())
-}
-
-/// The escaped bytes of a text. None for a percent sign that is not followed by two hexadecimal digits.
-fn escapes(text: &str) -> impl Iterator<Item = Option<u8>> {
-    text.split('%').skip(1).map(|after| {
-        let digits = after.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))?;
-        u8::from_str_radix(digits, 16).ok()
-    })
-}
-
 fn is_authority(authority: &str) -> bool {
     match authority.rsplit_once('@') {
         None => is_host(authority),
@@ -147,22 +135,11 @@ impl Url<'_> {
     fn has_empty_version_id(&self) -> bool {
         let pairs = self.query.split('&').filter(|pair| !pair.contains(';') && is_escaped_well(pair));
         let mut values = pairs.filter_map(|pair| match pair.split_once('=').unwrap_or((pair, "")) {
-            (key, value) if unescape(key) == b"versionId" => Some(value),
+            (key, value) if percent_decode_str(key).eq(*b"versionId") => Some(value),
             _ => None,
         });
         values.next().is_some_and(str::is_empty)
     }
-}
-
-/// The bytes of a part of a query that is escaped well.
-fn unescape(text: &str) -> Vec<u8> {
-    let mut parts = text.split('%');
-    let mut bytes: Vec<u8> = parts.next().unwrap_or_default().bytes().collect();
-    for (escaped, rest) in escapes(text).zip(parts) {
-        bytes.extend(escaped);
-        bytes.extend(rest.bytes().skip(2));
-    }
-    bytes
 }
 
 /// Whether what follows `arn:` names an object of S3.
