@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, fmt, sync::Arc};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Resource;
 use serde::de::DeserializeOwned;
@@ -195,6 +196,11 @@ pub fn name<K: Kind>(object: &K) -> &str {
 /// The UID of an object; empty if it never came from a server.
 pub fn uid<K: Kind>(object: &K) -> &str {
     object.meta().uid.as_deref().unwrap_or_default()
+}
+
+/// When an object was created; `None` if it never came from a server.
+pub fn created<K: Kind>(object: &K) -> Option<Timestamp> {
+    object.meta().creation_timestamp.as_ref().map(|created| created.0)
 }
 
 /// The `resourceVersion` of an object; 0 if it never came from a server. Versions of one resource type are comparable

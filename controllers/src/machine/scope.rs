@@ -5,6 +5,7 @@ use nodewright_api::Machine;
 use nodewright_observability::trace::TraceContext;
 use nodewright_runtime::{
     events::Event,
+    object::created,
     plan::{Failure, reference},
 };
 
@@ -97,7 +98,7 @@ impl<'a> Scope<'a> {
     fn whole_creation_deadline(&self) -> Option<Timestamp> {
         let deadline = self.settings.creation_deadline(self.machine)?;
         let connected = self.context.connected_since;
-        let created = self.machine.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |created| created.0);
+        let created = created(self.machine).unwrap_or(Timestamp::MIN);
         let was_away = connected.duration_since(self.context.leader_since) > CONNECTED_WITHIN && connected > created;
         Some(if was_away {
             deadline.max(connected.saturating_add(REPORTS_WITHIN).unwrap_or(deadline))

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{GoDuration, Machine, stored::EFFECTIVE_CREATION_TIMEOUT};
+use nodewright_runtime::object::created;
 
 use super::{budget::brake::BrakeSettings, cloud::CloudNodeSettings};
 use crate::shared::fleet::FleetSettings;
@@ -106,8 +107,7 @@ impl Settings {
     }
 
     pub(super) fn creation_deadline(&self, machine: &Machine) -> Option<Timestamp> {
-        let created = machine.metadata.creation_timestamp.as_ref()?.0;
-        created.checked_add(self.creation_timeout_of(machine)).ok()
+        created(machine)?.checked_add(self.creation_timeout_of(machine)).ok()
     }
 
     /// When the health timeout ends of a Machine that is unhealthy since then; `None` if it has none.

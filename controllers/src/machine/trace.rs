@@ -125,7 +125,7 @@ pub(super) fn of_calls(scope: &Scope<'_>) -> TraceContext {
 
 /// The creation of a Machine that has joined.
 pub(super) fn joined(machine: &Machine, now: Timestamp) -> Vec<SpanRecord> {
-    let start = created_at(machine).unwrap_or(now);
+    let start = object::created(machine).unwrap_or(now);
     let provisioned = since(machine, conditions::INSTANCE_PROVISIONED).unwrap_or(now);
     let part = |name, period| span(machine, name, within(machine, CREATION, creation(machine)), period);
     vec![
@@ -146,10 +146,6 @@ fn never_joined(machine: &Machine, now: Timestamp) -> Vec<SpanRecord> {
         span.error = Some("the machine was deleted before it joined".to_owned());
     }
     spans
-}
-
-fn created_at(machine: &Machine) -> Option<Timestamp> {
-    machine.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
 /// The time in which the Machine was Unknown, which ends now: with the reason if it has failed. `None` if it is in another phase.

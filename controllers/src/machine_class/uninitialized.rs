@@ -8,7 +8,7 @@ use nodewright_runtime::{
     cache::{Change, Stores},
     clip::few,
     controller::Watches,
-    object::{ObjectRef, name},
+    object::{ObjectRef, created, name},
     plan::Context,
 };
 
@@ -48,8 +48,8 @@ impl Uninitialized {
             let mut nodes = stores.of::<Node>(TARGET).by(UNINITIALIZED, "");
             // One with the label has, or had, a Machine of another namespace.
             nodes.retain(|node| machine_name(node).is_none() && !is_claimed(stores, node));
-            let created = |node: &Node| node.metadata.creation_timestamp.as_ref().map(|created| created.0);
-            let mut nodes: Vec<_> = nodes.iter().map(|node| (name(node.as_ref()).to_owned(), created(node))).collect();
+            let mut nodes: Vec<_> =
+                nodes.iter().map(|node| (name(node.as_ref()).to_owned(), created(node.as_ref()))).collect();
             nodes.sort_unstable();
             nodes
         });

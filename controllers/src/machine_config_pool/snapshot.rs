@@ -25,7 +25,7 @@ use nodewright_api::{
 use nodewright_render::kubelet;
 use nodewright_runtime::{
     cache::{Lookup, Stores, Unreadable},
-    object::{ObjectRef, annotation, controller_uid, is_deleting, name, uid},
+    object::{ObjectRef, annotation, controller_uid, created, is_deleting, name, uid},
 };
 
 use super::{Settings, etcd::Etcd, members::Members, traced::Traced};
@@ -184,8 +184,7 @@ pub(super) fn noted_target(pool: &MachineConfigPool) -> Option<&str> {
 /// The rendered MachineConfigs that the pool controls, the newest first.
 fn owned(stores: &Stores, pool: &MachineConfigPool) -> Vec<Arc<CachedConfig>> {
     let mut owned = stores.of::<CachedConfig>(TARGET).owned_by(uid(pool));
-    let created = |config: &CachedConfig| config.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    owned.sort_by(|a, b| created(b).cmp(&created(a)).then_with(|| name(a.as_ref()).cmp(name(b.as_ref()))));
+    owned.sort_by_cached_key(|config| (std::cmp::Reverse(created(config.as_ref())), name(config.as_ref()).to_owned()));
     owned
 }
 

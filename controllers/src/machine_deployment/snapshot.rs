@@ -14,7 +14,7 @@ use nodewright_api::{
 };
 use nodewright_runtime::{
     cache::{Stores, Unreadable},
-    object::{ObjectRef, is_deleting, label, name, uid},
+    object::{ObjectRef, created, is_deleting, label, name, uid},
 };
 
 use super::{
@@ -225,7 +225,7 @@ fn nodes(stores: &Stores, sets: &[SetView], proof: NodeProof) -> Option<BTreeMap
 
 /// The sort key of sets. Names break ties, so that every process decides alike.
 fn age(set: &MachineSet) -> (Option<jiff::Timestamp>, String) {
-    (set.metadata.creation_timestamp.as_ref().map(|time| time.0), name(set).to_owned())
+    (created(set), name(set).to_owned())
 }
 
 /// Whether a set without an owner belongs to the deployment. One that a user created, and that happens to match, does not.

@@ -3,11 +3,10 @@
 //! The newest that failed come first, as in machine-controller-manager. If there are more than that, the ones whose time is over first
 //! go first: its documentation says so, while its code takes the oldest. Neither takes one that a user has asked for.
 
-use std::sync::Arc;
+use std::{cmp::Reverse, sync::Arc};
 
-use jiff::Timestamp;
 use nodewright_api::{Machine, MachinePhase};
-use nodewright_runtime::object::name;
+use nodewright_runtime::object::{created, name};
 
 use super::{memory::Context, removal::is_chosen, snapshot::Members};
 use crate::shared::preservation::{is_auto_preserved, preserve_expiry, requested};
@@ -26,7 +25,7 @@ pub(super) fn evaluate<'a>(context: &Context<'_>, members: &Members<'a>) -> Auto
     let mut preserved: Vec<_> = members.staying.iter().copied().filter(|machine| is_auto_preserved(machine)).collect();
     if preserved.len() > maximum {
         let surplus = preserved.len() - maximum;
-        preserved.sort_by_cached_key(|it| (preserve_expiry(it), created(it), name(it.as_ref()).to_owned()));
+        preserved.sort_by_cached_key(|it| (preserve_expiry(it), created(it.as_ref()), name(it.as_ref()).to_owned()));
         preserved.truncate(surplus);
         return AutoPreservation { end: preserved, ..AutoPreservation::default() };
     }
@@ -39,11 +38,7 @@ pub(super) fn evaluate<'a>(context: &Context<'_>, members: &Members<'a>) -> Auto
         *machine.phase() == MachinePhase::Failed && requested(machine).is_none() && !is_over && !is_chosen(set, machine)
     };
     let mut begin: Vec<_> = members.staying.iter().copied().filter(is_candidate).collect();
-    begin.sort_by(|a, b| created(b).cmp(&created(a)).then_with(|| name(a.as_ref()).cmp(name(b.as_ref()))));
+    begin.sort_by_cached_key(|it| (Reverse(created(it.as_ref())), name(it.as_ref()).to_owned()));
     begin.truncate(room);
     AutoPreservation { begin, ..AutoPreservation::default() }
-}
-
-fn created(machine: &Machine) -> Option<Timestamp> {
-    machine.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }

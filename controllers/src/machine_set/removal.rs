@@ -9,7 +9,7 @@ use nodewright_api::{
     Machine, MachinePhase, MachineSet, annotations,
     stored::{CreationRound, MARKED_FOR_DELETION, SCALER_CHANGE},
 };
-use nodewright_runtime::object::{annotation, name};
+use nodewright_runtime::object::{annotation, created, name};
 
 use super::{
     memory::Context,
@@ -150,7 +150,7 @@ impl<'a> Order<'a> {
 
     fn rank(&self, machine: &Machine) -> Rank {
         let mark = marked(machine);
-        let created = machine.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_nanosecond());
+        let created = created(machine).unwrap_or_default().as_nanosecond();
         let created = if self.newest_first { -created } else { created };
         let mark = (mark.is_none(), mark);
         (self.preservation(machine), machine.priority(), mark, usefulness(machine.phase()), created)

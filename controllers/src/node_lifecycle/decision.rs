@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{conditions, finalizers};
-use nodewright_runtime::object::{has_finalizer, is_deleting, uid};
+use nodewright_runtime::object::{created, has_finalizer, is_deleting, uid};
 
 use super::{
     brake::{Answer, Permit, WINDOW},
@@ -50,9 +50,8 @@ pub(super) fn decide(context: &Context<'_>, snapshot: &Snapshot) -> Decision {
         let text = format!("its VM is gone; this manager deletes no node before {at:.0}");
         return Decision::Await(at, text);
     }
-    let created = node.metadata.creation_timestamp.as_ref().map(|created| created.0);
     let is_silent = node.condition(conditions::node::READY).is_none();
-    if let Some(at) = created.filter(|_| is_silent).and_then(|created| after(context, created, YOUNG)) {
+    if let Some(at) = created(node).filter(|_| is_silent).and_then(|created| after(context, created, YOUNG)) {
         return Decision::Await(at, "its VM is gone; it is new, and has yet to say whether it is ready".to_owned());
     }
     let zone = &snapshot.zone;

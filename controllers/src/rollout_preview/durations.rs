@@ -5,6 +5,7 @@ use nodewright_api::{
     Machine,
     conditions::machine::{INSTANCE_PROVISIONED, NODE_JOINED},
 };
+use nodewright_runtime::object::created;
 
 /// A Machine that has taken longer was not created in one go: its conditions are those of a restore or a take-over.
 const LONGEST: SignedDuration = SignedDuration::from_hours(1);
@@ -39,7 +40,7 @@ impl Durations {
 
 /// How long it took until a Machine had a VM, and until it joined.
 fn took(machine: &Machine) -> Option<(SignedDuration, SignedDuration)> {
-    let created = machine.metadata.creation_timestamp.as_ref()?.0;
+    let created = created(machine)?;
     let after = |kind: &str| {
         let condition = machine.condition(kind).filter(|condition| condition.status == "True")?;
         Some(condition.last_transition_time.as_ref()?.0.duration_since(created).max(SignedDuration::ZERO))

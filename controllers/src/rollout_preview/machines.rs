@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, MachinePhase};
-use nodewright_runtime::object::{ObjectRef, is_deleting};
+use nodewright_runtime::object::{ObjectRef, created, is_deleting};
 use serde_json::{Value, json};
 
 use super::Durations;
@@ -51,15 +51,14 @@ impl Events {
     /// What a Machine does that exists already, or was created or deleted just now.
     pub(super) fn foresee(&mut self, machine: &Machine, durations: Durations, now: Timestamp) {
         let key = ObjectRef::of(CONTROL, machine);
-        let meta = &machine.metadata;
         let mut add = |since: Option<Timestamp>, takes, event| {
             let at = since.unwrap_or(now).saturating_add(takes).unwrap_or(now).max(now);
             self.add(at, key.clone(), event);
         };
-        if let Some(deleted) = &meta.deletion_timestamp {
+        if let Some(deleted) = &machine.metadata.deletion_timestamp {
             return add(Some(deleted.0), durations.deletion, Event::Gone);
         }
-        let created = meta.creation_timestamp.as_ref().map(|created| created.0);
+        let created = created(machine);
         // One whose creation fails stays so.
         if matches!(machine.phase(), MachinePhase::Unset | MachinePhase::Pending) {
             if vm_id(machine).is_none() {

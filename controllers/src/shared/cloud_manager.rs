@@ -22,7 +22,7 @@ use nodewright_runtime::{
     cache::{Change, Index, Stores},
     controller::Watches,
     effect::Effect,
-    object::{ObjectRef, name},
+    object::{ObjectRef, created, name},
     plan::Context,
 };
 use serde::{Deserialize, de::IgnoredAny};
@@ -298,7 +298,7 @@ impl Signs {
 
 /// Since when a Node has had its taints: it was created with them, or they were written then.
 fn tainted_since(node: &Node, written: Option<Timestamp>) -> Option<Timestamp> {
-    node.metadata.creation_timestamp.as_ref().map(|created| created.0).max(written)
+    created(node).max(written)
 }
 
 /// Watches who initializes Nodes. Plans read the caches, and are not woken: what waits looks again soon.

@@ -14,7 +14,7 @@ use nodewright_render::Input;
 use nodewright_runtime::{
     cache::{Lookup, Stores, Unreadable},
     effect::Effect,
-    object::{ObjectRef, annotation, label, name},
+    object::{ObjectRef, annotation, created, label, name},
     plan::{Context, Plan},
     scoped_watch::ScopedWatch,
 };
@@ -78,8 +78,7 @@ pub(crate) fn kubelet_configs_of(stores: &Stores, pool: &MachineConfigPool) -> V
         let selector = object.spec.machine_config_pool_selector.as_ref();
         !selector::is_empty(selector) && selector::matches(selector, pool.metadata.labels.as_ref())
     });
-    let created = |object: &KubeletConfig| object.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    all.sort_by(|a, b| created(a).cmp(&created(b)).then_with(|| name(a.as_ref()).cmp(name(b.as_ref()))));
+    all.sort_by_cached_key(|object| (created(object.as_ref()), name(object.as_ref()).to_owned()));
     all
 }
 

@@ -8,7 +8,7 @@ use nodewright_api::{
     GoDuration, Machine, MachinePhase, annotations,
     stored::{NODE_PRESERVE, PRESERVE, Preserve},
 };
-use nodewright_runtime::object::annotation;
+use nodewright_runtime::object::{annotation, created};
 
 /// What the Machine itself says is asked for. What its Node had last counts more, because the documentation asks users to annotate that.
 pub(crate) fn requested(machine: &Machine) -> Option<Preserve> {
@@ -25,8 +25,7 @@ pub(crate) fn kept_until(machine: &Machine, timeout: SignedDuration) -> Option<T
         return Some(expiry);
     }
     requested(machine).filter(|wanted| *wanted != Preserve::Never)?;
-    let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    expiry_from(machine, machine.phase_since().or(created)?, timeout)
+    expiry_from(machine, machine.phase_since().or_else(|| created(machine))?, timeout)
 }
 
 /// When a preservation ends that begins then.

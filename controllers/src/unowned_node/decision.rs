@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::Code;
 use nodewright_driver::Instance;
-use nodewright_runtime::object::{is_deleting, uid};
+use nodewright_runtime::object::{created, is_deleting, uid};
 
 use super::{
     call::{Describe, Outcome},
@@ -54,7 +54,7 @@ pub(super) fn decide<'a>(context: &Context<'a>, snapshot: &Snapshot) -> Decision
         Initializer::Open(due) => return Decision::Await(due.or_else(|| context.now.checked_add(PAUSE).ok())),
         Initializer::Other | Initializer::Known { .. } => return Decision::Leave,
     }
-    let age = Age { created: node.metadata.creation_timestamp.as_ref().map(|at| at.0), now: context.now };
+    let age = Age { created: created(node), now: context.now };
     if let Some(due) = age.until(HEAD_START).max(snapshot.cloud_manager.pause_end(node, context.now)) {
         return Decision::Await(Some(due));
     }

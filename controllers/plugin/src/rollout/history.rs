@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nodewright_api::{MachineDeployment, MachineSet, MachineTemplate, labels};
-use nodewright_runtime::object::{annotation, controller_uid, name, uid};
+use nodewright_runtime::object::{annotation, controller_uid, created, name, uid};
 use serde::Serialize;
 
 use super::{deployment, full_name};
@@ -68,7 +68,7 @@ fn entry(set: &MachineSet) -> Entry {
         machine_set: name(set).to_owned(),
         class: set.spec.template.spec.class.name.clone(),
         replicas: set.spec.replicas,
-        created: set.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        created: created(set),
         template: template(set),
     }
 }

@@ -11,7 +11,7 @@ use nodewright_api::{
     reasons,
     stored::{CREATION_ROUND, EFFECTIVE_CREATION_TIMEOUT, HealthDeadline},
 };
-use nodewright_runtime::object::{controller, name};
+use nodewright_runtime::object::{controller, created, name};
 
 use super::{
     explanation::{Finding, Link},
@@ -262,7 +262,7 @@ fn joining(snapshot: &Snapshot, machine: &Machine, said: Option<&NodeCondition>)
 /// When a machine that does not join fails, if its own object has the timeout.
 fn deadline(machine: &Machine) -> Option<Timestamp> {
     let own = EFFECTIVE_CREATION_TIMEOUT.of(machine).or(machine.spec.creation_timeout)?;
-    machine.metadata.creation_timestamp.as_ref()?.0.checked_add(own.to_signed()).ok()
+    created(machine)?.checked_add(own.to_signed()).ok()
 }
 
 fn running(snapshot: &Snapshot, machine: &Machine) -> Finding {
@@ -279,7 +279,7 @@ fn running(snapshot: &Snapshot, machine: &Machine) -> Finding {
 
 /// A machine of which no condition says anything.
 fn unseen(snapshot: &Snapshot, machine: &Machine) -> Finding {
-    let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let created = created(machine);
     let warning = snapshot.warning("Machine", name(machine));
     if let Some(event) = warning {
         let text = event.message.as_deref().unwrap_or_default();

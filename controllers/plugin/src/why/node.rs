@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use nodewright_api::machine_config::REASON;
-use nodewright_runtime::object::name;
+use nodewright_runtime::object::{created, name};
 
 use super::{
     explanation::{Finding, Link},
@@ -41,8 +41,7 @@ fn unready(node: &Node) -> Option<Finding> {
     let Some(said) = not_ready(node) else {
         let text = "it has no condition Ready: no kubelet has written its status, or somebody else has made the Node";
         let found = Finding::blocked(subject(name(node)), "NoReadyCondition", text);
-        let created = node.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        return (!has_ready(node)).then(|| found.since(created).changed_by_all(remedies::of("NodeNotReady")));
+        return (!has_ready(node)).then(|| found.since(created(node)).changed_by_all(remedies::of("NodeNotReady")));
     };
     let reason = said.reason.as_deref().unwrap_or("NotReady");
     let found = Finding::blocked(subject(name(node)), reason, sentence(node, said)).since(since(said));

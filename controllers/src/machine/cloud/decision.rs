@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::NodeAddress;
 use nodewright_api::{MachinePhase, reasons::machine as reasons, stored::fnv1a, taints};
 use nodewright_driver::{Instance, InstanceMetadata};
-use nodewright_runtime::object::uid;
+use nodewright_runtime::object::{created, uid};
 
 use crate::{
     machine::{
@@ -86,13 +86,8 @@ fn left_to_others<'a>(scope: &Scope<'_>, node: &Node) -> Option<Decision<'a>> {
 const NOT_DESCRIBED: &str = "the driver does not say which addresses and labels its nodes get: run a cloud controller manager, or \
                              start kubelets without --cloud-provider=external";
 
-/// Since when the Node exists.
-fn registered(node: &Node) -> Option<Timestamp> {
-    node.metadata.creation_timestamp.as_ref().map(|created| created.0)
-}
-
 fn without_manager<'a>(scope: &Scope<'_>, node: &Node, remedy: &str, due: Option<Timestamp>) -> Decision<'a> {
-    let awaited = registered(node).and_then(|since| scope.pause_end(since, MANAGER_AWAITED));
+    let awaited = created(node).and_then(|since| scope.pause_end(since, MANAGER_AWAITED));
     if awaited.is_some() {
         return Decision::Blocked(Blocked { cause: None, due: awaited.into_iter().chain(due).min() });
     }
@@ -124,7 +119,7 @@ fn initialization<'a>(scope: &Scope<'a>, node: &Node) -> Decision<'a> {
         Some(_) => late(scope, node, "its VM has no address yet".to_owned()),
         None => late(scope, node, failure(&answer)),
     };
-    let is_new = registered(node).is_some_and(|since| scope.pause_end(since, NEW).is_some());
+    let is_new = created(node).is_some_and(|since| scope.pause_end(since, NEW).is_some());
     match scope.pause_end(answer.ended, if is_new { scope.settings.short_retry } else { PAUSE }) {
         Some(due) => Decision::Blocked(Blocked { cause: missing, due: Some(due) }),
         None => ask,
@@ -133,7 +128,7 @@ fn initialization<'a>(scope: &Scope<'a>, node: &Node) -> Decision<'a> {
 
 /// What is worth a report once it has lasted for a while.
 fn late(scope: &Scope<'_>, node: &Node, text: String) -> Option<(&'static str, String)> {
-    let is_late = registered(node).is_none_or(|since| scope.pause_end(since, WORTH_REPORTING).is_none());
+    let is_late = created(node).is_none_or(|since| scope.pause_end(since, WORTH_REPORTING).is_none());
     is_late.then_some((reasons::NO_ADDRESSES, text))
 }
 

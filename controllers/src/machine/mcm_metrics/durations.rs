@@ -13,7 +13,7 @@ use nodewright_api::{
 };
 use nodewright_runtime::{
     cache::Stores,
-    object::{controller, label, namespace, uid},
+    object::{controller, created, label, namespace, uid},
 };
 use parking_lot::Mutex;
 use prometheus_client::{
@@ -94,8 +94,7 @@ impl Durations {
             return;
         }
         if has_joined(old, new) {
-            let created = new.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            self.note(Part::Join, new, created.zip(new.phase_since()));
+            self.note(Part::Join, new, created(new).zip(new.phase_since()));
         } else if is_late(old, new)
             && let Some(place) = self.place(new)
         {
@@ -110,11 +109,9 @@ impl Durations {
         let request = &call.request.machine;
         let machine = self.stores.of::<Machine>(CONTROL).by_name(&request.namespace, &request.name);
         let Some(machine) = machine.filter(|machine| uid(machine.as_ref()) == request.uid) else { return };
-        let meta = &machine.metadata;
         match (call.verb, outcome) {
             (Verb::Create, Outcome::Instance(_)) => {
-                let created = meta.creation_timestamp.as_ref().map(|time| time.0);
-                self.note(Part::Create, &machine, created.map(|created| (created, ended)));
+                self.note(Part::Create, &machine, created(machine.as_ref()).map(|created| (created, ended)));
             }
             (Verb::Initialize, Outcome::Instance(_)) => self.note(Part::Initialize, &machine, Some((begun, ended))),
             (Verb::Delete, _) => self.deleted(&machine, (begun, ended), outcome.error().is_none()),

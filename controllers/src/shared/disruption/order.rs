@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use nodewright_api::{labels, stored::UPDATE_PRIORITY};
-use nodewright_runtime::object::label;
+use nodewright_runtime::object::{created, label};
 
 use super::node_state::is_failing;
 use crate::shared::node::Node;
@@ -11,7 +11,7 @@ use crate::shared::node::Node;
 /// priority; then by zone, those without one last; the oldest first.
 pub(crate) fn rank(node: &Node) -> impl Ord + use<> {
     let zone = label(node, labels::ZONE).map(str::to_owned);
-    let created = node.metadata.creation_timestamp.as_ref().map_or(Timestamp::MIN, |time| time.0);
+    let created = created(node).unwrap_or(Timestamp::MIN);
     let priority = UPDATE_PRIORITY.of(node).unwrap_or_default();
     (!is_failing(node), std::cmp::Reverse(priority), zone.is_none(), zone, created, node.metadata.name.clone())
 }

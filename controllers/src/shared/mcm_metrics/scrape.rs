@@ -6,7 +6,7 @@ use nodewright_api::MachineSummary;
 use nodewright_observability::metrics::Metrics;
 use nodewright_runtime::{
     cache::Stores,
-    object::{Kind, name, namespace},
+    object::{Kind, created, name, namespace},
 };
 use prometheus_client::{
     collector::Collector,
@@ -120,6 +120,5 @@ fn of_status(status: &str) -> i64 {
 
 /// When an object was created, in seconds since 1970.
 pub(crate) fn created_at(object: &impl Kind) -> String {
-    let created = object.meta().creation_timestamp.as_ref().map_or(0, |time| time.0.as_second());
-    created.to_string()
+    created(object).unwrap_or_default().as_second().to_string()
 }
