@@ -1,7 +1,5 @@
 //! The plan of a MachineConfigPool.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use nodewright_api::{
     annotations::{POOL_ROLLOUT, RENDER_INPUTS},
@@ -34,6 +32,7 @@ use super::{
 use crate::shared::{
     TARGET,
     machine_config::{CachedConfig, Operator, target_ref},
+    metadata::SomeAnnotations,
     patch::{same_version, set},
 };
 
@@ -233,7 +232,8 @@ fn restored(context: &Context<'_>, snapshot: &Snapshot) -> Option<Step<Render>> 
 }
 
 fn write(context: &Context<'_>, target: &str, source: Vec<Value>, snapshot: &Snapshot) -> Option<Step<Render>> {
-    let metadata = trace::record(context, snapshot, target).map(Metadata::of);
+    let metadata =
+        trace::record(context, snapshot, target).map(|rollout| SomeAnnotations::of(POOL_ROLLOUT, Some(&rollout)));
     let part = PoolTarget { metadata, spec: Spec { configuration: Configuration { name: target.to_owned(), source } } };
     Step::apply_if_unchanged(TARGET, snapshot.pool.as_ref(), part)
 }
@@ -264,19 +264,8 @@ fn target_event(decision: &Decision<'_>, snapshot: &Snapshot) -> Option<Event> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct PoolTarget {
     #[serde(skip_serializing_if = "Option::is_none")]
-    metadata: Option<Metadata>,
+    metadata: Option<SomeAnnotations>,
     spec: Spec,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct Metadata {
-    annotations: BTreeMap<&'static str, String>,
-}
-
-impl Metadata {
-    fn of(rollout: String) -> Self {
-        Self { annotations: [(POOL_ROLLOUT, rollout)].into() }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -296,7 +285,7 @@ impl ApplyConfiguration for PoolTarget {
     fn extract(live: &MachineConfigPool) -> Self {
         let PoolConfiguration { name, source, .. } = live.spec.configuration.clone();
         let source = source.iter().map(|source| serde_json::to_value(source).unwrap_or_default()).collect();
-        let metadata = annotation(live, POOL_ROLLOUT).map(|rollout| Metadata::of(rollout.to_owned()));
+        let metadata = annotation(live, POOL_ROLLOUT).map(|rollout| SomeAnnotations::of(POOL_ROLLOUT, Some(rollout)));
         Self { metadata, spec: Spec { configuration: Configuration { name: name.unwrap_or_default(), source } } }
     }
 
