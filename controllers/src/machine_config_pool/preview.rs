@@ -15,6 +15,7 @@ use nodewright_runtime::{
     object::name,
 };
 use prometheus_client::metrics::counter::Counter;
+use serde::Serialize;
 
 use super::{
     Settings,
@@ -58,11 +59,12 @@ pub struct Objects {
 }
 
 /// What Nodes move to.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct Target {
     /// The name of a rendered MachineConfig.
     pub name: String,
     /// What it is, if that can be read.
+    #[serde(skip)]
     pub spec: Option<RenderedSpec>,
     /// Whether the MachineConfig of that name exists.
     pub exists: bool,
@@ -71,7 +73,8 @@ pub struct Target {
 }
 
 /// What would become of a pool.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Preview {
     /// What its Nodes move to.
     pub target: Target,
@@ -82,15 +85,17 @@ pub struct Preview {
     /// How many of them run the target.
     pub updated: usize,
     /// How many of them are unavailable or claimed now.
+    #[serde(rename = "unavailable")]
     pub disrupted: usize,
     /// The Nodes that move in each round.
     pub rounds: Vec<Vec<Move>>,
     /// By name, the Nodes that do not move although they do not run the target, or that are unavailable.
+    #[serde(rename = "staying")]
     pub stays: Vec<Stay>,
 }
 
 /// A Node that does not move.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stay {
     /// The name of the Node.
     pub node: String,
@@ -103,6 +108,7 @@ pub struct Stay {
     /// Why, for people: it follows the name.
     pub message: String,
     /// Whether it takes a part of the budget.
+    #[serde(rename = "unavailable")]
     pub is_unavailable: bool,
 }
 

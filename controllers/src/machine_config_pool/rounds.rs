@@ -16,6 +16,7 @@ use nodewright_api::{
     stored::{Claim, Disruptions},
 };
 use nodewright_runtime::object::{label, name, uid};
+use serde::Serialize;
 
 use super::rollout::{Rollout, Scope, decide};
 use crate::shared::{
@@ -28,7 +29,7 @@ use crate::shared::{
 };
 
 /// A Node that gets another configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Move {
     /// The name of the Node.
     pub node: String,
@@ -37,6 +38,7 @@ pub struct Move {
     /// The MachineConfig that it runs before.
     pub from: String,
     /// Whether it is being updated already.
+    #[serde(rename = "begun")]
     pub is_begun: bool,
 }
 

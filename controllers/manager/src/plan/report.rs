@@ -32,27 +32,20 @@ impl Plan<'_> {
         let preview = &self.preview;
         let step = |step: &Move| {
             let cost = &self.costs[&step.from];
-            json!({"node": step.node, "zone": step.zone, "from": step.from, "begun": step.is_begun,
-                "cost": cost.text, "drains": cost.drains, "reboots": cost.reboots})
-        };
-        let stay = |it: &Stay| {
-            json!({"node": it.node, "zone": it.zone, "from": it.from, "reason": it.reason, "message": it.message,
-                "unavailable": it.is_unavailable})
+            let mut value = json!(step);
+            value["cost"] = cost.text.as_str().into();
+            value["drains"] = cost.drains.into();
+            value["reboots"] = cost.reboots.into();
+            value
         };
         let cost = |(from, cost): (&String, &Cost)| json!({"from": from, "cost": cost.text, "changes": cost.changes});
-        json!({
-            "pool": self.name,
-            "paused": self.spec.paused,
-            "present": self.spec.configuration.name,
-            "target": {"name": preview.target.name, "exists": preview.target.exists, "held": preview.target.held},
-            "nodes": preview.nodes,
-            "updated": preview.updated,
-            "maxUnavailable": preview.max_unavailable,
-            "unavailable": preview.disrupted,
-            "costs": self.costs.iter().map(cost).collect::<Vec<_>>(),
-            "rounds": preview.rounds.iter().map(|round| round.iter().map(step).collect()).collect::<Vec<Vec<_>>>(),
-            "staying": preview.stays.iter().map(stay).collect::<Vec<_>>(),
-        })
+        let mut value = json!(preview);
+        value["pool"] = self.name.into();
+        value["paused"] = self.spec.paused.into();
+        value["present"] = self.spec.configuration.name.clone().into();
+        value["costs"] = self.costs.iter().map(cost).collect();
+        value["rounds"] = preview.rounds.iter().map(|round| round.iter().map(step).collect::<Value>()).collect();
+        value
     }
 
     /// For people.

@@ -66,27 +66,11 @@ pub(super) async fn objects(cluster: &Cluster) -> Outcome<Objects> {
 
 pub(super) fn value(name: &str, plan: &Planned, update: Option<Duration>) -> Value {
     let Planned { preview: plan, is_paused } = plan;
-    let rounds: Vec<Vec<Value>> = plan
-        .rounds
-        .iter()
-        .map(|round| {
-            round
-                .iter()
-                .map(|it| json!({"node": it.node, "zone": it.zone, "from": it.from, "begun": it.is_begun}))
-                .collect()
-        })
-        .collect();
-    let staying = plan.stays.iter().map(|it| {
-        json!({"node": it.node, "zone": it.zone, "from": it.from, "reason": it.reason, "message": it.message,
-            "unavailable": it.is_unavailable})
-    });
-    json!({
-        "pool": name, "paused": is_paused,
-        "target": {"name": plan.target.name, "exists": plan.target.exists, "held": plan.target.held},
-        "nodes": plan.nodes, "updated": plan.updated, "unavailable": plan.disrupted,
-        "maxUnavailable": plan.max_unavailable, "rounds": rounds, "staying": staying.collect::<Vec<_>>(),
-        "estimate": {"seconds": estimate(plan, update).0.as_secs(), "assumed": update.is_none()},
-    })
+    let mut value = json!(plan);
+    value["pool"] = name.into();
+    value["paused"] = (*is_paused).into();
+    value["estimate"] = json!({"seconds": estimate(plan, update).0.as_secs(), "assumed": update.is_none()});
+    value
 }
 
 pub(super) fn text(name: &str, plan: &Planned, update: Option<Duration>) -> String {
