@@ -59,11 +59,6 @@ impl Provenance {
         self.keys.retain(|key, _| !key.starts_with("config.") || kept.contains(key));
     }
 
-    /// The MachineConfigs in the order of the merge.
-    pub fn sources(&self) -> &[String] {
-        &self.sources
-    }
-
     /// The keys at and below a path, with or without `spec.` at its beginning, in their order. An empty path has all.
     pub fn at(&self, path: &str) -> impl Iterator<Item = Origin<'_>> {
         let path = path.strip_prefix("spec").map_or(path, |rest| rest.strip_prefix('.').unwrap_or(rest)).to_owned();

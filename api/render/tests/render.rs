@@ -36,7 +36,7 @@ fn worker_comes_first_then_the_others_each_by_name() {
     let objects = [("a", "infra"), ("c", "worker"), ("b", "worker"), ("Z", "worker")];
     let objects = objects.map(|(name, role)| object(name, role, &json!({"kernelArguments": [name]})));
     let result = rendered(&objects);
-    assert_eq!(result.provenance.sources(), ["Z", "b", "c", "a"]);
+    assert_eq!(result.provenance.at("kernelArguments").next().unwrap().set_by, ["Z", "b", "c", "a"]);
     assert_eq!(result.spec.kernel_arguments, ["Z", "b", "c", "a"]);
 }
 

@@ -39,8 +39,6 @@ pub struct DriverProperties {
     pub describes_instances: bool,
     /// Whether it describes VMs that were not made for a Machine.
     pub describes_unowned: bool,
-    /// Grows when it may have become another version.
-    pub session: u64,
 }
 
 impl DriverProperties {
@@ -54,7 +52,6 @@ impl DriverProperties {
             knows_volumes: driver.knows_volumes(),
             describes_instances: driver.describes_instances(),
             describes_unowned: driver.describes_unowned(),
-            session: driver.session(),
         }
     }
 }
