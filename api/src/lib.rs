@@ -76,6 +76,7 @@ pub use machine_deployment::{
 pub use machine_set::{MachineSet, MachineSetCondition, MachineSetSpec, MachineSetStatus};
 pub use raw_json::RawJson;
 pub use stored::{ClassIdentity, identity_value};
+pub use wire::without_nulls;
 
 /// The API group.
 pub const GROUP: &str = "machine.sapcloud.io";

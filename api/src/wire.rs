@@ -1,6 +1,7 @@
 //! Helpers for serde: defaults, and strings with known values.
 
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
 /// Reads `null` as the default of the type. Go writes `null` for a zero time and for a nil list or map.
 pub(crate) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -9,6 +10,18 @@ where
     T: Deserialize<'de> + Default,
 {
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// A document without the fields that are `null`.
+pub fn without_nulls(value: Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let present = fields.into_iter().filter(|(_, value)| !value.is_null());
+            present.map(|(name, value)| (name, without_nulls(value))).collect()
+        }
+        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
+        other => other,
+    }
 }
 
 /// For `skip_serializing_if`: Go's `omitempty`, also for structs.

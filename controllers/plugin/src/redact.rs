@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use nodewright_api::annotations;
+use nodewright_api::{annotations, without_nulls};
 use serde_json::{Map, Value};
 
 const REMOVED: &str = "(removed)";
@@ -112,19 +112,8 @@ pub(crate) fn cut(mut object: Value) -> Value {
         }
         _ => {}
     }
+    // Indexing has made nulls of fields that are missing.
     without_nulls(object)
-}
-
-/// Indexing has made nulls of fields that are missing.
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(all) => {
-            let kept = all.into_iter().filter(|(_, it)| !it.is_null()).map(|(key, it)| (key, without_nulls(it)));
-            Value::Object(kept.collect())
-        }
-        Value::Array(all) => Value::Array(all.into_iter().map(without_nulls).collect()),
-        other => other,
-    }
 }
 
 fn metadata(metadata: &mut Value) {

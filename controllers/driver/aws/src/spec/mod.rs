@@ -7,7 +7,7 @@ pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 
-use nodewright_api::{Code, RawJson};
+use nodewright_api::{Code, RawJson, without_nulls};
 use nodewright_driver::DriverError;
 use serde::Deserialize;
 use serde_json::Value;
@@ -228,17 +228,6 @@ fn examine(document: &RawJson) -> Result<ProviderSpec, Vec<(String, String)>> {
 
 fn one(path: &str, what: &str) -> Vec<(String, String)> {
     vec![(path.to_owned(), what.to_owned())]
-}
-
-fn without_nulls(value: Value) -> Value {
-    match value {
-        Value::Object(fields) => {
-            let present = fields.into_iter().filter(|(_, value)| !value.is_null());
-            present.map(|(name, value)| (name, without_nulls(value))).collect()
-        }
-        Value::Array(items) => items.into_iter().map(without_nulls).collect(),
-        other => other,
-    }
 }
 
 /// Errors in a providerSpec. None of them has a value in it: users put passwords into wrong fields.
