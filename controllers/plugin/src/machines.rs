@@ -3,14 +3,14 @@
 use k8s_openapi::api::core::v1::Node;
 use nodewright_api::{Machine, annotations, labels, reasons::machine_config_pool::TOO_MUCH_REMOVED};
 use nodewright_runtime::object::{controller, is_deleting, label, name, uid};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     client::Patch,
     fault::{Fault, Outcome, fail},
     names::{Target, TargetKind},
     read::Scope,
-    resources::{MACHINES, NODES, POOLS, Resource},
+    resources::{MACHINES, NODES, POOLS},
     snapshot::{Snapshot, node_name},
     why::pool,
 };
@@ -147,14 +147,9 @@ pub(crate) async fn approve(scope: &Scope, target: &Target, render: Option<&str>
     }
 }
 
-/// An object of which only metadata and status matter.
-async fn one(cluster: &crate::client::Cluster, of: Resource, name: &str) -> Outcome<Value> {
-    cluster.get(of, None, name).await
-}
-
 async fn approve_node(scope: &Scope, node: &str, dry: bool) -> Outcome<String> {
     let mut snapshot = Snapshot::default();
-    snapshot.add(&one(&scope.target, NODES, node).await?);
+    snapshot.add(&scope.target.get(NODES, None, node).await?);
     let Some(found) = snapshot.nodes.first() else { return fail(format!("node/{node} cannot be decoded")) };
     let is_candidate = label(found, labels::CANDIDATE_FOR_UPDATE) == Some(labels::UPDATE_LABEL_VALUE);
     if !is_candidate || is_deleting(found) {
@@ -173,7 +168,7 @@ async fn approve_node(scope: &Scope, node: &str, dry: bool) -> Outcome<String> {
 
 async fn approve_pool(scope: &Scope, of: &str, render: &str, dry: bool) -> Outcome<String> {
     let mut snapshot = Snapshot::default();
-    snapshot.add(&one(&scope.target, POOLS, of).await?);
+    snapshot.add(&scope.target.get(POOLS, None, of).await?);
     let pool = snapshot.pools.first();
     let pool = pool.ok_or_else(|| Fault::Message(format!("machineconfigpool/{of} cannot be decoded")))?;
     let held = pool::condition(pool, nodewright_api::conditions::machine_config_pool::RENDER_DEGRADED);

@@ -31,7 +31,7 @@ async fn all<K: DeserializeOwned>(cluster: &Cluster, of: Resource, namespace: Op
     cluster.list(of, namespace, "").await?.into_iter().map(|object| decode(of.kind, &object)).collect()
 }
 
-fn decode<K: DeserializeOwned>(kind: &str, object: &Value) -> Outcome<K> {
+pub(crate) fn decode<K: DeserializeOwned>(kind: &str, object: &Value) -> Outcome<K> {
     let text = object.to_string();
     serde_json::from_str(&text).map_err(|error| {
         let named = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
