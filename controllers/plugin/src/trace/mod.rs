@@ -19,9 +19,6 @@ use crate::{
 
 pub(crate) use self::jaeger::{Jaeger, Span};
 
-/// The width of the longest bar.
-const WIDTH: i64 = 40;
-
 /// The life of a machine, as far as it shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Life {
@@ -193,17 +190,11 @@ fn waterfall(stages: &[&Stage], now: Timestamp) -> Option<String> {
     let first = stages.first()?.began;
     let end = |stage: &Stage| stage.ended.unwrap_or(now).max(stage.began);
     let last = stages.iter().map(|stage| end(stage)).max()?;
-    let whole = last.duration_since(first).as_millis().max(1);
-    let column = |at: Timestamp| {
-        let share = at.duration_since(first).as_millis() * i128::from(WIDTH) / whole;
-        usize::try_from(share).unwrap_or_default()
-    };
     let mut rows = vec![["STAGE", "BEGAN", "TOOK", ""].map(str::to_owned).to_vec()];
     rows.extend(stages.iter().map(|stage| {
-        let (from, to) = (column(stage.began), column(end(stage)));
         let took = age(stage.began, end(stage));
         let took = if stage.ended.is_none() { format!("{took}, and lasts") } else { took };
-        let bar = format!("{}{}", " ".repeat(from), "█".repeat((to - from).max(1)));
+        let bar = spans::bar((stage.began, end(stage)), (first, last));
         vec![stage.name.to_owned(), format!("+{}", age(first, stage.began)), took, bar]
     }));
     Some(format!("since {first:.0}\n{}", table(&rows)))

@@ -87,20 +87,21 @@ fn add(rows: &mut Vec<Vec<String>>, spans: &[&Span], span: &Span, depth: usize, 
         span.service.clone(),
         format!("+{}", length(whole.0, span.began)),
         length(span.began, span.ended),
-        bar(span, whole) + &held + &error,
+        bar((span.began, span.ended), whole) + &held + &error,
     ]);
     for child in spans.iter().filter(|child| child.parent == span.id) {
         add(rows, spans, child, depth + 1, whole);
     }
 }
 
-fn bar(span: &Span, (first, last): (Timestamp, Timestamp)) -> String {
+/// A bar for a part of a whole, in its proportion.
+pub(super) fn bar((began, ended): (Timestamp, Timestamp), (first, last): (Timestamp, Timestamp)) -> String {
     let whole = last.duration_since(first).as_millis().max(1);
     let column = |at: Timestamp| {
         let share = at.duration_since(first).as_millis() * WIDTH / whole;
         usize::try_from(share).unwrap_or_default()
     };
-    let (from, to) = (column(span.began), column(span.ended));
+    let (from, to) = (column(began), column(ended));
     format!("{}{}", " ".repeat(from), "█".repeat(to.saturating_sub(from).max(1)))
 }
 
