@@ -41,6 +41,3 @@ pub use configurations::{
 };
 pub use registration::{FIELD_MANAGER, Registration};
 pub use server::{BindError, Limits, Options, Readiness, WebhookServer};
-
-/// The `User-Agent` of this crate's requests to the API server.
-pub const USER_AGENT: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"), " (webhook)");

@@ -7,14 +7,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderValue;
 use nodewright_observability::trace::Spans;
-use nodewright_runtime::leadership::{Clock, Leadership};
+use nodewright_runtime::leadership::Clock;
 use nodewright_runtime::request::Connection;
 use nodewright_serving::{self as serving, ListenError, Server, tls_acceptor};
 use rustls::server::ResolvesServerCert;
 
-use crate::USER_AGENT;
 use crate::admission::{Admission, IdentityFields, ProviderSpecCheck};
 use crate::certificates::CertificateSource;
 use crate::certificates::directory::Directory;
@@ -33,8 +31,8 @@ pub struct Options {
     pub registration: Registration,
     /// The namespace whose objects are reviewed.
     pub namespace: String,
-    /// The API server with the Secret and the webhook configurations. The server sends its requests with [`USER_AGENT`], and
-    /// whether or not this process leads.
+    /// The API server with the Secret and the webhook configurations, which are written whether or not this process leads: its
+    /// leadership has to be unlimited.
     pub connection: Connection,
     /// The providers' rules of their classes.
     pub provider_specs: ProviderSpecCheck,
@@ -136,8 +134,7 @@ impl WebhookServer {
     pub async fn bind(options: Options) -> Result<Self, BindError> {
         let server = Server::bind(options.listen, "--webhook-address or --webhook-port").await?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let connection =
-            options.connection.as_agent(HeaderValue::from_static(USER_AGENT)).within(Leadership::unlimited());
+        let connection = options.connection;
         let source = match options.certificates {
             CertificateSource::Directory(path) => Source::Directory(Directory::new(path)),
             CertificateSource::Secret { namespace, name, hosts } => {

@@ -16,6 +16,7 @@ use crate::registration::Registration;
 const SECRETS: &str = "/api/v1/namespaces/nodewright-system/secrets";
 const SECRET: &str = "/api/v1/namespaces/nodewright-system/secrets/webhook";
 const REGISTRATIONS: &str = "/apis/admissionregistration.k8s.io/v1";
+const AGENT: &str = "webhooks-test/1";
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 
 struct FakeClock(Mutex<Timestamp>);
@@ -50,7 +51,7 @@ impl Fixture {
     }
 
     fn connection(&self) -> Connection {
-        let agent = HeaderValue::from_static(crate::USER_AGENT);
+        let agent = HeaderValue::from_static(AGENT);
         let metrics = Arc::new(Metrics::new());
         Connection::new(self.server.client(), agent, Leadership::unlimited(), 10, metrics)
     }
@@ -88,7 +89,7 @@ impl Fixture {
     /// Path and body of each write since the last call.
     fn writes(&self) -> Vec<(String, Value)> {
         let requests = self.server.take_requests();
-        assert!(requests.iter().all(|request| request.user_agent == crate::USER_AGENT));
+        assert!(requests.iter().all(|request| request.user_agent == AGENT));
         assert!(requests.iter().all(|request| matches!(request.verb, "get" | "create" | "update" | "patch")));
         let writes = requests.into_iter().filter(|request| request.verb != "get");
         writes.map(|request| (format!("{} {}", request.verb, request.path), request.body.unwrap())).collect()
