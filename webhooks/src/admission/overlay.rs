@@ -4,11 +4,11 @@
 //! between the typed object before and after is applied, and only the parts that can change are parsed: the rest may have any
 //! size and depth.
 
-use std::borrow::Cow;
 use std::fmt;
 
+use nodewright_api::text::Text;
+use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -69,7 +69,7 @@ impl<'de> Visitor<'de> for Field<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut found = None;
-        while let Some(Name(name)) = map.next_key()? {
+        while let Some(Text(name)) = map.next_key()? {
             if name == self.name {
                 found = Some(map.next_value()?);
             } else {
@@ -79,10 +79,6 @@ impl<'de> Visitor<'de> for Field<'_> {
         Ok(found)
     }
 }
-
-#[derive(Deserialize)]
-#[serde(transparent)]
-struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Applies the change from `before` to `after` to `sent`. Removes nothing.
 pub(super) fn overlay(sent: &mut Value, before: &Value, after: &Value) {
