@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tries a release in kind as its user would, with its files alone and no clone: checksums, images, the chart, a class and a deployment
 # whose nodes run a Pod, an upgrade, the death of the leader, and an uninstall that leaves nothing. Prints a line for each step with its
-# time, and fails at the first step that fails.
+# time, and fails at the first step that fails, or at the end if all took more than WITHIN seconds (600).
 #
 #   hack/test-release.sh [--from DIRECTORY] [DIRECTORY]
 #
@@ -267,4 +267,6 @@ step "a Pod runs on one of them" run_pod
 step "an upgrade${from:+ to $(version_of "$last")}: other Pods, the same machines and nodes" upgrade
 step "the leader is killed: the other one makes a third node" fail_over
 step "an uninstall that leaves nothing" uninstall
-printf 'ok  %4d s  in all\n' $((SECONDS - started))
+took=$((SECONDS - started))
+printf 'ok  %4d s  in all\n' "$took"
+((took <= ${WITHIN:-600})) || die "this took more than ${WITHIN:-600} s: WITHIN=SECONDS is for a slow computer"
