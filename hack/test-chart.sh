@@ -97,7 +97,11 @@ test_all_refused() {
 		extraArgs[0]=log-level=debug at '/extraArgs/0': 'log-level=debug' does not match pattern
 		deploymentName=manager at '/deploymentName': value must be one of
 		certManager.enabled=true,webhooks.enabled=false at '/webhooks/enabled': value must be true
+		nodeConfiguration.webhooks=true,webhooks.enabled=false at '/webhooks/enabled': value must be true
 		podSecurityContext=null missing property 'podSecurityContext'
+		driver=null missing property 'driver'
+		webhooks.enabled=null at '/webhooks': missing property 'enabled'
+		networkPolicy.enabled=true,networkPolicy.metricsFrom=null at '/networkPolicy': missing property 'metricsFrom'
 		driver.volumeMounts[0].mountPath=/x at '/driver/volumeMounts/0': missing property 'name'
 		crds.keep=maybe at '/crds/keep': got string, want boolean
 	END
