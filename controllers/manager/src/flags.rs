@@ -21,7 +21,8 @@ use crate::{extensions::ExtensionFlags, plan::PlanCommand, render::RenderFlags};
 /// The control cluster has the Machines, MachineSets, MachineDeployments and MachineClasses of
 /// machine.sapcloud.io/v1alpha1. Their Nodes join the target cluster, which may be the same.
 #[derive(Debug, Parser)]
-#[command(name = "nodewright", version, propagate_version = true, max_term_width = 110)]
+// As with Go's flags, the last one counts: manifests set some, and a user may add others behind them.
+#[command(name = "nodewright", version, propagate_version = true, max_term_width = 110, args_override_self = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -699,6 +700,14 @@ mod tests {
             Command::Manager(flags) | Command::Mcm(flags) | Command::Mc(flags) => Ok(*flags),
             command => panic!("{command:?}"),
         }
+    }
+
+    #[test]
+    fn the_last_one_of_a_flag_counts() {
+        let flags =
+            parsed("manager --secure-metrics --cloud-node=on --secure-metrics=false --cloud-node=auto").unwrap();
+        assert!(!flags.process.secure_metrics);
+        assert!(matches!(flags.cloud_node.cloud_node, CloudNodeMode::Auto));
     }
 
     #[test]
