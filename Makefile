@@ -229,8 +229,8 @@ build-bench:
 	@cargo build --locked --package nodewright --package nodewright-driver-simulated --package nodewright-e2e-lab --package nodewright-e2e-bench
 
 .PHONY: test
-test: ## Check everything: format, lints, unit and end-to-end tests (65 minutes at first, then 50)
-test: fmt-check docs-check control-plane clippy chart-check forget-times unit-test scenario-test deny
+test: ## Check everything: format, pages, workflows, lints, unit and end-to-end tests (65 minutes at first, then 50)
+test: fmt-check docs-check workflows control-plane clippy chart-check forget-times unit-test scenario-test deny
 	@hack/test-times --slowest
 # With machine-controller-manager's CRDs, test runs what they change most: what an API server checks, fills in and prunes.
 test: with_other_crds := claims creation errors machine_config_refusals sets undecodable
@@ -247,7 +247,7 @@ test-fast: ## Run unit tests, tables and the checks of the tree: what needs no c
 #  Prints the ten slowest.
 	@hack/test-times --forget
 	cargo test --locked --workspace --lib --bins $(timed)
-	cargo test --locked --workspace $(timed) --test tree --test mutants --test mcm_defects --test reasons --test crds --test rights \
+	cargo test --locked --workspace $(timed) --test tree --test mutants --test mcm_defects --test reasons --test crds --test fields --test rights \
 		--test stored --test tables --test manifests
 	@hack/test-times --slowest
 
@@ -425,9 +425,10 @@ driver-protocol: ## Generate the messages of the drivers' protocol from controll
 	hack/gardener.sh generate
 
 .PHONY: crds
-crds: ## Generate config/crd and config/webhook from the code, and the table of rights from config/rbac (1 minute)
+crds: ## Generate config/crd, config/webhook, and the pages of fields and flags from the code, and the table of rights from config/rbac (2 minutes)
 	UPDATE_CRDS=1 cargo test --locked --package nodewright-api --test crds
-	UPDATE_RIGHTS=1 cargo test --locked --package nodewright-api --test rights
+	UPDATE_RIGHTS=1 UPDATE_FIELDS=1 cargo test --locked --package nodewright-api --test rights --test fields
+	UPDATE_FLAGS=1 cargo test --locked --package nodewright --bins reference
 	UPDATE_MANIFESTS=1 cargo test --locked --package nodewright-webhooks --test manifests
 
 .PHONY: chart

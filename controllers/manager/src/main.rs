@@ -16,6 +16,8 @@ mod manager;
 mod plan;
 mod preflight;
 mod process;
+#[cfg(test)]
+mod reference;
 mod render;
 mod webhooks;
 
