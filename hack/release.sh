@@ -143,6 +143,20 @@ readme() {
 		\`samples/kind/machine_class.yaml\` has to name the node image of your cluster:
 		\`docker inspect --format='{{.Config.Image}}' kind-control-plane\`.
 
+		An upgrade is an apply of the two files of the newer version, or \`helm upgrade\`; the images in a file are those of its version.
+
+		To uninstall, machines first: the manager deletes their VMs.
+
+		\`\`\`console
+		kubectl -n nodewright-system delete machinedeployments,machinesets,machines,machineclasses --all
+		kubectl get namespaces -l nodewright.dev/in-use           # some seconds later nodewright-system is not listed any more
+		kubectl delete -f nodewright-aws.yaml                     # or helm uninstall nodewright --namespace nodewright-system
+		tar -xzf nodewright-config-$version.tar.gz                # and after the last installation of a cluster:
+		kubectl delete -k nodewright-config-$version/crd
+		kubectl patch -k nodewright-config-$version/guard --type=merge -p '{"metadata":{"finalizers":null}}'
+		kubectl delete -k nodewright-config-$version/guard
+		\`\`\`
+
 		The plugin of kubectl:
 
 		\`\`\`console

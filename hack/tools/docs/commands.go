@@ -18,7 +18,7 @@ var (
 	parts = strings.NewReplacer("; run by: ", "\nrun by: ", "; not run: ", "\nnot run: ")
 )
 
-// The blocks with commands, in README.md and docs/tasks, before which no comment has the test that runs them, or why none does:
+// The blocks with commands before which no comment has the test that runs them, or why none does:
 //
 //	<!-- run by: make test-chart, in hack/test-chart-releases.sh -->
 //	<!-- not run: needs an account of AWS -->
@@ -30,9 +30,6 @@ func (t *tree) commands() (problems []string) {
 		return []string{err.Error()}
 	}
 	for _, page := range t.pages {
-		if page.path != "README.md" && !strings.HasPrefix(page.path, "docs/tasks/") {
-			continue
-		}
 		for _, block := range page.blocks {
 			problem := ""
 			switch {
