@@ -131,7 +131,7 @@ checksum() { if command -v sha256sum >/dev/null; then sha256sum; else shasum -a 
 # Prints the directory $1/$2. If it is missing, the function `build` fills it first, in a staging directory. Two runs at
 # once are safe: one builds, the other waits. It builds with Go, which is found before, or with $3.
 build_once() {
-	local root=$1 target=$1/$2 with=${3:-} staging started=$SECONDS network="the network"
+	local root=$1 target=$1/$2 with=${3:-} staging started=$SECONDS network="the network" status
 	if [ ! -d "$target" ]; then
 		mkdir -p "$root"
 		if command -v flock >/dev/null; then
@@ -147,7 +147,12 @@ build_once() {
 		trap "rm -rf '$staging'" EXIT
 		[ -n "$with" ] || { find_go && with=$("$go" env GOVERSION) && network+=" and 'go env GOPROXY'"; }
 		say "building with $with into $target; the first time takes some minutes"
-		build "$staging" 9>&- || die "failed to build ${target#"$cache/"}: see above; if a download failed, check $network"
+		# Not in a condition: there a failure in the middle of `build` would not end it, and a part would be kept for the whole.
+		set +e
+		(set -e && build "$staging" 9>&-)
+		status=$?
+		set -e
+		[ "$status" = 0 ] || die "failed to build ${target#"$cache/"}: see above; if a download failed, check $network"
 		chmod 755 "$staging"
 		# Without flock, another run may have been faster. Use its directory.
 		[ -d "$target" ] || mv "$staging" "$target"
