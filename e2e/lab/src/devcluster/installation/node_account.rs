@@ -21,13 +21,11 @@ const FLAGS: [&str; 5] = [
 pub async fn lost_node() -> Result<String, String> {
     let site = Site::start().await.map_err(text)?;
     let overlay = site.write_overlay_with(NAMESPACE, &["cloud-node"]).map_err(text)?;
-    let mut installation = site.install_with(&overlay, NAMESPACE, &FLAGS).await.map_err(text)?;
+    let _installation = site.install_with(&overlay, NAMESPACE, &FLAGS).await.map_err(text)?;
     site.make_machines(NAMESPACE, 3).await.map_err(text)?;
     let lost = machines(&site.plane().client(), NAMESPACE).await.map_err(text)?.swap_remove(0);
     let node = lost.node_name().unwrap_or_default().to_owned();
     let machine = lost.metadata.name.unwrap_or_default();
-    // A manager would delete the node with its machine.
-    installation.manager.kill_9();
     site.delete_vm(&machine).await.map_err(text)?;
     let name = format!("machine/{machine}");
     let delete = ["delete", name.as_str(), "-n", NAMESPACE, "--wait=false"];
@@ -35,7 +33,6 @@ pub async fn lost_node() -> Result<String, String> {
     let release =
         ["patch", name.as_str(), "-n", NAMESPACE, "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#];
     site.plane().kubectl(release).await.map_err(text)?;
-    installation.manager.start_again().await.map_err(text)?;
     let get = format!("node/{node}");
     let get = ["get", get.as_str(), "--ignore-not-found", "-o", "name"];
     wait("the end of the node", async || Ok(site.plane().kubectl(get).await.map_err(text)?.trim().is_empty())).await?;
