@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const LEASE: Duration = Duration::from_secs(6);
 const RETRY: Duration = Duration::from_millis(500);
 /// The slack for a busy computer: the standby's requests, our own polls.
-const SLACK: Duration = Duration::from_secs(8);
+const SLACK: Duration = Duration::from_secs(3);
 const FLAGS: [&str; 3] =
     ["--leader-elect-lease-duration=6s", "--leader-elect-renew-deadline=5s", "--leader-elect-retry-period=500ms"];
 

@@ -28,17 +28,21 @@ async fn a_driver_that_is_killed_makes_neither_too_many_vms_nor_too_few() -> Tes
     env.apply(&env.pool("a", 3)).await?;
     env.wait_for_running(3).await?;
 
+    let mut missed = false;
     env.scale("a", 20).await?;
     for created in CREATIONS {
-        kill_when(&env, &program, &manager, async || Ok(env.cloud().stats().await?.created >= 3 + created)).await?;
+        missed |=
+            kill_when(&env, &program, &manager, async || Ok(env.cloud().stats().await?.created >= 3 + created)).await?;
     }
     env.wait_for_running(20).await?;
     counts_are(&env, 20, 0).await?;
 
     env.scale("a", 3).await?;
     for deleted in DELETIONS {
-        kill_when(&env, &program, &manager, async || Ok(env.cloud().stats().await?.deleted >= deleted)).await?;
+        missed |=
+            kill_when(&env, &program, &manager, async || Ok(env.cloud().stats().await?.deleted >= deleted)).await?;
     }
+    ensure(missed, || "the manager was ready without a driver each time".to_owned())?;
     env.wait_for_machines("three machines", |machines| machines.len() == 3).await?;
     env.wait_for_running(3).await?;
     env.wait_for("three VMs", async || Ok(env.vms().await?.len() == 3)).await?;
@@ -51,13 +55,14 @@ async fn a_driver_that_is_killed_makes_neither_too_many_vms_nor_too_few() -> Tes
     env.end().await
 }
 
-/// Kills the driver at a moment, and waits until the manager is connected to another one.
+/// Kills the driver at a moment, and waits until the manager is connected to another one. Returns whether it was seen without one: a
+/// look may come too late for that.
 async fn kill_when(
     env: &Environment,
     program: &DriverProgram,
     manager: &ManagerProcess,
     mut is_due: impl AsyncFnMut() -> TestResult<bool>,
-) -> TestResult {
+) -> TestResult<bool> {
     let moment = async {
         while !is_due().await? {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -67,8 +72,15 @@ async fn kill_when(
         TestResult::Ok(connections)
     };
     let before = env.in_time("the moment to kill the driver", moment).await??;
-    env.wait_for("a connection to another driver", async || Ok(connections(env)? > before)).await?;
-    env.wait_for("a manager that has a driver", async || Ok(manager.answer("/readyz/driver").await?.0 == 200)).await
+    let is_ready = async || TestResult::Ok(manager.answer("/readyz/driver").await?.0 == 200);
+    let mut missed = false;
+    env.wait_for("a connection to another driver", async || {
+        missed |= !is_ready().await?;
+        Ok(connections(env)? > before)
+    })
+    .await?;
+    env.wait_for("a manager that has a driver", is_ready).await?;
+    Ok(missed)
 }
 
 /// How often the manager has connected to a driver.

@@ -208,6 +208,7 @@ fn secrets(env: &Environment) -> Api<Secret> {
 /// Deletes machine-controller-manager's tokens, which otherwise stay until they expire. Those of Nodewright are gone.
 async fn delete_tokens(env: &Environment) -> TestResult {
     let left = tokens(env).await?;
+    ensure(left.iter().all(|token| token.is_mcms), || "a token of Nodewright is left".to_owned())?;
     let all = CREATIONS.iter().chain(&DELETIONS).filter(|stage| stage.extra == Some(Extra::Token)).count();
     ensure(left.len() == all, || format!("{} tokens of machine-controller-manager, not {all}", left.len()))?;
     for token in left {
