@@ -184,7 +184,9 @@ pub(super) fn noted_target(pool: &MachineConfigPool) -> Option<&str> {
 /// The rendered MachineConfigs that the pool controls, the newest first.
 fn owned(stores: &Stores, pool: &MachineConfigPool) -> Vec<Arc<CachedConfig>> {
     let mut owned = stores.of::<CachedConfig>(TARGET).owned_by(uid(pool));
-    owned.sort_by_cached_key(|config| (std::cmp::Reverse(created(config.as_ref())), name(config.as_ref()).to_owned()));
+    owned.sort_by(|a, b| {
+        created(b.as_ref()).cmp(&created(a.as_ref())).then_with(|| name(a.as_ref()).cmp(name(b.as_ref())))
+    });
     owned
 }
 

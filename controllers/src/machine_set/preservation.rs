@@ -3,7 +3,7 @@
 //! The newest that failed come first, as in machine-controller-manager. If there are more than that, the ones whose time is over first
 //! go first: its documentation says so, while its code takes the oldest. Neither takes one that a user has asked for.
 
-use std::{cmp::Reverse, sync::Arc};
+use std::sync::Arc;
 
 use nodewright_api::{Machine, MachinePhase};
 use nodewright_runtime::object::{created, name};
@@ -38,7 +38,9 @@ pub(super) fn evaluate<'a>(context: &Context<'_>, members: &Members<'a>) -> Auto
         *machine.phase() == MachinePhase::Failed && requested(machine).is_none() && !is_over && !is_chosen(set, machine)
     };
     let mut begin: Vec<_> = members.staying.iter().copied().filter(is_candidate).collect();
-    begin.sort_by_cached_key(|it| (Reverse(created(it.as_ref())), name(it.as_ref()).to_owned()));
+    begin.sort_by(|a, b| {
+        created(b.as_ref()).cmp(&created(a.as_ref())).then_with(|| name(a.as_ref()).cmp(name(b.as_ref())))
+    });
     begin.truncate(room);
     AutoPreservation { begin, ..AutoPreservation::default() }
 }

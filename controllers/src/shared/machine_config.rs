@@ -78,7 +78,9 @@ pub(crate) fn kubelet_configs_of(stores: &Stores, pool: &MachineConfigPool) -> V
         let selector = object.spec.machine_config_pool_selector.as_ref();
         !selector::is_empty(selector) && selector::matches(selector, pool.metadata.labels.as_ref())
     });
-    all.sort_by_cached_key(|object| (created(object.as_ref()), name(object.as_ref()).to_owned()));
+    all.sort_by(|a, b| {
+        created(a.as_ref()).cmp(&created(b.as_ref())).then_with(|| name(a.as_ref()).cmp(name(b.as_ref())))
+    });
     all
 }
 

@@ -8,7 +8,7 @@ use nodewright_driver_protocol::server::{self, Provider};
 
 /// Serves VMs of Amazon EC2 over the drivers' protocol.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "nodewright-driver-aws", version, args_override_self = true)]
+#[command(name = "nodewright-driver-aws", version)]
 struct Arguments {
     #[command(flatten)]
     server: server::Arguments,

@@ -54,7 +54,10 @@ pub struct Provider {
 }
 
 /// The arguments of a driver's process, as Nodewright's `--driver` gives them.
+///
+/// The last one of a flag counts, also of those that a driver adds.
 #[derive(Clone, Debug, Parser)]
+#[command(args_override_self = true)]
 #[group(skip)]
 pub struct Arguments {
     /// Path of the Unix socket to serve.
