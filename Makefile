@@ -272,8 +272,9 @@ test-rbac: control-plane ## Run scenarios and installations under the roles of c
 #  All scenarios run under these roles in test as well. This also compares what they have used with what is granted.
 	cargo build --locked --workspace --all-targets
 	@used=$$(mktemp -d) && trap 'rm -rf "$$used"' EXIT && export NODEWRIGHT_USED_RIGHTS="$$used" && cd e2e/scenarios && \
-		export CARGO_MANIFEST_DIR=$$PWD && for test in scenarios installations used_rights; do \
-			binary=$$(../../hack/test-binary $$test) && "$$binary" $$([ $$test != used_rights ] || echo --ignored) || exit; \
+		for test in scenarios installations used_rights; do \
+			binary=$$(../../hack/test-binary $$test) && \
+				CARGO_MANIFEST_DIR=$$PWD "$$binary" $$([ $$test != used_rights ] || echo --ignored) || exit; \
 		done
 
 .PHONY: test-real

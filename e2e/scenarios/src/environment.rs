@@ -12,7 +12,7 @@ use kube::{Api, Client, api::PostParams};
 use nodewright_api::Machine;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::sync::{Mutex, MutexGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, MutexGuard, OnceCell, Semaphore, SemaphorePermit};
 
 use crate::{
     Class, Cluster, Failure, History, Pool, Table, TestResult, cleaning, clusters, diagnosis,
@@ -69,6 +69,8 @@ pub struct Environment {
     cloud: CloudClient,
     // Those of the manager: in the cluster of the custom resources, and in that of the nodes if it is another one.
     accounts: Vec<ServiceAccount>,
+    // Made when it is asked for first.
+    plugin_user: OnceCell<ServiceAccount>,
     manager: Mutex<Option<ManagerProcess>>,
     // Declared after the manager, so that it is dropped later: the manager must not see its cloud disappear.
     cloud_process: Mutex<CloudProcess>,
@@ -216,6 +218,7 @@ impl EnvironmentBuilder {
             client,
             target_client,
             accounts,
+            plugin_user: OnceCell::new(),
             manager: Mutex::new(None),
             cloud_process: Mutex::new(cloud_process),
             machines,
@@ -448,6 +451,13 @@ impl Environment {
         self.kubectl(&format!("patch machine {machine} --type=merge -p={patch}")).await.map(drop)
     }
 
+    /// The kubeconfig of a user of the plugin, who has the roles of `config/plugin` in the cluster of the custom resources, and no other.
+    /// The end of the scenario is a failure if one of them was not enough.
+    pub async fn plugin_kubeconfig(&self) -> TestResult<&Path> {
+        let create = || ServiceAccount::create(&self.cluster, &self.namespace, Part::Plugin, self.directory());
+        Ok(self.plugin_user.get_or_try_init(create).await?.kubeconfig())
+    }
+
     /// All VMs of the cloud, including those in deletion.
     pub async fn vms(&self) -> TestResult<Vec<Vm>> {
         Ok(self.cloud.vms().await?)
@@ -523,7 +533,7 @@ impl Environment {
     pub async fn end_unevaluated(mut self) -> TestResult {
         drop(self.manager.lock().await.take());
         cleaning::unmark(&self, self.namespace()).await?;
-        for account in &self.accounts {
+        for account in self.accounts.iter().chain(self.plugin_user.get()) {
             account.check(self.has_gaps)?;
             account.remove().await?;
         }

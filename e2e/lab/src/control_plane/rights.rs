@@ -12,7 +12,7 @@ pub const USED_RIGHTS_VARIABLE: &str = "NODEWRIGHT_USED_RIGHTS";
 /// The rights that a service account has used, and those that it lacked.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct UsedRights {
-    /// Lines of role, verb, API group and resource, with tabs between them.
+    /// Lines of role, verb, API group and resource, with tabs between them; for a request that names an object one more, with its name.
     pub granted: BTreeSet<String>,
     /// Lines of verb, API group, resource and name of each request that no role allowed.
     pub denied: BTreeSet<String>,
@@ -50,8 +50,10 @@ impl UsedRights {
             // RBAC: allowed by RoleBinding "a/b" of Role "b" to ServiceAccount "c/d"
             let reason = text(&annotations["authorization.k8s.io/reason"]);
             let named = reason.split_once("Role \"").and_then(|(_, rest)| rest.split_once('"'));
-            let role = role(named.map_or("", |(name, _)| name), namespace);
-            self.granted.insert(right(role, &verb, &group, &resource));
+            let role = of_config(named.map_or("", |(name, _)| name), namespace);
+            let right = right(role, &verb, &group, &resource);
+            let name = object["name"].as_str().map(|name| on(&right, of_config(name, namespace)));
+            self.granted.extend([Some(right), name].into_iter().flatten());
         } else {
             self.denied.insert(format!("{verb}\t{group}\t{resource}\t{}", text(&object["name"])));
         }
@@ -76,8 +78,13 @@ pub fn right(role: &str, verb: &str, group: &str, resource: &str) -> String {
     format!("{role}\t{verb}\t{group}\t{resource}")
 }
 
-/// The name that a role has in `config/rbac`: `config/another-namespace` appends the namespace.
-pub fn role<'a>(name: &'a str, namespace: &str) -> &'a str {
+/// The line of a right on the object of this name.
+pub fn on(right: &str, name: &str) -> String {
+    format!("{right}\t{name}")
+}
+
+/// The name that an object has in `config/`: `config/another-namespace` appends the namespace.
+pub fn of_config<'a>(name: &'a str, namespace: &str) -> &'a str {
     name.strip_suffix(namespace).and_then(|name| name.strip_suffix('-')).unwrap_or(name)
 }
 
@@ -108,7 +115,7 @@ mod tests {
         log(ours, USER_AGENT, "forbid", None);
         log("system:serviceaccount:ab:nodewright", "nodewright/1", "allow", None);
         let used = UsedRights::read(&AuditLog::from_start(file.path()), "a", "nodewright").unwrap();
-        assert_eq!(Vec::from_iter(used.granted), ["r\tpatch\tg\tmachines/status"]);
+        assert_eq!(Vec::from_iter(used.granted), ["r\tpatch\tg\tmachines/status", "r\tpatch\tg\tmachines/status\tm"]);
         assert_eq!(Vec::from_iter(used.denied), ["patch\tg\tmachines\tm"]);
     }
 
@@ -122,9 +129,9 @@ mod tests {
     }
 
     #[test]
-    fn a_role_has_the_name_of_config() {
+    fn an_object_has_the_name_of_config() {
         for (name, expected) in [("nodewright-nodes-a", "nodewright-nodes"), ("nodewright", "nodewright"), ("a", "a")] {
-            assert_eq!(role(name, "a"), expected);
+            assert_eq!(of_config(name, "a"), expected);
         }
     }
 }

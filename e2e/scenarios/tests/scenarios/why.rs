@@ -19,12 +19,24 @@ struct Run {
 async fn run(env: &Environment, arguments: &str) -> TestResult<Run> {
     let program = executable("kubectl-nodewright", "KUBECTL_NODEWRIGHT_BIN")?;
     let mut command = Command::new(program);
-    command.arg("--kubeconfig").arg(env.cluster().kubeconfig()).args(["--namespace", env.namespace()]);
+    let kubeconfig = if writes(arguments) { env.cluster().kubeconfig() } else { env.plugin_kubeconfig().await? };
+    command.arg("--kubeconfig").arg(kubeconfig).args(["--namespace", env.namespace()]);
     let output = command.args(arguments.split(' ')).output().await?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let run = Run { succeeded: output.status.success(), stdout: text(&output.stdout), stderr: text(&output.stderr) };
     println!("{arguments}:\n{}{}", run.stdout, run.stderr);
     Ok(run)
+}
+
+/// Whether a command changes something, if only in a dry run, as the plan of a file. The roles of `config/plugin` are for all others.
+fn writes(arguments: &str) -> bool {
+    let words: Vec<_> = arguments.split(' ').take(2).collect();
+    match words.as_slice() {
+        ["rollout", verb] => !["status", "history"].contains(verb),
+        ["plan", object] => object.starts_with('/'),
+        [verb, ..] => !["why", "tree", "trace", "report"].contains(verb),
+        [] => false,
+    }
 }
 
 pub(crate) async fn succeeds(env: &Environment, arguments: &str) -> TestResult<String> {

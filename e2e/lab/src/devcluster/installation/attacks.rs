@@ -120,7 +120,9 @@ pub async fn overlays() -> Measured {
     let names = ["team-a", "team-b"];
     let mut installations = vec![];
     for name in names {
-        let folder = site.write_overlay(name).map_err(text)?;
+        // One of both runs the webhooks of node configuration, too.
+        let resources: &[_] = if name == "team-a" { &["webhook/machine-config"] } else { &[] };
+        let folder = site.write_overlay_with(name, resources, &[]).map_err(text)?;
         installations.push(site.install(&folder, name).await.map_err(text)?);
     }
     for name in names {
@@ -134,6 +136,12 @@ pub async fn overlays() -> Measured {
         site.plane().kubectl(patch).await.map_err(text)?;
         site.scale(name, MACHINES - 1).await.map_err(|error| format!("{name}: {error}"))?;
     }
+    let bundle = "-o=jsonpath={.webhooks[*].clientConfig.caBundle}";
+    let bundle = ["get", "validatingwebhookconfiguration", "nodewright-machine-config-team-a", bundle];
+    wait("the certificate at the webhooks of node configuration", async || {
+        Ok(!site.plane().kubectl(bundle).await.map_err(text)?.is_empty())
+    })
+    .await?;
     check_rights(&site, &["team-a", "team-b"])?;
     uninstall_one(&site, "team-b").await?;
     site.scale("team-a", MACHINES).await.map_err(|error| format!("team-a after the end of team-b: {error}"))?;
@@ -183,7 +191,8 @@ pub(super) fn check_rights(site: &Site, namespaces: &[&str]) -> Result<(), Strin
         if !used.denied.is_empty() {
             return Err(format!("the manager of {namespace} lacks rights: {:?}", used.denied));
         }
-        used.record(&format!("installation-{namespace}")).map_err(|error| error.to_string())?;
+        let site = site.directory.path().file_name().unwrap_or_default().to_string_lossy();
+        used.record(&format!("{site}-{namespace}")).map_err(|error| error.to_string())?;
     }
     Ok(())
 }

@@ -93,13 +93,18 @@ impl Site {
 
     /// Writes an overlay as docs/tasks/install.md says; returns its folder.
     pub fn write_overlay(&self, namespace: &str) -> Result<PathBuf, DevclusterError> {
-        self.write_overlay_with(namespace, &[])
+        self.write_overlay_with(namespace, &[], &[])
     }
 
-    /// The same with components.
-    pub fn write_overlay_with(&self, namespace: &str, components: &[&str]) -> Result<PathBuf, DevclusterError> {
+    /// The same with folders of `config/` besides `config/default`, and of `config/components`.
+    pub fn write_overlay_with(
+        &self,
+        namespace: &str,
+        resources: &[&str],
+        components: &[&str],
+    ) -> Result<PathBuf, DevclusterError> {
         let folder = self.directory.path().join(namespace);
-        write_overlay(&folder, namespace, components)?;
+        write_overlay(&folder, namespace, resources, components)?;
         Ok(folder)
     }
 
@@ -213,13 +218,19 @@ pub struct Installation {
     pub manager: ManagerProcess,
 }
 
-/// Writes an overlay of `config/default` for a namespace, with components, into a new folder two levels below `target/`: kustomize takes
-/// relative paths alone.
-pub fn write_overlay(folder: &Path, namespace: &str, components: &[&str]) -> Result<(), DevclusterError> {
+/// Writes an overlay of `config/default` for a namespace, with other folders of `config/` and components, into a new folder two levels below
+/// `target/`: kustomize takes relative paths alone.
+pub fn write_overlay(
+    folder: &Path,
+    namespace: &str,
+    resources: &[&str],
+    components: &[&str],
+) -> Result<(), DevclusterError> {
+    let resources: Vec<_> = ["default"].iter().chain(resources).map(|name| format!("../../../config/{name}")).collect();
     let components: Vec<_> = components.iter().map(|name| format!("../../../config/components/{name}")).collect();
     let overlay = format!(
-        "namespace: {namespace}\nresources: [../../../config/default]\ncomponents: [{}]\n\
-         transformers: [../../../config/another-namespace]\n",
+        "namespace: {namespace}\nresources: [{}]\ncomponents: [{}]\ntransformers: [../../../config/another-namespace]\n",
+        resources.join(", "),
         components.join(", ")
     );
     fs::create_dir_all(folder)

@@ -20,7 +20,7 @@ const FLAGS: [&str; 5] = [
 /// Somebody deletes a VM and removes its machine by force. The node goes, and the audit log says as whom. An error is harm.
 pub async fn lost_node() -> Result<String, String> {
     let site = Site::start().await.map_err(text)?;
-    let overlay = site.write_overlay_with(NAMESPACE, &["cloud-node"]).map_err(text)?;
+    let overlay = site.write_overlay_with(NAMESPACE, &[], &["cloud-node"]).map_err(text)?;
     let _installation = site.install_with(&overlay, NAMESPACE, &FLAGS).await.map_err(text)?;
     site.make_machines(NAMESPACE, 3).await.map_err(text)?;
     let lost = machines(&site.plane().client(), NAMESPACE).await.map_err(text)?.swap_remove(0);
