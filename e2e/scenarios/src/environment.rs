@@ -17,6 +17,7 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell, Semaphore, SemaphorePermit};
 use crate::{
     Class, Cluster, Failure, History, Pool, Table, TestResult, cleaning, clusters, diagnosis,
     kubectl::{Ended, Kubectl},
+    metrics,
     objects::{ENVIRONMENT_LABEL, Manifest},
     oracles,
     requests::Tail,
@@ -514,14 +515,16 @@ impl Environment {
         failure.and(&diagnosis::of(self).await)
     }
 
-    /// Checks the invariants of all scenarios, and that the manager has lacked no right; ends the processes, and removes all objects of the scenario.
+    /// Checks the invariants of all scenarios, that the manager has lacked no right, and that its metrics are documented; ends the processes,
+    /// and removes all objects of the scenario.
     pub async fn end(self) -> TestResult {
         self.check_manager()?;
+        metrics::check(&self).await?;
         let evaluated = oracles::check(&self).await;
         if let Err(failure) = evaluated {
             return Err(self.explain(failure).await);
         }
-        self.end_unevaluated().await
+        Box::pin(self.end_unevaluated()).await
     }
 
     /// Removes the namespace of another manager, which has ended, with its classes. There are no machines in it.
