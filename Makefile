@@ -247,7 +247,7 @@ test-fast: ## Run unit tests, tables and the checks of the tree: what needs no c
 #  Prints the ten slowest.
 	@hack/test-times --forget
 	cargo test --locked --workspace --lib --bins $(timed)
-	cargo test --locked --workspace $(timed) --test tree --test mutants --test mcm_defects --test reasons --test crds --test fields --test rights \
+	cargo test --locked --workspace $(timed) --test tree --test mutants --test mcm_defects --test reasons --test crds --test fields --test names --test rights \
 		--test stored --test tables --test manifests
 	@hack/test-times --slowest
 
@@ -426,9 +426,9 @@ driver-protocol: ## Generate the messages of the drivers' protocol from controll
 	hack/gardener.sh generate
 
 .PHONY: crds
-crds: ## Generate config/crd, config/webhook, and the pages of fields and flags from the code, and the table of rights from config/rbac (2 minutes)
+crds: ## Generate config/crd, config/webhook, and the pages of fields, names and flags from the code, and the table of rights from config/rbac (2 minutes)
 	UPDATE_CRDS=1 cargo test --locked --package nodewright-api --test crds
-	UPDATE_RIGHTS=1 UPDATE_FIELDS=1 cargo test --locked --package nodewright-api --test rights --test fields
+	UPDATE_RIGHTS=1 UPDATE_FIELDS=1 UPDATE_NAMES=1 cargo test --locked --package nodewright-api --test rights --test fields --test names
 	UPDATE_FLAGS=1 cargo test --locked --package nodewright --bins reference
 	UPDATE_MANIFESTS=1 cargo test --locked --package nodewright-webhooks --test manifests
 

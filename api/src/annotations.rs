@@ -9,7 +9,7 @@ pub const NOT_MANAGED_VALUE: &str = "1";
 pub const MACHINE_PRIORITY: &str = "machinepriority.machine.sapcloud.io";
 /// The priority of a Machine without a valid [`MACHINE_PRIORITY`].
 pub const MACHINE_PRIORITY_DEFAULT: i64 = 3;
-/// The [`MACHINE_PRIORITY`] of a Machine that was chosen for deletion.
+/// Value of [`MACHINE_PRIORITY`]: that of a Machine that was chosen for deletion.
 pub const MACHINE_PRIORITY_CANDIDATE: &str = "1";
 /// On a Machine: when it was chosen for deletion (RFC 3339).
 pub const MARKED_FOR_DELETION_TIME: &str = "machine.sapcloud.io/marked-for-deletion-time";
@@ -22,14 +22,15 @@ pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by
 pub const EFFECTIVE_CREATION_TIMEOUT: &str = "node.machine.sapcloud.io/effective-creation-timeout";
 /// On a Node, by its kubelet: the IPs that its flag `--node-ip` names, separated by a comma.
 pub const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
-/// On a Machine or its Node: whether the machine is preserved, one of [`PRESERVE_VALUES`]. That of the Node takes precedence. See
-/// [`Preserve`](crate::stored::Preserve).
+/// On a Machine or its Node: whether the machine is preserved. That of the Node takes precedence.
+///
+/// One of [`PRESERVE_VALUES`], see [`Preserve`](crate::stored::Preserve).
 pub const PRESERVE: &str = "node.machine.sapcloud.io/preserve";
 /// Value of [`PRESERVE`]: in every phase.
 pub const PRESERVE_NOW: &str = "now";
 /// Value of [`PRESERVE`]: once the machine has failed, until it is healthy again.
 pub const PRESERVE_WHEN_FAILED: &str = "when-failed";
-/// Value of [`PRESERVE`] that a MachineSet writes for a failed machine. It ends when the machine is healthy again.
+/// Value of [`PRESERVE`]: a MachineSet writes it for a failed machine. It ends when the machine is healthy again.
 pub const PRESERVE_AUTO: &str = "auto-preserved";
 /// Value of [`PRESERVE`]: never. It ends a preservation, too.
 pub const PRESERVE_FALSE: &str = "false";
@@ -70,7 +71,9 @@ pub const CREATION_BACKOFF: &str = "nodewright.dev/creation-backoff";
 /// Ours, on a MachineSet: the MachineDeployment that last sized it, as `<uid>/<generation>`. A controller that has seen an
 /// older generation of the deployment does not size its sets.
 pub const SIZED_FOR: &str = "nodewright.dev/sized-for";
-/// Ours, on a MachineClass in use: a [`ClassIdentity`](crate::ClassIdentity) as JSON.
+/// Ours, on a MachineClass in use: the fields that identify the VMs of its machines, as JSON.
+///
+/// A [`ClassIdentity`](crate::ClassIdentity).
 pub const IDENTITY: &str = "nodewright.dev/identity";
 /// Ours, on a MachineClass: VMs without a Machine of whose deletion nothing is known, and since when each was seen, as JSON:
 /// `{"<provider id>":"<RFC 3339>"}`.
@@ -110,8 +113,10 @@ pub const CORDONED: &str = "nodewright.dev/cordoned";
 pub const CORDONED_HERE: &str = "true";
 /// A value of [`CORDONED`]: the Node was unschedulable before, and stays so.
 pub const CORDONED_BEFORE: &str = "false";
-/// Ours, on a MachineDeployment, or on one Machine: [`HealthTimeouts`](crate::HealthTimeouts) of single Node conditions, such as
-/// `DiskPressure=30m,Ready=5m`.
+/// Ours, on a MachineDeployment, or on one Machine: for how long single Node conditions may make a machine unhealthy until it is replaced,
+/// such as `DiskPressure=30m,Ready=5m`.
+///
+/// See [`HealthTimeouts`](crate::HealthTimeouts).
 pub const HEALTH_TIMEOUTS: &str = "nodewright.dev/health-timeouts";
 /// Ours, on a Node, value [`DISABLE_HEALTH_TIMEOUT_VALUE`]: its Machine is not replaced for its health.
 pub const DISABLE_HEALTH_TIMEOUT: &str = "nodewright.dev/disable-health-timeout";
@@ -132,13 +137,17 @@ pub const RENDER_INPUTS: &str = "nodewright.dev/render-inputs";
 pub const GENERATED_CONTENT: &str = "nodewright.dev/generated-content";
 /// Ours, on a rendered MachineConfig: since when no pool and no Node names it (RFC 3339). Absent while one does.
 pub const UNUSED_SINCE: &str = "nodewright.dev/unused-since";
-/// Ours, on a MachineConfigPool: the nodes that may be disrupted now, see [`Disruptions`](crate::stored::Disruptions). An
-/// empty list is written as well: one that is missing is lost.
+/// Ours, on a MachineConfigPool: the nodes that may be disrupted now. An empty list is written as well: one that is missing is lost.
+///
+/// See [`Disruptions`](crate::stored::Disruptions).
 pub const DISRUPTIONS: &str = "nodewright.dev/disruptions";
-/// Ours, on a MachineConfigPool: the trace of the rollout of its target, see [`PoolRollout`](crate::stored::PoolRollout). Only while
-/// spans are exported.
+/// Ours, on a MachineConfigPool: the trace of the rollout of its target. Only while spans are exported.
+///
+/// See [`PoolRollout`](crate::stored::PoolRollout).
 pub const POOL_ROLLOUT: &str = "nodewright.dev/rollout";
-/// Ours, on a Node whose agent applies configurations: what is known of its drain, see [`ConfigDrain`](crate::stored::ConfigDrain).
+/// Ours, on a Node whose agent applies configurations: what is known of its drain.
+///
+/// See [`ConfigDrain`](crate::stored::ConfigDrain).
 pub const CONFIG_DRAIN: &str = "nodewright.dev/config-drain";
 /// Ours, on a Node whose agent applies configurations: how often a controller has given it one, or has taken back a claim on it (see
 /// [`DISRUPTIONS`]). A request that comes too late tests it.

@@ -10,7 +10,9 @@ pub const MACHINE_TEMPLATE_HASH: &str = "machine-template-hash";
 pub const FREEZE: &str = "freeze";
 /// The value of [`FREEZE`].
 pub const FREEZE_VALUE: &str = "True";
-/// On a Machine: delete its VM without a drain, if [`parse_bool`] reads the value as true.
+/// On a Machine, with a value that Go's `strconv.ParseBool` takes for true: delete its VM without a drain.
+///
+/// See [`parse_bool`].
 pub const FORCE_DELETION: &str = "force-deletion";
 /// On a Machine, value [`FORCE_DRAIN_VALUE`]: the Pods of its Node are deleted without grace when the Node is drained and its VM
 /// stays: because the failed machine is preserved.
