@@ -4,6 +4,7 @@
 #   - each folder of hack/chart has a kustomization and values that say the same: both render the same objects, which are valid for
 #     Kubernetes 1.34 to 1.36; `helm lint --strict` accepts the values. An older kustomize, that of kubectl 1.34 and 1.35, renders the same
 #   - wrong values are refused, with the name of the value
+#   - the samples and the roles of the plugin, which are not in the chart, are valid, too
 #   - it works on a real control plane: see hack/test-chart-releases.sh
 #
 # It needs nodewright-control-plane, which `make test-chart` builds. The rest is built and kept in
@@ -44,7 +45,8 @@ validate() {
 	local release
 	for release in "$schemas"/v*; do
 		"$binaries/kubeconform" -strict -schema-location "$release/{{.ResourceKind}}{{.KindSuffix}}.json" \
-			-schema-location "$schemas/cert-manager/{{.ResourceKind}}{{.KindSuffix}}.json" "$@" >&2 ||
+			-schema-location "$schemas/cert-manager/{{.ResourceKind}}{{.KindSuffix}}.json" \
+			-schema-location "$scratch/own/{{.ResourceKind}}{{.KindSuffix}}.json" "$@" >&2 ||
 			die "not valid for Kubernetes ${release##*/}: see above"
 	done
 }
@@ -72,6 +74,20 @@ test_older_kustomize() {
 	"$kubectl" kustomize "$pairs/$2" >"$scratch/kustomize.yaml"
 	"$1" build "$pairs/$2" >"$scratch/older.yaml"
 	diff -u "$scratch/kustomize.yaml" "$scratch/older.yaml" >&2 || die "an older kustomize renders $2 differently: see above"
+}
+
+# Validates the objects of config that are in no pair, by the CRDs of config.
+test_samples() {
+	local folder samples=("$root"/config/samples/machine-config/*.yaml)
+	for folder in bases machine-config/bases; do tool_go chart run . schemas "$root/config/crd/$folder" "$scratch/own"; done
+	for folder in plugin samples samples/kind; do
+		samples+=("$scratch/${folder//\//-}.yaml")
+		"$kubectl" kustomize "$root/config/$folder" >"${samples[-1]}"
+	done
+	validate "${samples[@]}"
+	sed 's/replicas:/replica:/' "$scratch/samples.yaml" >"$scratch/misspelled.yaml"
+	! (validate "$scratch/misspelled.yaml") 2>/dev/null || die "a field that there is not is valid"
+	passed "samples, and roles of the plugin: valid, and one with a field that there is not is none"
 }
 
 # Checks that Helm $1 refuses the values $2, and says $3.
@@ -123,6 +139,7 @@ started=$SECONDS
 passed "config/chart/templates/generated is what kustomize renders"
 tool_go chart vet . >&2
 tool_go chart build -o "$scratch/chart" .
+test_samples
 for helm in helm-3 helm-4; do
 	test_all_refused "$helm"
 	for pair in "$pairs"/*/; do

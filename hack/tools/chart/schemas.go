@@ -149,6 +149,8 @@ func ofCRDs(from, into string) error {
 			schema := strict(version.Schema.OpenAPIV3Schema).(map[string]any)
 			properties := schema["properties"].(map[string]any)
 			properties["metadata"] = map[string]any{"type": "object"}
+			// Not each CRD names these. API servers add them.
+			properties["apiVersion"], properties["kind"] = map[string]any{"type": "string"}, map[string]any{"type": "string"}
 			if err := writeSchema(into, definition.Spec.Group, version.Name, definition.Spec.Names.Kind, schema); err != nil {
 				return err
 			}
