@@ -162,8 +162,7 @@ func (a *fakeAzure) setOutage(kind string) string {
 // enter returns the provider for a call, and what to do after it. Credentials, class and outage decide what Azure it has.
 func (a *fakeAzure) enter(class *v1alpha1.MachineClass, secret *corev1.Secret, machine string) (driver.Driver, func(), error) {
 	if string(secret.Data[api.ClientSecret]) != testhelp.ClientSecret {
-		wrong := brokenAzure{answers(http.StatusUnauthorized, `{"error":"invalid_client","error_description":"AADSTS7000215"}`)}
-		return azure.NewDefaultDriver(wrong), func() {}, nil
+		return azure.NewDefaultDriver(brokenAzure{refusesSecret}), func() {}, nil
 	}
 	cloud, outage, isFull, err := a.cloudOf(class)
 	if err != nil {
@@ -264,6 +263,20 @@ func answers(status int, body string) transport {
 			Status: fmt.Sprintf("%d %s", status, http.StatusText(status)), StatusCode: status, Header: header,
 			Body: io.NopCloser(strings.NewReader(body)), Request: request,
 		}, nil
+	}
+}
+
+// refusesSecret answers as the servers that log clients in do to a wrong secret: what they tell about themselves is for everybody.
+func refusesSecret(request *http.Request) (*http.Response, error) {
+	authority := "https://" + request.URL.Host + "/tenant"
+	switch path := request.URL.Path; {
+	case strings.HasSuffix(path, "/discovery/instance"):
+		return answers(http.StatusOK, `{"tenant_discovery_endpoint":"`+authority+`/v2.0/.well-known/openid-configuration"}`)(request)
+	case strings.HasSuffix(path, "/openid-configuration"):
+		return answers(http.StatusOK, `{"authorization_endpoint":"`+authority+`/oauth2/v2.0/authorize",
+			"token_endpoint":"`+authority+`/oauth2/v2.0/token","issuer":"`+authority+`/v2.0"}`)(request)
+	default:
+		return answers(http.StatusUnauthorized, `{"error":"invalid_client","error_description":"AADSTS7000215"}`)(request)
 	}
 }
 

@@ -37,12 +37,16 @@ const NOT_IN_THE_PROVIDER: [(&str, &str); 3] = [
 ];
 
 /// Checks that the fakes cannot make the conditions of, and what they lack.
-const NOT_IN_THE_FAKES: [(&str, &str); 5] = [
+const NOT_IN_THE_FAKES: [(&str, &str); 9] = [
     ("status_of_stopped", "VMs of the fakes cannot be switched off"),
     ("several_vms", "the name of a VM is its key, also at Azure: no Machine has two"),
     ("delete_hidden", "VMs of the fakes show at once"),
+    ("other_uids_vm", "VMs of the provider keep no UID of a Machine"),
     ("untagged_vm", "a VM that the provider does not list counts as none, as that of another cluster"),
     ("hidden_vm", "VMs of the fakes show at once"),
+    ("described", "the interface of the provider describes no VM"),
+    ("power", "the interface of the provider describes no VM"),
+    ("unowned", "the interface of the provider describes no VM"),
 ];
 
 /// A driver and the fakes of Azure in its process.
