@@ -346,6 +346,10 @@ impl AwsDriver {
         match self.client.call::<Terminated>(&account.session, &parameters::terminate(id)).await {
             Ok(_) => Ok(true),
             Err(refused) if refused.ec2_code == UNKNOWN_INSTANCE => Ok(false),
+            // The request has the id of the VM alone: something of it, such as an interface, is going at this moment.
+            Err(refused) if refused.ec2_code.ends_with(".NotFound") => {
+                Err(DriverError::new(Code::Aborted, refused.error.message))
+            }
             Err(refused) => Err(refused.error),
         }
     }

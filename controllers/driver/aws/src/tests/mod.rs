@@ -177,6 +177,20 @@ async fn an_answer_that_is_not_ec2s_is_believed_by_no_call() {
     }
 }
 
+/// A deletion whose answer was lost may still be under way.
+#[tokio::test]
+async fn a_vm_of_which_a_part_is_gone_is_asked_to_end_again() {
+    let shown = page(&[vm(VM, "running", &OURS)], "");
+    for (code, expected) in
+        [("InvalidNetworkInterfaceID.NotFound", Code::Aborted), ("InvalidParameterValue", Code::InvalidArgument)]
+    {
+        let (driver, _) = scripted(&[(200, &shown), (400, &refused(code))]);
+        let request =
+            MachineRequest { provider_id: Some(provider_id("eu-west-1", VM)), ..machine("m", class_of(&small("c"))) };
+        assert_eq!(driver.delete(request).await.unwrap_err().code, expected);
+    }
+}
+
 #[tokio::test]
 async fn a_changed_class_finds_the_vm_of_its_token() {
     let (driver, _) = scripted(&[(400, &refused(OTHER_PARAMETERS)), (200, &page(&[vm(VM, "running", &OURS)], ""))]);
