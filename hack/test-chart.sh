@@ -123,6 +123,15 @@ test_all_refused() {
 	END
 }
 
+# Checks that Helm $1 refuses the namespace in which a release cannot work.
+test_namespace() {
+	local said
+	! said=$("$binaries/$1" template nodewright "$chart" --namespace kube-system "${capabilities[@]}" 2>&1 >/dev/null) ||
+		die "$1 accepts the namespace kube-system"
+	grep -qF 'it needs another namespace' <<<"$said" || die "$1 refuses kube-system without the reason: $said"
+	passed "$1 refuses the namespace kube-system"
+}
+
 # Checks that the comparison finds a Role that lacks one verb.
 test_comparison() {
 	cp -r "$chart" "$scratch/broken"
@@ -142,6 +151,7 @@ tool_go chart build -o "$scratch/chart" .
 test_samples
 for helm in helm-3 helm-4; do
 	test_all_refused "$helm"
+	test_namespace "$helm"
 	for pair in "$pairs"/*/; do
 		test_pair "$helm" "$(basename "$pair")"
 	done

@@ -1,5 +1,8 @@
 {{/* Names of objects without a namespace end in that of the release, as in config/another-namespace. */}}
 {{- define "nodewright.suffix" -}}
+{{- if eq .Release.Namespace "kube-system" }}
+{{- fail "namespace kube-system: its policy lets Nodewright write no Secret but bootstrap tokens, so it needs another namespace" }}
+{{- end -}}
 {{- if ne .Release.Namespace "nodewright-system" }}-{{ .Release.Namespace }}{{ end -}}
 {{- end -}}
 

@@ -231,6 +231,7 @@ pub async fn token_secrets() -> Measured {
     }
     let patches = [
         ("secret", "cloud", r#"{"data":{"a":"eA=="}}"#),
+        ("secret", "cloud", r#"{"immutable":true}"#),
         ("secret", "cloud", r#"{"metadata":{"annotations":{"kubernetes.io/service-account.name":"powerful"}}}"#),
         (
             "namespace",
