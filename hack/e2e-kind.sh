@@ -13,7 +13,14 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source-path=SCRIPTDIR source=lib-go.sh
 . "$here/lib-go.sh"
+# shellcheck source-path=SCRIPTDIR source=lib-kind.sh
+. "$here/lib-kind.sh"
 cd "$here/.."
+images=()
+if [ -n "${IMAGES:-}" ]; then
+	images=("$IMAGES/nodewright.tar" "$IMAGES/nodewright-driver-local.tar")
+	for image in "${images[@]}"; do [ -r "$image" ] || die "IMAGES=$IMAGES has no image ${image##*/}: make images makes it"; done
+fi
 
 if [ -z "${NODEWRIGHT_HAS_DOCKER:-}" ]; then
 	NODEWRIGHT_HAS_DOCKER=1 "$here/with-docker.sh" "$0" "$@" && exit
@@ -26,23 +33,12 @@ fi
 kind=$("$here/kind.sh")
 node_image=()
 if [ -z "${KUBECONFIG:-}" ]; then
-	image=${KIND_NODE_IMAGE:-}
-	if [ -z "$image" ]; then
-		find_go
-		image=$(sed -n 's/^const Image = "\(.*\)"/\1/p' \
-			"$(module_directory kind sigs.k8s.io/kind)/pkg/apis/config/defaults/image.go")
-		if ! docker image inspect "$image" >/dev/null 2>&1 && ! docker pull --quiet "$image" >/dev/null 2>&1; then
-			say "$image cannot be pulled"
-			image=$("$here/kind-node-image.sh")
-		fi
-	fi
+	image=$(kind_node_image)
 	node_image=(--node-image "$image")
 fi
 # Behind the user's own kubectl.
 PATH=$PATH:$("$here/control-plane.sh")
-if [ -n "${IMAGES:-}" ]; then
-	images=("$IMAGES/nodewright.tar" "$IMAGES/nodewright-driver-local.tar")
-else
+if [ ${#images[@]} = 0 ]; then
 	images=("$("$here/image.sh")" "$("$here/image.sh" --driver-local)")
 fi
 arguments=(--kind "$kind" --image "${images[0]}" --image "${images[1]}" "${node_image[@]}")

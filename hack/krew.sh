@@ -17,7 +17,7 @@ usage() {
 if [ "${1:-}" = --pack ]; then
 	[ $# = 3 ] || usage
 	# The same bytes for the same binary: a checksum is published.
-	tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --transform='s|.*/||' \
+	tar --create --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 --mode=u=rwX,go=rX --transform='s|.*/||' \
 		"$3" "$here/../LICENSE" | gzip --no-name > "kubectl-nodewright-$2.tar.gz"
 	exit
 fi

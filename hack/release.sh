@@ -150,7 +150,8 @@ readme() {
 		\`\`\`console
 		kubectl -n nodewright-system delete machinedeployments,machinesets,machines,machineclasses --all
 		kubectl get namespaces -l nodewright.dev/in-use           # some seconds later nodewright-system is not listed any more
-		kubectl delete -f nodewright-aws.yaml                     # or helm uninstall nodewright --namespace nodewright-system
+		kubectl delete -f nodewright-aws.yaml                     # or helm uninstall nodewright --namespace nodewright-system,
+		                                                          # and kubectl delete namespace nodewright-system
 		tar -xzf nodewright-config-$version.tar.gz                # and after the last installation of a cluster:
 		kubectl delete -k nodewright-config-$version/crd
 		kubectl patch -k nodewright-config-$version/guard --type=merge -p '{"metadata":{"finalizers":null}}'

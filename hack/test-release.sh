@@ -9,7 +9,7 @@
 # With --from, the release in that directory is installed first, and upgraded to the other. Without it, the upgrade is to the same images
 # under another tag.
 #
-# The node image is KIND_NODE_IMAGE, or the one that hack/kind-node-image.sh makes. Builds come before the clock starts. KEEP=1 leaves the
+# The node image is KIND_NODE_IMAGE, else kind's, else, without a registry, one that hack/kind-node-image.sh makes. Builds come before the clock starts. KEEP=1 leaves the
 # files and the cluster. Needs docker, or what hack/with-docker.sh needs to run one.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -19,6 +19,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib-go.sh"
 # shellcheck source-path=SCRIPTDIR source=lib-image.sh
 . "$here/lib-image.sh"
+# shellcheck source-path=SCRIPTDIR source=lib-kind.sh
+. "$here/lib-kind.sh"
 
 from='' release=''
 arguments=("$@")
@@ -32,6 +34,8 @@ done
 if [ -z "${NODEWRIGHT_HAS_DOCKER:-}" ]; then
 	NODEWRIGHT_HAS_DOCKER=1 exec "$here/with-docker.sh" "$0" "${arguments[@]}"
 fi
+KIND_NODE_IMAGE=$(kind_node_image)
+export KIND_NODE_IMAGE
 if [ -n "${DOCKER_NETWORK:-}" ] && [ -z "${NODEWRIGHT_IN_NETWORK:-}" ]; then
 	NODEWRIGHT_IN_NETWORK=1 exec nsenter --net="$DOCKER_NETWORK" "$0" "${arguments[@]}"
 fi
@@ -76,7 +80,7 @@ create_cluster() {
 	local socket=${DOCKER_HOST:-unix:///var/run/docker.sock}
 	[ -z "$(kind get clusters 2>/dev/null | grep -x kind)" ] || die "a cluster named kind exists: delete it first"
 	sed -i "s#hostPath: /var/run/docker.sock#hostPath: ${socket#unix://}#" "$first/kind-cluster.yaml"
-	kind create cluster --quiet --config "$first/kind-cluster.yaml" --image "$node_image" --wait 3m
+	kind create cluster --quiet --config "$first/kind-cluster.yaml" --image "$KIND_NODE_IMAGE" --wait 3m
 	has_cluster=1
 }
 
@@ -237,7 +241,6 @@ end() {
 images=${CARGO_TARGET_DIR:-$here/../target}/images
 if [ -z "$release" ] && [ -e "$images/images.txt" ]; then release=$("$here/release.sh" --images "$images"); fi
 [ -n "$release" ] || release=$("$here/release.sh")
-node_image=${KIND_NODE_IMAGE:-$("$here/kind-node-image.sh")}
 helm=$("$here/chart-tools.sh")/helm-4
 tools_of_users=$(mktemp -d)
 ln -s "$("$here/kind.sh")" "$tools_of_users/kind"
