@@ -67,8 +67,7 @@ impl Family {
 
     /// Whether it is that of the page. Without a series it has no labels.
     fn is_as(&self, page: &Self) -> bool {
-        (&self.kind, &self.help) == (&page.kind, &page.help)
-            && (self.labels.is_subset(&page.labels) || page.labels.is_empty())
+        (&self.kind, &self.help) == (&page.kind, &page.help) && self.labels.is_subset(&page.labels)
     }
 }
 
