@@ -269,12 +269,14 @@ scenario-test: control-plane ## Run the end-to-end scenarios again, with machine
 
 .PHONY: test-rbac
 test-rbac: control-plane ## Run scenarios and installations under the roles of config, and find rights that are missing or that none uses (30 minutes, once compiled)
-#  All scenarios run under these roles in test as well. This also compares what they have used with what is granted.
+#  All scenarios run under these roles in test as well. This also compares what they have used with what is granted. It has to fail with
+#  PLANT=missing, without a right on events, in a minute; and with PLANT=unused, with a right that nothing needs.
 	cargo build --locked --workspace --all-targets
 	@used=$$(mktemp -d) && trap 'rm -rf "$$used"' EXIT && export NODEWRIGHT_USED_RIGHTS="$$used" && cd e2e/scenarios && \
 		for test in scenarios installations used_rights; do \
 			binary=$$(../../hack/test-binary $$test) && \
-				CARGO_MANIFEST_DIR=$$PWD "$$binary" $$([ $$test != used_rights ] || echo --ignored) || exit; \
+				CARGO_MANIFEST_DIR=$$PWD PLANT=$(PLANT) "$$binary" $$([ $$test != used_rights ] || echo --ignored) \
+				$(if $(filter missing,$(PLANT)),creation::) || exit; \
 		done
 
 .PHONY: test-real
@@ -370,7 +372,7 @@ test-chart: control-plane ## Test the Helm chart with Helm 3 and 4: values, obje
 	cargo build --locked --package nodewright-e2e-lab --bin nodewright-control-plane
 	@hack/test-chart.sh
 
-# The violation that test-gitops, test-monitoring or test-upgrade makes, to see it fail.
+# The violation that test-rbac, test-gitops, test-monitoring or test-upgrade makes, to see it fail.
 PLANT ?=
 
 .PHONY: test-gitops

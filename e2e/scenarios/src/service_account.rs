@@ -9,7 +9,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt, fs,
+    env, fmt, fs,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -219,8 +219,18 @@ async fn objects(cluster: &Cluster, namespace: &str, part: Part) -> TestResult<V
         let is_right = object.types.as_ref().is_some_and(|types| kinds.contains(&types.kind.as_str()));
         is_right && object.metadata.name.as_ref().is_some_and(|name| part.has(name))
     });
+    if is_planted("missing") {
+        for rules in objects.iter_mut().filter_map(|object| object.data.get_mut("rules")?.as_array_mut()) {
+            rules.retain(|rule| rule["resources"] != json!(["events"]));
+        }
+    }
     let text = serde_json::to_string(&objects)?.replace(PLACEHOLDER, namespace);
     Ok(serde_json::from_str(&text)?)
+}
+
+/// Whether the roles differ from those of `config/` in this way, for the test to be seen to fail: `make test-rbac PLANT=…`.
+fn is_planted(violation: &str) -> bool {
+    env::var_os("PLANT").is_some_and(|planted| planted == violation)
 }
 
 async fn render_installation(kubectl: &Path, components: &[&str]) -> TestResult<String> {
@@ -337,6 +347,7 @@ pub async fn granted(kubectl: &Path) -> TestResult<BTreeSet<String>> {
             granted.extend(rights(&rule, role));
         }
     }
+    granted.extend(is_planted("unused").then(|| right(NAME, "delete", "", "configmaps")));
     Ok(granted)
 }
 
