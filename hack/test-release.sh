@@ -94,6 +94,21 @@ helm_install() {
 		--values "$first/kind-values.yaml" --wait --timeout 3m >/dev/null
 }
 
+# What is applied without Helm: the API server accepts each object, and each image is one of the release.
+check_objects() {
+	local file image
+	for file in "$first"/nodewright-{cluster,aws,azure,kind,plugin}.yaml; do
+		kubectl apply --server-side --dry-run=server --force-conflicts --validate=strict --filename "$file" \
+			2> >(grep -v '^Warning: ' >&2) >/dev/null
+		while read -r image; do
+			grep -q "^$image " "$first/images.txt" || die "${file##*/} has the image $image, which is not in the release"
+		done < <(sed -n 's/^ *image: //p' "$file")
+	done
+	! sed 's/^  replicas:/  replica:/' "$first/nodewright-aws.yaml" |
+		kubectl apply --server-side --dry-run=server --force-conflicts --validate=strict --filename - >/dev/null 2>&1 ||
+		die "a field that there is not is accepted"
+}
+
 # The same images under another tag, where there is no other release.
 retag() {
 	local image
@@ -201,7 +216,7 @@ uninstall() {
 	local config=$work/nodewright-config-$(version_of "$first")
 	kubectl delete -k "$config/crd" >/dev/null
 	kubectl patch -k "$config/guard" --type=merge -p '{"metadata":{"finalizers":null}}' >/dev/null
-	kubectl delete -k "$config/guard" --ignore-not-found >/dev/null
+	kubectl delete -k "$config/guard" >/dev/null
 	nothing_is_left
 }
 
@@ -265,6 +280,7 @@ step "a cluster of kind" create_cluster
 step "the images of $(version_of "$first")" load_images "$first"
 pause=$(docker exec kind-control-plane ctr --namespace=k8s.io images list --quiet | awk '/\/pause:/ && !found++')
 step "the chart: two Pods are ready" helm_install
+step "what is applied without Helm: valid, with images of the release" check_objects
 step "a class and a deployment: two nodes are ready" make_machines
 step "a Pod runs on one of them" run_pod
 step "an upgrade${from:+ to $(version_of "$last")}: other Pods, the same machines and nodes" upgrade
