@@ -510,6 +510,10 @@ test-release: ## Try RELEASE, by default what release makes of target/images, in
 #  FROM=DIRECTORY has the release that is upgraded. Needs docker, or what e2e-kind needs to run one.
 	@hack/test-release.sh $(if $(FROM),--from "$(FROM)") $(RELEASE)
 
+.PHONY: test-publish
+test-publish: ## Push the release RELEASE, by default target/release-VERSION, to a registry on this computer, without signatures (5 s, after release)
+	@hack/test-publish.sh $(or $(RELEASE),$(firstword $(wildcard $(or $(CARGO_TARGET_DIR),target)/release-*)))
+
 .PHONY: clean
 clean: down ## End the devcluster and remove what was built; the control plane stays in ~/.cache/nodewright (5 s)
 	cargo clean
