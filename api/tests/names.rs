@@ -1,12 +1,8 @@
 //! Compares the tables of all names in `docs/reference/names.md` with their comments in the source. `UPDATE_NAMES=1` writes them.
 
-use std::{
-    collections::BTreeMap,
-    env,
-    fmt::Write,
-    fs,
-    path::{Path, PathBuf},
-};
+mod generated;
+
+use std::{collections::BTreeMap, fmt::Write, fs};
 
 const BEGIN: &str =
     "<!-- All names: made from api/src by the tests of nodewright-api (UPDATE_NAMES=1); do not edit. -->\n";
@@ -21,12 +17,7 @@ const TABLES: [(&str, &str); 4] = [
 /// How the comment of a constant begins that is a value of another one.
 const OF_VALUES: [&str; 3] = ["Value of [`", "A value of [`", "The value of [`"];
 
-fn crate_path(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
-}
-
 /// A constant with a text.
-#[derive(Debug, PartialEq, Eq)]
 struct Constant {
     name: String,
     text: String,
@@ -95,13 +86,13 @@ fn meaning(value: &Constant, row: &str, texts: &BTreeMap<&str, &str>) -> String 
 }
 
 fn tables() -> String {
-    let read = |file: &str| fs::read_to_string(crate_path("src").join(file)).expect("a source");
+    let read = |file: &str| fs::read_to_string(generated::repository("api/src").join(file)).expect("a source");
     let files = TABLES.map(|(title, file)| (title, constants(&read(file))));
     let mut tables = String::new();
     for (title, constants) in &files {
-        // Names of other files are those that comments give in full; a file's own come first.
-        let others = files.iter().flat_map(|(_, constants)| constants).chain(constants);
-        let texts = others.map(|constant| (constant.name.as_str(), constant.text.as_str())).collect();
+        // Two files may have constants of one name: a comment means its own file's, which comes last.
+        let all = files.iter().flat_map(|(_, constants)| constants).chain(constants);
+        let texts = all.map(|constant| (constant.name.as_str(), constant.text.as_str())).collect();
         writeln!(tables, "\n### {title}\n\n| name | meaning |\n|---|---|").expect("text");
         for key in constants.iter().filter(|constant| key_of(constant).is_none()) {
             let mut row = readable(&key.comment, &texts);
@@ -117,15 +108,7 @@ fn tables() -> String {
 
 #[test]
 fn the_page_has_all_names() {
-    let path = crate_path("../docs/reference/names.md");
-    let page = fs::read_to_string(&path).expect("the page");
-    let (before, rest) = page.split_once(BEGIN).expect("the begin of the tables");
-    let (found, after) = rest.split_once(END).expect("the end of the tables");
-    if env::var_os("UPDATE_NAMES").is_some_and(|value| value == "1") {
-        fs::write(&path, [before, BEGIN, &tables(), END, after].concat()).expect("the page can be written");
-        return;
-    }
-    assert_eq!(found, tables(), "docs/reference/names.md differs from api/src; run the test with UPDATE_NAMES=1");
+    generated::compare("docs/reference/names.md", (BEGIN, END), &tables(), "UPDATE_NAMES");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Compares the table of rights in `docs/tasks/install.md` with the roles in `config/rbac`. `UPDATE_RIGHTS=1` writes it.
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use std::{env, fs};
+mod generated;
+
+use std::{fmt::Write, fs};
 
 use serde_json::Value;
 
@@ -10,13 +10,9 @@ const BEGIN: &str =
     "<!-- The rights: made from config/rbac by the tests of nodewright-api (UPDATE_RIGHTS=1); do not edit. -->\n\n";
 const END: &str = "\n<!-- The end of the rights. -->\n";
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
 /// The files of `config/rbac`, in the order of its kustomization.
 fn files() -> Vec<String> {
-    let folder = root().join("config/rbac");
+    let folder = generated::repository("config/rbac");
     let text = fs::read_to_string(folder.join("kustomization.yaml")).expect("a kustomization");
     let kustomization: Value = serde_saphyr::from_str(&text).expect("YAML");
     let names = kustomization["resources"].as_array().expect("resources");
@@ -92,15 +88,7 @@ fn table() -> String {
 
 #[test]
 fn the_page_has_the_rights_of_the_roles() {
-    let path = root().join("docs/tasks/install.md");
-    let page = fs::read_to_string(&path).expect("the page");
-    let (before, rest) = page.split_once(BEGIN).expect("the begin of the table");
-    let (found, after) = rest.split_once(END).expect("the end of the table");
-    if env::var_os("UPDATE_RIGHTS").is_some_and(|value| value == "1") {
-        fs::write(&path, [before, BEGIN, &table(), END, after].concat()).expect("the page can be written");
-        return;
-    }
-    assert_eq!(found, table(), "docs/tasks/install.md differs from config/rbac; run the test with UPDATE_RIGHTS=1");
+    generated::compare("docs/tasks/install.md", (BEGIN, END), &table(), "UPDATE_RIGHTS");
 }
 
 #[test]
