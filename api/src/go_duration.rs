@@ -119,12 +119,12 @@ fn parse_part(text: &str) -> Result<(i128, &str), ParseGoDurationError> {
         "" => return Err(ParseGoDurationError::MissingUnit),
         _ => return Err(ParseGoDurationError::UnknownUnit),
     };
+    let whole = if whole.is_empty() { 0 } else { whole.parse::<u64>().map_err(|_| ParseGoDurationError::TooLong)? };
     // Fifteen digits are finer than a nanosecond of an hour (3.6e12).
-    let fraction = format!("{fraction:0<15.15}");
-    let number = |digits: &str| digits.parse::<u64>().map(i128::from).map_err(|_| ParseGoDurationError::TooLong);
-    let whole = if whole.is_empty() { 0 } else { number(whole)? };
+    let digits = fraction.bytes().chain(std::iter::repeat(b'0')).take(15);
+    let fraction = digits.fold(0, |number: i128, digit| number * 10 + i128::from(digit - b'0'));
     let unit = i128::from(unit);
-    Ok((whole * unit + number(&fraction)? * unit / 1_000_000_000_000_000, rest))
+    Ok((i128::from(whole) * unit + fraction * unit / 1_000_000_000_000_000, rest))
 }
 
 fn split_digits(text: &str) -> (&str, &str) {

@@ -24,7 +24,8 @@ pub const STATUS: &str = "status";
 /// [`ApplyConfiguration::extract`]. It removes fields that should be gone with one merge patch under the answer's version.
 ///
 /// # Assumptions
-/// Two writers never have a field in common, and `extract` returns every field that `Self` could write.
+/// Two writers never have a field in common, and `extract` returns every field that `Self` could write. That of a status reads nothing
+/// but the status: an answer may be decoded without `spec`, labels, annotations and owners.
 pub trait ApplyConfiguration: Serialize + PartialEq + Send + Sync + 'static {
     /// The kind that the fields belong to.
     type Of: Kind;
@@ -80,7 +81,12 @@ impl<O: ApplyConfiguration> Fields for O {
     }
 
     fn applied(&self, answer: &[u8]) -> Result<Applied, serde_json::Error> {
-        let live: O::Of = without_managed_fields::from_slice(answer)?;
+        let live: O::Of = if O::SUBRESOURCE == STATUS {
+            // A type that cannot be without its spec is decoded as a whole.
+            without_managed_fields::status_from_slice(answer).or_else(|_| without_managed_fields::from_slice(answer))?
+        } else {
+            without_managed_fields::from_slice(answer)?
+        };
         let differs = (!self.is_in(&live)).then(|| serde_json::to_value(self.extract_like(&live))).transpose()?;
         let finalizers = live.meta().finalizers.as_deref().unwrap_or_default();
         let version = standing(live.meta().resource_version.as_deref(), is_deleting(&live), finalizers);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use http::{HeaderValue, Method, Response};
 use json_patch::Patch;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -27,6 +27,8 @@ use crate::{
 use nodewright_observability::trace::TraceContext;
 
 const APPLY: &str = "application/apply-patch+yaml";
+/// Takes fields over from other managers.
+const FORCE: &str = "&force=true";
 const MERGE: &str = "application/merge-patch+json";
 const JSON_PATCH: &str = "application/json-patch+json";
 const JSON: &str = "application/json";
@@ -228,9 +230,14 @@ impl Executor {
         connection.send(call).await
     }
 
+    /// The URL of a write, with the name of this manager.
+    fn managed(&self, mut path: String) -> String {
+        path.extend(["?fieldManager=", &self.manager]);
+        path
+    }
+
     async fn apply(&self, apply: &Apply, sending: &RequestContext) -> StepOutcome {
         let Apply { at, subresource, fields } = apply;
-        let path = path(at, subresource);
         let body = match fields.body(at) {
             Ok(body) => body,
             Err(error) => {
@@ -238,7 +245,7 @@ impl Executor {
                 return StepOutcome::Failed(failure(StepVerb::Apply, at.resource(), at.key(), error), None);
             }
         };
-        let url = format!("{path}?fieldManager={}&force=true", self.manager);
+        let url = self.managed(path(at, subresource)) + FORCE;
         let call = sending.write_bytes(Method::PATCH, url, APPLY, body);
         let answer = match self.send(at.key().cluster, call).await {
             Ok(answer) => answer,
@@ -252,7 +259,7 @@ impl Executor {
         let (Some(correction), Some(version)) = (correction, version) else { return done_at(at, shown(at, version)) };
         let mut body = correction;
         body["metadata"]["resourceVersion"] = version.to_string().into();
-        let url = format!("{path}?fieldManager={}", self.manager);
+        let url = self.managed(path(at, subresource));
         let call = sending.write_for_metadata(Method::PATCH, url, MERGE, &body);
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
@@ -274,11 +281,9 @@ impl Executor {
         body: &Value,
         sending: &RequestContext,
     ) -> StepOutcome {
-        let mut body = body.clone();
-        // No object has version 1, that of the empty store: such an apply gets 409 if the object exists, and else creates it.
-        body["metadata"]["resourceVersion"] = "1".into();
-        let url = format!("{}?fieldManager={}&force=true", resource.object(key), self.manager);
-        let call = sending.write_for_metadata(Method::PATCH, url, APPLY, &body);
+        let Ok(body) = serde_json::to_vec(&Creation::of(body)) else { return StepOutcome::Done(None) };
+        let url = self.managed(resource.object(key)) + FORCE;
+        let call = Call { accept: METADATA, ..sending.write_bytes(Method::PATCH, url, APPLY, body) };
         match self.send(key.cluster, call).await {
             Ok(answer) => StepOutcome::Done(version_of(&answer).map(|version| Barrier {
                 resource: resource.clone(),
@@ -300,7 +305,7 @@ impl Executor {
         let is_same = patch::test(&["metadata", "uid"], at.uid().into());
         let operations: Vec<_> = [&is_same].into_iter().chain(&changes.0).collect();
         let Ok(body) = serde_json::to_vec(&operations) else { return StepOutcome::Done(None) };
-        let url = format!("{}?fieldManager={}", path(at, subresource), self.manager);
+        let url = self.managed(path(at, subresource));
         let call = Call { accept: METADATA, ..sending.write_bytes(Method::PATCH, url, JSON_PATCH, body) };
         match self.send(at.key().cluster, call).await {
             Ok(answer) => done(at, &answer),
@@ -414,8 +419,11 @@ pub(crate) fn agent(product: &str, name: &str) -> HeaderValue {
 }
 
 fn path(at: &Target, subresource: &str) -> String {
-    let object = at.resource().object(at.key());
-    if subresource.is_empty() { object } else { object + "/" + subresource }
+    let mut path = at.resource().object(at.key());
+    if !subresource.is_empty() {
+        path.extend(["/", subresource]);
+    }
+    path
 }
 
 fn done(at: &Target, answer: &Response<Bytes>) -> StepOutcome {
@@ -461,6 +469,31 @@ fn difference(answer: &Response<Bytes>, at: &Target, must_be_unchanged: bool) ->
         (version != Some(at.seen())).then_some("it has changed")
     } else {
         metadata.deletion_timestamp.is_some().then_some("it is being deleted")
+    }
+}
+
+/// The body of an apply that only creates.
+#[derive(Serialize)]
+struct Creation<'a> {
+    metadata: CreationMeta<'a>,
+    #[serde(flatten)]
+    others: BTreeMap<&'a str, &'a Value>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CreationMeta<'a> {
+    #[serde(flatten)]
+    fields: &'a Value,
+    resource_version: &'static str,
+}
+
+impl<'a> Creation<'a> {
+    fn of(object: &'a Value) -> Self {
+        let fields = object.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value));
+        // No object has version 1, that of the empty store: such an apply gets 409 if the object exists, and else creates it.
+        let metadata = CreationMeta { fields: &object["metadata"], resource_version: "1" };
+        Self { metadata, others: fields.filter(|(key, _)| *key != "metadata").collect() }
     }
 }
 

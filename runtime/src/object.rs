@@ -8,7 +8,7 @@ use kube::Resource;
 use serde::de::DeserializeOwned;
 
 /// A Kubernetes kind that can be watched, cached and written: any type of `k8s-openapi`, any `CustomResource`, or a projection
-/// that keeps only some fields (`#[derive(kube::Resource)]` with `inherit`).
+/// that keeps only some fields ([`view_of!`](crate::view_of)).
 pub trait Kind:
     Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
 {
@@ -17,6 +17,37 @@ pub trait Kind:
 impl<K> Kind for K where
     K: Resource<DynamicType = (), Scope: 'static> + DeserializeOwned + Clone + fmt::Debug + Send + Sync + 'static
 {
+}
+
+/// Makes a type with a field `metadata` a view of a kind: the same resource, of which it keeps some fields. Unlike the derive of
+/// `kube::Resource` with `inherit`, the names of the resource are not copied at each use.
+#[macro_export]
+macro_rules! view_of {
+    ($kind:ty, $view:ty) => {
+        impl ::kube::Resource for $view {
+            type DynamicType = ();
+            type Scope = <$kind as ::kube::Resource>::Scope;
+
+            fn kind(_: &()) -> ::std::borrow::Cow<'_, str> {
+                <$kind as ::kube::Resource>::kind(&())
+            }
+            fn group(_: &()) -> ::std::borrow::Cow<'_, str> {
+                <$kind as ::kube::Resource>::group(&())
+            }
+            fn version(_: &()) -> ::std::borrow::Cow<'_, str> {
+                <$kind as ::kube::Resource>::version(&())
+            }
+            fn plural(_: &()) -> ::std::borrow::Cow<'_, str> {
+                <$kind as ::kube::Resource>::plural(&())
+            }
+            fn meta(&self) -> &::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &self.metadata
+            }
+            fn meta_mut(&mut self) -> &mut ::k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
 }
 
 /// A cluster, by a name that metrics and logs show. One API server may serve two of them.
@@ -100,15 +131,27 @@ impl ResourceType {
 
     /// The URL path of the collection in a namespace (empty: of the whole cluster).
     pub fn collection(&self, namespace: &str) -> String {
-        let root = if self.group.is_empty() { "/api" } else { "/apis/" };
-        let version = &self.version;
-        let scope = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
-        format!("{root}{}/{version}/{scope}{}", self.group, self.plural)
+        self.path(namespace, "")
+    }
+
+    /// The path of a collection, or of the object of it that has this name.
+    fn path(&self, namespace: &str, name: &str) -> String {
+        // With room for a subresource and a query.
+        let mut path = String::with_capacity(256);
+        path.extend([if self.group.is_empty() { "/api" } else { "/apis/" }, &self.group, "/", &self.version]);
+        if !namespace.is_empty() {
+            path.extend(["/namespaces/", namespace]);
+        }
+        path.extend(["/", &self.plural]);
+        if !name.is_empty() {
+            path.extend(["/", name]);
+        }
+        path
     }
 
     /// The URL path of one object.
     pub fn object(&self, key: &ObjectRef) -> String {
-        format!("{}/{}", self.collection(&key.namespace), key.name)
+        self.path(&key.namespace, &key.name)
     }
 }
 

@@ -84,6 +84,13 @@ impl AppliedKeys {
         self.taints.contains(&entry(taint))
     }
 
+    /// Whether these are all the others, and maybe more.
+    pub fn covers(&self, others: &Self) -> bool {
+        self.annotations.is_superset(&others.annotations)
+            && self.labels.is_superset(&others.labels)
+            && self.taints.is_superset(&others.taints)
+    }
+
     /// Both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {

@@ -45,6 +45,7 @@ mod volumes;
 mod waiting;
 
 use std::{
+    cell::OnceCell,
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
 };
@@ -191,7 +192,7 @@ impl Controller for MachineController {
     }
 
     fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
-        plan::plan(&Scope::of(snapshot, context))
+        plan::plan(&Scope::of(snapshot, context, &OnceCell::new()))
     }
 }
 

@@ -56,9 +56,10 @@ pub(super) struct CloudMarks {
 
 /// Nothing is put on a Node before the Machine's record has it: after a crash in between it could not be removed again.
 pub(super) fn sync(machine: &Machine, node: &Node, marks: &CloudMarks) -> NodeSync {
-    let patch = node_patch(machine, node, marks);
-    let (is_in_step, is_covered) = (patch.0.is_empty(), is_covered(machine));
-    let record = record(machine, is_in_step).filter(|_| is_in_step || !is_covered);
+    let record = Record::of(machine);
+    let patch = node_patch(machine, node, marks, &record.known);
+    let (is_in_step, is_covered) = (patch.0.is_empty(), record.is_covered());
+    let record = record.updated(machine, is_in_step);
     let machine = Patch(record.into_iter().chain(relabel(machine)).flat_map(|patch| patch.0).collect());
     NodeSync { node: if is_covered { patch } else { Patch::default() }, machine }
 }
@@ -70,7 +71,8 @@ fn relabel(machine: &Machine) -> Option<Patch> {
     Some(set_label(&machine.metadata, labels::NODE, Some(wanted)))
 }
 
-fn node_patch(machine: &Machine, node: &Node, marks: &CloudMarks) -> Patch {
+/// `before`: what was copied to the Node.
+fn node_patch(machine: &Machine, node: &Node, marks: &CloudMarks, before: &AppliedKeys) -> Patch {
     let mut operations = Vec::new();
     if let Some(id) = &marks.provider_id {
         let path = ["spec", "providerID"];
@@ -80,7 +82,6 @@ fn node_patch(machine: &Machine, node: &Node, marks: &CloudMarks) -> Patch {
         operations.extend(nodewright_runtime::finalizers::add(&node.metadata, finalizers::NODE).0);
     }
     let template = &machine.spec.node_template;
-    let before = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
 
     let mut wanted_labels = marks.labels.clone();
     wanted_labels.extend(template.metadata.labels.clone().unwrap_or_default());
@@ -99,7 +100,7 @@ fn node_patch(machine: &Machine, node: &Node, marks: &CloudMarks) -> Patch {
     }
     let live = node.metadata.annotations.as_ref();
     operations.extend(merge("annotations", live, &before.annotations, &wanted_annotations));
-    operations.extend(taints(node, &before, template.spec.taints.as_deref().unwrap_or_default(), marks));
+    operations.extend(taints(node, before, template.spec.taints.as_deref().unwrap_or_default(), marks));
     // The class is worth no write of its own: each Node is written when it joins.
     if let (false, Some(class)) = (operations.is_empty(), &marks.class) {
         let wanted = Map::from([(annotations::MACHINE_CLASS.to_owned(), class.clone())]);
@@ -165,22 +166,33 @@ pub(super) fn cordon(node: &Node) -> Option<Patch> {
     (!operations.is_empty()).then_some(Patch(operations))
 }
 
-pub(super) fn is_covered(machine: &Machine) -> bool {
-    let known = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
-    let wanted = AppliedKeys::new(&machine.spec.node_template);
-    known.clone().and(wanted) == known
+/// The Machine's record of what was copied to its Node.
+struct Record {
+    known: AppliedKeys,
+    /// What it is to be.
+    wanted: AppliedKeys,
 }
 
-/// Brings the record up to date: it only grows before the Node is in step, and shrinks then.
-pub(super) fn record(machine: &Machine, is_in_step: bool) -> Option<Patch> {
-    let known = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
-    let wanted = AppliedKeys::new(&machine.spec.node_template);
-    let next = if is_in_step { wanted } else { known.clone().and(wanted) };
-    if next == known {
-        return None;
+impl Record {
+    fn of(machine: &Machine) -> Self {
+        let known = APPLIED_NODE_TEMPLATE.of(machine).unwrap_or_default();
+        Self { known, wanted: AppliedKeys::new(&machine.spec.node_template) }
     }
-    let text = next.to_text();
-    Some(nodewright_runtime::annotations::set(&machine.metadata, annotations::APPLIED_NODE_TEMPLATE, text.as_deref()))
+
+    fn is_covered(&self) -> bool {
+        self.known.covers(&self.wanted)
+    }
+
+    /// Brings it up to date: it only grows before the Node is in step, and shrinks then.
+    fn updated(self, machine: &Machine, is_in_step: bool) -> Option<Patch> {
+        if self.wanted == self.known || !is_in_step && self.is_covered() {
+            return None;
+        }
+        let next = if is_in_step { self.wanted } else { self.known.and(self.wanted) };
+        let text = next.to_text();
+        let key = annotations::APPLIED_NODE_TEMPLATE;
+        Some(nodewright_runtime::annotations::set(&machine.metadata, key, text.as_deref()))
+    }
 }
 
 #[cfg(test)]
@@ -194,14 +206,23 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
+    fn patched(machine: &Machine, node: &Node) -> Patch {
+        node_patch(machine, node, &CloudMarks::default(), &Record::of(machine).known)
+    }
+
+    fn is_covered(machine: &Machine) -> bool {
+        Record::of(machine).is_covered()
+    }
+
+    fn record(machine: &Machine, is_in_step: bool) -> Option<Patch> {
+        Record::of(machine).updated(machine, is_in_step)
+    }
+
     fn synced(machine: &Machine, live: Value) -> Value {
         let mut live = live;
-        let patch = node_patch(machine, &node(live.clone()), &CloudMarks::default());
+        let patch = patched(machine, &node(live.clone()));
         nodewright_testing::json_patch(&mut live, &patch).unwrap();
-        assert!(
-            node_patch(machine, &node(live.clone()), &CloudMarks::default()).0.is_empty(),
-            "a second patch has nothing to do"
-        );
+        assert!(patched(machine, &node(live.clone())).0.is_empty(), "a second patch has nothing to do");
         live
     }
 
@@ -277,7 +298,7 @@ mod tests {
             .build();
         let mut live = bare();
         live["spec"]["taints"] = json!([{"key": "a", "effect": "NoSchedule"}]);
-        let patch = node_patch(&machine, &node(live.clone()), &CloudMarks::default());
+        let patch = patched(&machine, &node(live.clone()));
         live["spec"]["taints"].as_array_mut().unwrap().push(json!({"key": "b", "effect": "NoSchedule"}));
         assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
     }
@@ -298,7 +319,7 @@ mod tests {
     #[test]
     fn a_map_that_somebody_makes_in_between_is_not_replaced() {
         let mut live = bare();
-        let patch = node_patch(&machine("m").build(), &node(live.clone()), &CloudMarks::default());
+        let patch = patched(&machine("m").build(), &node(live.clone()));
         live["metadata"]["labels"] = json!({"kubelets": "1"});
         assert!(nodewright_testing::json_patch(&mut live, &patch).is_err());
         assert_eq!(live["metadata"]["labels"], json!({"kubelets": "1"}));

@@ -73,43 +73,14 @@ pub(super) enum VmStatus<'a> {
 }
 
 impl<'a> Provider<'a> {
+    /// `class` is that of the Machine's snapshot.
     pub(super) fn of(scope: &Scope<'a>, class: &Class) -> Self {
-        let machine = scope.machine;
-        let request = MachineRequest {
-            name: name(machine).to_owned(),
-            namespace: namespace(machine).to_owned(),
-            uid: uid(machine).to_owned(),
-            adopted_uid: adopted_uid(machine).map(str::to_owned),
-            provider_id: vm_id(machine).map(str::to_owned),
-            is_proven: is_verified(machine),
-            last_known_state: machine.status.as_ref().map(|status| status.last_known_state.clone()).unwrap_or_default(),
-            class: class.clone(),
-            user_data: SecretText::default(),
-            node_template: machine.spec.node_template.clone(),
-            traceparent: None,
-        };
-        let request = Request {
-            machine: request,
-            deleting: machine.is_deleting(),
-            origin: origin(scope.snapshot),
-            volumes: BTreeSet::new(),
-            token_lifetime: scope.settings.creation_timeout_of(machine),
-            deadline: scope.driver.deadline,
-            pool: scope.snapshot.pool().into(),
-            limits: scope.settings.limits,
-            traceparent: trace::of_calls(scope),
-        };
-        Self { scope: *scope, request: Arc::new(request) }
+        let request = scope.request.get_or_init(|| Arc::new(request(scope, class)));
+        Self { scope: *scope, request: request.clone() }
     }
 
     pub(super) fn call(&self, verb: Verb) -> Call {
         Call { verb, request: self.request.clone() }
-    }
-
-    /// The question whose these volumes are.
-    pub(super) fn about_volumes(&self, volumes: BTreeSet<String>) -> Call {
-        let request = Request { volumes, ..self.request.as_ref().clone() };
-        Call { verb: Verb::VolumeIds, request: Arc::new(request) }
     }
 
     /// Whether a VM with this token is the Machine's own, or adopted.
@@ -216,6 +187,35 @@ pub(super) fn deletion_pause(error: &DriverError, failures: u32, settings: &Sett
 
 fn grown(first: Duration, failures: u32, longest: Duration) -> Duration {
     first.saturating_mul(1 << failures.saturating_sub(1).min(8)).min(longest).max(first)
+}
+
+/// What each call of one plan needs.
+pub(super) fn request(scope: &Scope<'_>, class: &Class) -> Request {
+    let machine = scope.machine;
+    let of_driver = MachineRequest {
+        name: name(machine).to_owned(),
+        namespace: namespace(machine).to_owned(),
+        uid: uid(machine).to_owned(),
+        adopted_uid: adopted_uid(machine).map(str::to_owned),
+        provider_id: vm_id(machine).map(str::to_owned),
+        is_proven: is_verified(machine),
+        last_known_state: machine.status.as_ref().map(|status| status.last_known_state.clone()).unwrap_or_default(),
+        class: class.clone(),
+        user_data: SecretText::default(),
+        node_template: machine.spec.node_template.clone(),
+        traceparent: None,
+    };
+    Request {
+        machine: of_driver,
+        deleting: machine.is_deleting(),
+        origin: origin(scope.snapshot),
+        volumes: BTreeSet::new(),
+        token_lifetime: scope.settings.creation_timeout_of(machine),
+        deadline: scope.driver.deadline,
+        pool: scope.snapshot.pool().into(),
+        limits: scope.settings.limits,
+        traceparent: trace::of_calls(scope),
+    }
 }
 
 fn origin(snapshot: &Snapshot) -> Option<Origin> {

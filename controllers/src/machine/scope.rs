@@ -1,5 +1,7 @@
 //! What a decision about one Machine may know.
 
+use std::{cell::OnceCell, sync::Arc};
+
 use jiff::{SignedDuration, Timestamp, TimestampArithmetic};
 use nodewright_api::Machine;
 use nodewright_observability::trace::TraceContext;
@@ -9,7 +11,7 @@ use nodewright_runtime::{
     plan::{Failure, reference},
 };
 
-use super::{memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft};
+use super::{calls::Request, memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft};
 use crate::shared::{cloud_manager::Initializer, traces};
 
 /// How long a wait lasts before the status reports it: most creations and deletions wait for less, and cost no write more.
@@ -29,12 +31,16 @@ pub(super) struct Scope<'a> {
     pub(super) settings: &'a Settings,
     pub(super) driver: crate::shared::driver::DriverProperties,
     pub(super) trace: TraceContext,
+    /// What calls of the driver need, once it is made: questions and answers are compared by it several times in a plan.
+    pub(super) request: &'a OnceCell<Arc<Request>>,
 }
 
 impl<'a> Scope<'a> {
-    pub(super) fn of(snapshot: &'a Snapshot, context: &'a Context<'a>) -> Self {
+    /// `request` is empty.
+    pub(super) fn of(snapshot: &'a Snapshot, context: &'a Context<'a>, request: &'a OnceCell<Arc<Request>>) -> Self {
         let (machine, settings) = (snapshot.machine.as_ref(), snapshot.settings.as_ref());
-        Self { machine, snapshot, context, settings, driver: snapshot.driver, trace: traces::current(machine) }
+        let (driver, trace) = (snapshot.driver, traces::current(machine));
+        Self { machine, snapshot, context, settings, driver, trace, request }
     }
 
     pub(super) fn now(&self) -> Timestamp {

@@ -120,11 +120,13 @@ impl<'a> StatusDraft<'a> {
             return self;
         }
         let copied = theirs().map(|condition| {
-            let copy = NodeCondition {
-                reason: condition.reason.as_deref().map(clip),
-                message: condition.message.as_deref().map(clip),
-                ..condition.clone()
-            };
+            if let Some(known) = before.iter().find(|known| is_same(known, condition)) {
+                return known.clone();
+            }
+            let mut copy = condition.clone();
+            for text in [&mut copy.reason, &mut copy.message] {
+                *text = text.take().map(clip);
+            }
             before.iter().find(|known| is_same(known, &copy)).cloned().unwrap_or(copy)
         });
         let mut all: Vec<_> = copied.collect();

@@ -3,14 +3,14 @@
 //! The provider's driver is asked once about a set of volumes. A drain can do without: if the call fails, it takes each volume for the
 //! provider's, and nothing but the end of the call is logged, at debug level.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use nodewright_api::RawJson;
 use nodewright_driver::{Class, SecretData};
 
 use super::{
-    calls::{Call, Outcome, VOLUME_IDS_WITHIN},
-    provider::Provider,
+    calls::{Call, Outcome, Request, VOLUME_IDS_WITHIN, Verb},
+    provider,
     scope::Scope,
 };
 use crate::shared::drain::Owners;
@@ -44,5 +44,5 @@ pub(super) fn question(scope: &Scope<'_>, volumes: BTreeSet<String>) -> Call {
         provider_spec: RawJson::default(),
         secret: SecretData::default(),
     };
-    Provider::of(scope, &class).about_volumes(volumes)
+    Call { verb: Verb::VolumeIds, request: Arc::new(Request { volumes, ..provider::request(scope, &class) }) }
 }

@@ -17,12 +17,13 @@ use nodewright_runtime::{
 use serde::Deserialize;
 
 /// The metadata of a Secret. Its values are neither requested nor kept.
-#[derive(kube::Resource, Clone, Debug, Deserialize)]
-#[resource(inherit = "Secret")]
+#[derive(Clone, Debug, Deserialize)]
 pub struct SecretMetadata {
     #[serde(default)]
     pub metadata: ObjectMeta,
 }
+
+nodewright_runtime::view_of!(Secret, SecretMetadata);
 
 /// A field selector of the Secrets that a class may name. The others belong to other programs.
 pub(crate) const NAMEABLE: &str = "type!=kubernetes.io/tls,type!=kubernetes.io/service-account-token,\

@@ -17,7 +17,6 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use nodewright_runtime::{
     cache::{Change, Index, Stores},
     controller::Watches,
@@ -59,8 +58,7 @@ pub(crate) const BY_OTHER: Index<NodeManagers> = Index { name: "other", key_of: 
 pub(crate) const BY_US: Index<NodeManagers> = Index { name: "us", key_of: |node| node.is_ours.then(String::new) };
 
 /// Who has written what a cloud controller manager writes of a Node.
-#[derive(Clone, Debug, Default, Resource, Deserialize)]
-#[resource(inherit = k8s_openapi::api::core::v1::Node)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(from = "Decoded")]
 pub(crate) struct NodeManagers {
     /// Name and version of the Node.
@@ -72,6 +70,8 @@ pub(crate) struct NodeManagers {
     /// When its taints were written last.
     tainted: Option<Timestamp>,
 }
+
+nodewright_runtime::view_of!(k8s_openapi::api::core::v1::Node, NodeManagers);
 
 #[derive(Deserialize)]
 struct Decoded<'a> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::coordination::v1::Lease, apimachinery::pkg::apis::meta::v1::ObjectMeta};
-use kube::Resource;
 use nodewright_api::{
     machine_config::{GENERATED_BY, KubeletConfig, MachineConfig, MachineConfigPool, MachineConfigSpec, ROLE, WORKER},
     reasons::machine_config_pool::{MACHINE_CONFIG_OPERATOR_RUNS, MACHINE_CONFIG_OPERATOR_UNKNOWN},
@@ -26,14 +25,15 @@ use crate::shared::TARGET;
 pub(crate) const VERSION: &str = concat!("nodewright/", env!("CARGO_PKG_VERSION"));
 
 /// A MachineConfig as the cache has it: of a rendered one, which may have a megabyte, the metadata alone.
-#[derive(Clone, Debug, Deserialize, Resource)]
-#[resource(inherit = MachineConfig)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(from = "MachineConfig")]
 pub(crate) struct CachedConfig {
     pub(crate) metadata: ObjectMeta,
     /// `None` for a rendered one.
     pub(crate) spec: Option<MachineConfigSpec>,
 }
+
+nodewright_runtime::view_of!(MachineConfig, CachedConfig);
 
 impl From<MachineConfig> for CachedConfig {
     fn from(object: MachineConfig) -> Self {

@@ -7,7 +7,6 @@ use k8s_openapi::{
     api::core::v1::NodeCondition,
     apimachinery::pkg::{api::resource::Quantity, apis::meta::v1::ObjectMeta},
 };
-use kube::Resource;
 use nodewright_api::{RawJson, Taint, annotations, conditions, lenient, taints, text::Text};
 use nodewright_runtime::{cache::Change, object::annotation};
 use serde::{Deserialize, Deserializer};
@@ -32,8 +31,7 @@ pub(crate) fn autoscaler_marks(node: &Node) -> impl Iterator<Item = &'static str
 /// A Node without the fields that no controller reads: its images, versions and most of its capacity, which are most of it.
 ///
 /// It decodes whatever an API server stores: times are kept as text, or read as the nearest one in range.
-#[derive(Clone, Debug, Default, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::core::v1::Node)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Node {
     /// Its metadata.
@@ -43,6 +41,8 @@ pub struct Node {
     /// What it is.
     pub status: NodeStatus,
 }
+
+nodewright_runtime::view_of!(k8s_openapi::api::core::v1::Node, Node);
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

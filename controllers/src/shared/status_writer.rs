@@ -249,3 +249,30 @@ fn summary(machine: &Machine, set: &MachineSet, operation: &LastOperation) -> Ma
         owner_ref: name(set).to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nodewright_api::{
+        MachineClass, MachineDeployment,
+        machine_config::{ControllerConfig, KubeletConfig, MachineConfigPool},
+    };
+    use serde_json::json;
+
+    use super::*;
+
+    /// The runtime decodes an answer once more, as a whole, if it cannot do so without the spec.
+    #[test]
+    fn an_answer_to_a_status_write_is_read_without_the_spec() {
+        fn reads<K: Kind + HasStatus>() {
+            let read = serde_json::from_value::<K>(json!({"metadata": {}, "spec": {}}));
+            assert!(read.is_ok(), "{}: {:?}", K::kind(&()), read.err());
+        }
+        reads::<Machine>();
+        reads::<MachineSet>();
+        reads::<MachineDeployment>();
+        reads::<MachineClass>();
+        reads::<MachineConfigPool>();
+        reads::<ControllerConfig>();
+        reads::<KubeletConfig>();
+    }
+}

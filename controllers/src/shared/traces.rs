@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use nodewright_api::{Machine, MachineDeployment, annotations};
-use nodewright_observability::trace::{SpanRecord, TraceContext, span_id};
+use nodewright_observability::trace::{SpanRecord, TraceContext, span_id_of};
 use nodewright_runtime::object::{annotation, name, namespace, uid};
 
 pub(crate) const CREATION: &str = "machine creation";
@@ -44,20 +44,19 @@ fn is_reviewed(deployment: &MachineDeployment) -> bool {
 
 fn unreviewed(deployment: &MachineDeployment, before: TraceContext) -> TraceContext {
     let generation = deployment.metadata.generation.unwrap_or_default();
-    TraceContext::from_seed(&format!("{}/{generation}", uid(deployment)), before.sampled)
+    TraceContext::from_parts(&[uid(deployment), "/", &generation.to_string()], before.sampled)
 }
 
 /// The trace of the writer who asked for the Machine, or else its own.
 pub(crate) fn creation(machine: &Machine) -> TraceContext {
     let asked = TraceContext::from_annotation(machine.metadata.annotations.as_ref(), annotations::TRACEPARENT);
-    asked
-        .unwrap_or_else(|| within(machine, CREATION, TraceContext::from_seed(&format!("{}/birth", uid(machine)), true)))
+    asked.unwrap_or_else(|| within(machine, CREATION, TraceContext::from_parts(&[uid(machine), "/birth"], true)))
 }
 
 /// The span of the Machine's deletion: below the decision that it goes, or else the root of its trace.
 pub(crate) fn deletion(machine: &Machine) -> TraceContext {
     let trace = decided(machine)
-        .unwrap_or_else(|| TraceContext::from_seed(&format!("{}/death", uid(machine)), creation(machine).sampled));
+        .unwrap_or_else(|| TraceContext::from_parts(&[uid(machine), "/death"], creation(machine).sampled));
     within(machine, DELETION, trace)
 }
 
@@ -73,13 +72,16 @@ pub(crate) fn current(machine: &Machine) -> TraceContext {
 
 /// The span of this name in a trace of the Machine.
 pub(crate) fn within(machine: &Machine, span: &str, trace: TraceContext) -> TraceContext {
-    trace.at(span_id(&seed(machine, span)))
+    trace.at(span_id_of(&[uid(machine), "/", seed_of(span)]))
 }
 
 /// What the id of the Machine's span of this name is made of.
 pub(crate) fn seed(machine: &Machine, span: &str) -> String {
-    let word = SEEDS.iter().find(|(name, _)| *name == span).map_or(span, |(_, word)| word);
-    format!("{}/{word}", uid(machine))
+    format!("{}/{}", uid(machine), seed_of(span))
+}
+
+fn seed_of(span: &str) -> &str {
+    SEEDS.iter().find(|(name, _)| *name == span).map_or(span, |(_, word)| word)
 }
 
 #[cfg(test)]

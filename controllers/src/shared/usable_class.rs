@@ -52,8 +52,9 @@ pub(crate) fn usable(secrets: &ClassSecrets, class: &MachineClass, provider: &st
         let secret = reference.name.as_deref().unwrap_or_default();
         let own = namespace(class);
         let namespace = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty()).unwrap_or(own);
-        let text = format!("Secret {secret:?} of MachineClass {wanted:?}");
+        let text = || format!("Secret {secret:?} of MachineClass {wanted:?}");
         if namespace != own {
+            let text = text();
             let text =
                 format!("{text} is in namespace {namespace:?}: only Secrets of the class's own namespace are read");
             return Err(unusable("SecretForbidden", text));
@@ -61,13 +62,14 @@ pub(crate) fn usable(secrets: &ClassSecrets, class: &MachineClass, provider: &st
         let found = match secrets.find(namespace, secret) {
             Lookup::Found(found) => found,
             Lookup::Missing => {
+                let text = text();
                 let text =
                     format!("{text} does not exist in namespace {namespace:?}, or is not of type Opaque: create it");
                 return Err(unusable(class_secrets::NOT_FOUND, text));
             }
             Lookup::Unreadable(object) => return Err(problem(reasons::SECRET, object.describe::<Secret>())),
-            Lookup::Pending => return Err(problem(class_secrets::PENDING, format!("{text} has yet to be read"))),
-            Lookup::Failed(why) => return Err(problem(class_secrets::NOT_READ, class_secrets::not_read(&text, why))),
+            Lookup::Pending => return Err(problem(class_secrets::PENDING, format!("{} has yet to be read", text()))),
+            Lookup::Failed(why) => return Err(problem(class_secrets::NOT_READ, class_secrets::not_read(&text(), why))),
         };
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());

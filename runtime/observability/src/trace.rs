@@ -75,10 +75,15 @@ impl fmt::Display for TraceContext {
 impl TraceContext {
     /// The root context of a trace that a seed identifies, such as an object's UID and the operation.
     pub fn from_seed(seed: &str, sampled: bool) -> Self {
-        let half = |salt: &str| u128::from(hash(&[salt, seed]));
+        Self::from_parts(&[seed], sampled)
+    }
+
+    /// The same of a seed in parts.
+    pub fn from_parts(seed: &[&str], sampled: bool) -> Self {
+        let half = |salt: &str| u128::from(hash(salt, seed));
         // Never all zero: that is an invalid id.
         let trace_id = TraceId::from((half("trace-high") << 64 | half("trace-low")).max(1));
-        Self { trace_id, span_id: span_id(seed), sampled }
+        Self { trace_id, span_id: span_id_of(seed), sampled }
     }
 
     /// The span of the request that made this generation of an object, for kinds whose objects are not stamped with it: those who
@@ -123,13 +128,19 @@ impl TraceContext {
 
 /// The id of the span that `seed` identifies: the same in every process and every version.
 pub fn span_id(seed: &str) -> SpanId {
-    SpanId::from(hash(&["span", seed]).max(1))
+    span_id_of(&[seed])
+}
+
+/// The same of a seed in parts.
+pub fn span_id_of(seed: &[&str]) -> SpanId {
+    SpanId::from(hash("span", seed).max(1))
 }
 
 /// FNV-1a with the finaliser of `MurmurHash3`: well mixed, and stable for ever, unlike the hashers of the standard library.
-fn hash(parts: &[&str]) -> u64 {
+fn hash(salt: &str, seed: &[&str]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for byte in parts.iter().flat_map(|part| part.bytes().chain([0])) {
+    let seed = seed.iter().flat_map(|part| part.bytes());
+    for byte in salt.bytes().chain([0]).chain(seed).chain([0]) {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     }
     hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
@@ -375,6 +386,8 @@ mod tests {
         // A change of the hash would duplicate the spans of machines that exist during an upgrade.
         assert_eq!(span_id("uid-1/create").to_string(), "b8a3c8278e239663");
         assert_eq!(TraceContext::from_seed("uid-1", true).trace_id.to_string(), "2c34626c109b79e4007be747f8a039c4");
+        assert_eq!(span_id_of(&["uid-1", "/", "create"]), span_id("uid-1/create"));
+        assert_eq!(TraceContext::from_parts(&["uid", "-1"], true), TraceContext::from_seed("uid-1", true));
         assert_ne!(span_id("ab"), span_id("ba"));
         let of_change = |generation, chosen| TraceContext::of_change("uid-1", generation, chosen);
         assert_eq!(of_change(1, None).to_string(), "00-b45536e010f94cad2966fc89d7a0d33f-9c47ebf2f79cff4a-01");

@@ -1,6 +1,6 @@
 //! machine-controller-manager's unit tables on the preservation of machines, as data (`mcm_preservation.json`), and what differs.
 
-use std::collections::BTreeSet;
+use std::{cell::OnceCell, collections::BTreeSet};
 
 use nodewright_api::{annotations, stored::Preserve};
 use serde::Deserialize;
@@ -91,7 +91,8 @@ fn settle(life: &mut Life) {
     for _ in 0..9 {
         let fixture = life.fixture();
         let context = fixture.moment();
-        let scope = &Scope::of(&fixture.snapshot, &context);
+        let request = OnceCell::new();
+        let scope = &Scope::of(&fixture.snapshot, &context, &request);
         let mut part = recorded(scope);
         if part.is_over {
             part = match decision::decide(scope) {

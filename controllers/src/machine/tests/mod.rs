@@ -21,8 +21,8 @@ mod waiting;
 mod without_target;
 
 use crate::shared::driver::DriverProperties;
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::{cell::OnceCell, collections::BTreeMap};
 
 use jiff::{SignedDuration, Timestamp};
 use nodewright_api::{Code, Machine, MachineSet};
@@ -154,7 +154,7 @@ impl Fixture {
 
     fn call(&self, verb: Verb) -> Call {
         let (snapshot, context) = (&self.snapshot, self.moment());
-        Provider::of(&Scope::of(snapshot, &context), snapshot.class.as_ref().unwrap()).call(verb)
+        Provider::of(&Scope::of(snapshot, &context, &OnceCell::new()), snapshot.class.as_ref().unwrap()).call(verb)
     }
 
     /// A call has ended so many seconds ago.

@@ -1,6 +1,6 @@
 //! Whose the volumes of a drain are: when the driver is asked, and what becomes of its answer.
 
-use std::collections::BTreeSet;
+use std::{cell::OnceCell, collections::BTreeSet};
 
 use futures::{
     FutureExt,
@@ -54,7 +54,7 @@ impl Fixture {
 
     /// The question about these volumes has been put so many seconds ago.
     fn asked(mut self, volumes: &[&str], seconds_ago: i64) -> Self {
-        let call = volumes::question(&Scope::of(&self.snapshot, &self.moment()), names(volumes));
+        let call = volumes::question(&Scope::of(&self.snapshot, &self.moment(), &OnceCell::new()), names(volumes));
         self.outcomes.begin(&call, self.now - SignedDuration::from_secs(seconds_ago));
         self
     }

@@ -2,18 +2,18 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde::Deserialize;
 
 /// The fields of a Pod that a drain reads.
-#[derive(Clone, Debug, Default, Deserialize, Resource)]
-#[resource(inherit = k8s_openapi::api::core::v1::Pod)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PodView {
     pub metadata: ObjectMeta,
     pub spec: PodSpecView,
     pub status: PodStatusView,
 }
+
+nodewright_runtime::view_of!(k8s_openapi::api::core::v1::Pod, PodView);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -10,7 +10,6 @@ use k8s_openapi::{
     api::{core::v1::PersistentVolumeClaim, policy::v1::PodDisruptionBudget, storage::v1::VolumeAttachment},
     apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, ObjectMeta},
 };
-use kube::Resource;
 use nodewright_runtime::{
     cache::{Store, Stores, Unreadable},
     object::{Cluster, name, namespace},
@@ -24,13 +23,14 @@ use super::{super::node::Node, PodView};
 pub(super) const ALL: &str = "";
 
 /// A claim and its volume.
-#[derive(Clone, Debug, Default, Deserialize, Resource)]
-#[resource(inherit = PersistentVolumeClaim)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimView {
     pub metadata: ObjectMeta,
     pub spec: ClaimSpecView,
 }
+
+nodewright_runtime::view_of!(PersistentVolumeClaim, ClaimView);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -39,14 +39,15 @@ pub(crate) struct ClaimSpecView {
 }
 
 /// A volume that is attached to a Node, or is to be.
-#[derive(Clone, Debug, Default, Deserialize, Resource)]
-#[resource(inherit = VolumeAttachment)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct AttachmentView {
     pub metadata: ObjectMeta,
     pub spec: AttachmentSpecView,
     pub status: AttachmentStatusView,
 }
+
+nodewright_runtime::view_of!(VolumeAttachment, AttachmentView);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -68,14 +69,15 @@ pub(crate) struct AttachmentStatusView {
 }
 
 /// A disruption budget, as far as it shows whether and why an eviction is refused.
-#[derive(Clone, Debug, Default, Deserialize, Resource)]
-#[resource(inherit = PodDisruptionBudget)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct BudgetView {
     pub metadata: ObjectMeta,
     pub spec: BudgetSpecView,
     pub status: BudgetStatusView,
 }
+
+nodewright_runtime::view_of!(PodDisruptionBudget, BudgetView);
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -1,6 +1,6 @@
 //! The calls of the driver.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use nodewright_api::Code;
 use nodewright_driver::{DriverError, REQUEST_BOUNDS};
@@ -9,16 +9,31 @@ use nodewright_observability::{
     trace::TraceContext,
 };
 use nodewright_runtime::leadership::Clock;
-use prometheus_client::metrics::{counter::Counter, family::Family};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+};
 
-type Labels<const N: usize> = [(&'static str, String); N];
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Succeeded {
+    provider: Arc<str>,
+    operation: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failed {
+    provider: Arc<str>,
+    operation: &'static str,
+    /// gRPC's number of the code.
+    error_code: u8,
+}
 
 /// How long calls that succeeded took, and how many failed, by machine-controller-manager's names.
 #[derive(Clone, Debug)]
 pub(crate) struct DriverCalls {
-    provider: String,
-    durations: Family<Labels<2>, DurationHistogram, fn() -> DurationHistogram>,
-    failures: Family<Labels<3>, Counter>,
+    provider: Arc<str>,
+    durations: Family<Succeeded, DurationHistogram, fn() -> DurationHistogram>,
+    failures: Family<Failed, Counter>,
     /// The trace that the calls are a part of.
     trace: Option<TraceContext>,
 }
@@ -32,7 +47,7 @@ impl Default for DriverCalls {
 impl DriverCalls {
     fn of(provider: &str) -> Self {
         let durations = Family::new_with_constructor(buckets as fn() -> DurationHistogram);
-        Self { provider: provider.to_lowercase(), durations, failures: Family::default(), trace: None }
+        Self { provider: provider.to_lowercase().into(), durations, failures: Family::default(), trace: None }
     }
 
     /// `provider`: the driver's name. machine-controller-manager's providers write theirs in lower case.
@@ -69,14 +84,17 @@ impl DriverCalls {
     }
 
     fn ended(&self, operation: &'static str, took: Duration, error: Option<&DriverError>) {
-        let [provider, operation] = [("provider", self.provider.clone()), ("operation", operation.to_owned())];
-        let Some(error) = error else {
-            observe(&self.durations.get_or_create(&[provider, operation]), took.as_secs_f64(), self.trace);
-            return;
-        };
-        // gRPC's number of the code.
-        let code = ("error_code", (error.code as u8).to_string());
-        self.failures.get_or_create(&[provider, operation, code]).inc();
+        let provider = self.provider.clone();
+        match error {
+            None => {
+                let durations = self.durations.get_or_create(&Succeeded { provider, operation });
+                observe(&durations, took.as_secs_f64(), self.trace);
+            }
+            Some(error) => {
+                let failed = Failed { provider, operation, error_code: error.code as u8 };
+                self.failures.get_or_create(&failed).inc();
+            }
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! Metrics of requests to API servers, by verb and resource.
 
+use std::fmt::{self, Write};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::registry::Registry;
 
 use super::{Counters, DurationHistogram, Durations, Metrics, add, add_histograms, observe};
@@ -12,16 +14,35 @@ use crate::trace;
 /// The labels of client-go's `rest_client_requests_total` without the host, plus the verb and the resource.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
-    code: String,
-    method: String,
+    code: Code,
+    method: MethodName,
     verb: &'static str,
-    resource: String,
+    resource: Arc<str>,
+}
+
+/// The status of an answer; 0 if there is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Code(u16);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct MethodName(Method);
+
+impl EncodeLabelValue for MethodName {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        encoder.write_str(self.0.as_str())
+    }
+}
+
+impl EncodeLabelValue for Code {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        if self.0 == 0 { encoder.write_str("<error>") } else { self.0.encode(encoder) }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct DurationLabels {
     verb: &'static str,
-    resource: String,
+    resource: Arc<str>,
 }
 
 #[derive(Debug)]
@@ -54,10 +75,10 @@ impl Metrics {
     /// `path` is the request's path and query. It yields the resource, but not the name of the object.
     pub fn requested(&self, method: &Method, path: &str, code: u16, took: Duration) {
         let (verb, resource) = classify(method, path);
+        let resource: Arc<str> = resource.into();
         let labels = DurationLabels { verb, resource: resource.clone() };
         observe(&self.requests.durations.get_or_create(&labels), took.as_secs_f64(), trace::current());
-        let code = if code == 0 { "<error>".to_owned() } else { code.to_string() };
-        let labels = RequestLabels { code, method: method.to_string(), verb, resource };
+        let labels = RequestLabels { code: Code(code), method: MethodName(method.clone()), verb, resource };
         self.requests.count.get_or_create(&labels).inc();
     }
 }
