@@ -27,7 +27,6 @@
 //! * The log does not say in which form a watch or a read wants its objects: all get JSON of whole objects, also where the
 //!   manager asks for metadata alone.
 //! * The client of the replay needs processor time as well, on the same computer; it is printed.
-//! * In the run the API server asks the manager's webhooks about each Machine that is created. In the replay nobody serves them.
 
 mod fields;
 mod kinds;
@@ -97,7 +96,7 @@ async fn measure(arguments: FloorArguments) -> Result<(), BenchError> {
 /// Runs the fleet with the manager. Returns what the log says, and what the control plane took up and down.
 async fn record(arguments: &FloorArguments) -> Result<(Recording, [Used; 2]), BenchError> {
     let options =
-        DevclusterOptions { audit_level: AuditLevel::Request, ..fleet::options(arguments.manager_flags.clone()) };
+        DevclusterOptions { audit_level: AuditLevel::Request, ..fleet::manager_options(arguments.manager_flags.clone()) };
     let mut measured: Measured = Measured::start(&options).await?;
     let (machines, timeout) = (arguments.machines, fleet::timeout(arguments.machines));
     measured.scale(0, timeout, |_| ()).await?;

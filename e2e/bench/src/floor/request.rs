@@ -12,7 +12,7 @@ use crate::measure::is_from;
 /// The beginnings of the `User-Agent` of the stand-ins for kubelets, and of kubectl, by which the benchmark scales.
 const KUBELETS: &str = "simulated-kubelet/";
 const KUBECTL: &str = "kubectl";
-/// Without the manager, nobody serves its webhooks.
+/// In the replay nobody serves webhooks.
 const LEFT_OUT: [&str; 2] = ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"];
 /// The version by which the manager says that an object must not exist. It means the same on each control plane.
 const OF_NO_OBJECT: &str = "1";
