@@ -281,7 +281,13 @@ impl Executor {
         body: &Value,
         sending: &RequestContext,
     ) -> StepOutcome {
-        let Ok(body) = serde_json::to_vec(&Creation::of(body)) else { return StepOutcome::Done(None) };
+        let body = match serde_json::to_vec(&Creation::of(body)) {
+            Ok(body) => body,
+            Err(error) => {
+                let error = RequestError::local(FailureClass::Invalid, error.to_string());
+                return StepOutcome::Failed(failure(StepVerb::Create, resource, key, error), None);
+            }
+        };
         let url = self.managed(resource.object(key)) + FORCE;
         let call = Call { accept: METADATA, ..sending.write_bytes(Method::PATCH, url, APPLY, body) };
         match self.send(key.cluster, call).await {

@@ -131,11 +131,11 @@ impl ResourceType {
 
     /// The URL path of the collection in a namespace (empty: of the whole cluster).
     pub fn collection(&self, namespace: &str) -> String {
-        self.path(namespace, "")
+        self.path(namespace, None)
     }
 
     /// The path of a collection, or of the object of it that has this name.
-    fn path(&self, namespace: &str, name: &str) -> String {
+    fn path(&self, namespace: &str, name: Option<&str>) -> String {
         // With room for a subresource and a query.
         let mut path = String::with_capacity(256);
         path.extend([if self.group.is_empty() { "/api" } else { "/apis/" }, &self.group, "/", &self.version]);
@@ -143,7 +143,7 @@ impl ResourceType {
             path.extend(["/namespaces/", namespace]);
         }
         path.extend(["/", &self.plural]);
-        if !name.is_empty() {
+        if let Some(name) = name {
             path.extend(["/", name]);
         }
         path
@@ -151,7 +151,7 @@ impl ResourceType {
 
     /// The URL path of one object.
     pub fn object(&self, key: &ObjectRef) -> String {
-        self.path(&key.namespace, &key.name)
+        self.path(&key.namespace, Some(&key.name))
     }
 }
 

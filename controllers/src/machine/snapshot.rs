@@ -285,9 +285,7 @@ pub(super) fn is_forced(machine: &Machine) -> bool {
 
 fn unreadable_node(stores: &Stores, nodes: &Store<Node>, machine: &Machine, node: Option<&Node>) -> Option<String> {
     let known = node.map(name).or_else(|| node_name(machine));
-    // Only a Node that the cache does not show is asked for by name.
-    let wanted = node_name(machine).filter(|_| node.is_none());
-    let seen = wanted.and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
+    let seen = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
     let mut unreadable = nodes.unreadable();
     unreadable.extend(seen.map(|seen| seen.unreadable()).unwrap_or_default());
     let found = unreadable.iter().find(|node| may_be_node_of(machine, known, node))?;

@@ -120,9 +120,6 @@ impl<'a> StatusDraft<'a> {
             return self;
         }
         let copied = theirs().map(|condition| {
-            if let Some(known) = before.iter().find(|known| is_same(known, condition)) {
-                return known.clone();
-            }
             let mut copy = condition.clone();
             for text in [&mut copy.reason, &mut copy.message] {
                 *text = text.take().map(clip);

@@ -82,7 +82,8 @@ fn can_be_played(run: &Run) -> bool {
         Trouble::At { act, .. } => plays(act),
         Trouble::Step { .. } | Trouble::Request { .. } | Trouble::Edit { .. } => false,
     });
-    let is_bare = run.workload.is_none() && run.rollout.is_none() && !run.cloud_nodes;
+    // Nothing here updates VMs in place.
+    let is_bare = run.workload.is_none() && run.rollout.is_none() && !run.cloud_nodes && run.in_place.is_none();
     troubles && is_bare && run.phases.iter().all(plays) && !run.elects && !run.heartbeats && !run.quiet
 }
 
