@@ -240,10 +240,7 @@ impl Executor {
         let Apply { at, subresource, fields } = apply;
         let body = match fields.body(at) {
             Ok(body) => body,
-            Err(error) => {
-                let error = RequestError::local(FailureClass::Invalid, error.to_string());
-                return StepOutcome::Failed(failure(StepVerb::Apply, at.resource(), at.key(), error), None);
-            }
+            Err(error) => return unencodable(StepVerb::Apply, at.resource(), at.key(), &error),
         };
         let url = self.managed(path(at, subresource)) + FORCE;
         let call = sending.write_bytes(Method::PATCH, url, APPLY, body);
@@ -283,10 +280,7 @@ impl Executor {
     ) -> StepOutcome {
         let body = match serde_json::to_vec(&Creation::of(body)) {
             Ok(body) => body,
-            Err(error) => {
-                let error = RequestError::local(FailureClass::Invalid, error.to_string());
-                return StepOutcome::Failed(failure(StepVerb::Create, resource, key, error), None);
-            }
+            Err(error) => return unencodable(StepVerb::Create, resource, key, &error),
         };
         let url = self.managed(resource.object(key)) + FORCE;
         let call = Call { accept: METADATA, ..sending.write_bytes(Method::PATCH, url, APPLY, body) };
@@ -454,6 +448,12 @@ fn failed(verb: StepVerb, at: &Target, mut error: RequestError) -> StepOutcome {
     }
     let unsure = is_unsure(error.class).then(|| UnknownOutcome::of(at));
     StepOutcome::Failed(failure(verb, at.resource(), at.key(), error), unsure)
+}
+
+/// The end of a step whose body cannot be encoded: nothing was sent.
+fn unencodable(verb: StepVerb, resource: &ResourceType, key: &ObjectRef, error: &serde_json::Error) -> StepOutcome {
+    let error = RequestError::local(FailureClass::Invalid, error.to_string());
+    StepOutcome::Failed(failure(verb, resource, key, error), None)
 }
 
 fn failure(verb: StepVerb, resource: &ResourceType, key: &ObjectRef, error: RequestError) -> Failure {

@@ -1,5 +1,6 @@
 //! Decodes objects without `metadata.managedFields`: they would be most of the work, and may be too deep where they repeat a field
-//! that the object itself keeps as text. A type whose metadata has a field [`FIELD_MANAGERS`] gets them under that name.
+//! that the object itself keeps as text. A type whose metadata has a field [`FIELD_MANAGERS`] gets them under that name. The
+//! answer to a write of a status is decoded without more of it, because its writer reads the status alone.
 
 use std::{borrow::Cow, fmt, iter, marker::PhantomData};
 
@@ -16,10 +17,7 @@ pub const FIELD_MANAGERS: &str = "fieldManagers";
 
 /// Decodes an object without its managedFields.
 pub fn from_str<'de, K: Deserialize<'de>>(text: &'de str) -> Result<K, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let object = WithoutManagedFields(PhantomData).deserialize(&mut json)?;
-    json.end()?;
-    Ok(object)
+    decode(text, WHOLE)
 }
 
 /// The same from bytes.
@@ -30,8 +28,12 @@ pub fn from_slice<'de, K: Deserialize<'de>>(bytes: &'de [u8]) -> Result<K, serde
 /// Decodes what the writer of a status reads in an answer: an empty `spec`, and no labels, annotations and owners. Fails if the type
 /// needs more.
 pub(crate) fn status_from_slice<'de, K: Deserialize<'de>>(bytes: &'de [u8]) -> Result<K, serde_json::Error> {
-    let mut json = serde_json::Deserializer::from_str(json::text(bytes)?);
-    let object = K::deserialize(Without { inner: &mut json, part: Part { is_of_status: true, ..WHOLE } })?;
+    decode(json::text(bytes)?, Part { is_of_status: true, ..WHOLE })
+}
+
+fn decode<'de, K: Deserialize<'de>>(text: &'de str, part: Part) -> Result<K, serde_json::Error> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let object = K::deserialize(Without { inner: &mut json, part })?;
     json.end()?;
     Ok(object)
 }
