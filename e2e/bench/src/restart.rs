@@ -51,7 +51,7 @@ pub(crate) async fn run(arguments: RestartArguments) -> Result<(), BenchError> {
 async fn measure(arguments: RestartArguments) -> Result<(), BenchError> {
     // A deployment has at most 10,000.
     let (machines, all) = (arguments.machines - 1, arguments.machines as usize);
-    let mut measured: Measured = Measured::start(&fleet::manager_options(arguments.manager_flags)).await?;
+    let mut measured: Measured = Measured::start(&fleet::options(arguments.manager_flags)).await?;
     let up = ScaleRun::measure(&mut measured, machines, machines, fleet::timeout(machines)).await?;
     print(&format!("0 -> {machines}\n\n{up}"))?;
     let at_rest = at_rest(&mut measured).await?;

@@ -94,7 +94,7 @@ async fn run_with(behavior: Option<Behavior>, arguments: &CollectorArguments) ->
         let started = Receiver::start(behavior).await.map_err(ProcessError::file("bind", "127.0.0.1"))?;
         flags.push(format!("--otlp-endpoint={}", receiver.insert(started).endpoint()));
     }
-    let options: DevclusterOptions = fleet::manager_options(flags);
+    let options: DevclusterOptions = fleet::options(flags);
     let mut measured: Measured = Measured::start(&options).await?;
     measured.scale(0, fleet::timeout(machines), |_| ()).await?;
     let up = ScaleRun::measure(&mut measured, machines, machines, fleet::timeout(machines)).await?;

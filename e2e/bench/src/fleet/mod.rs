@@ -28,7 +28,7 @@ use self::{
     scale_run::{ScaleRun, mebibytes, memory},
 };
 use nodewright_e2e_lab::{
-    devcluster::{DevclusterOptions, ManagerProcess, McmProcesses, flag_value},
+    devcluster::{DevclusterOptions, ManagerProcess, McmProcesses},
     process::command::Shutdown,
 };
 
@@ -80,22 +80,13 @@ pub(crate) fn timeout(machines: u32) -> Duration {
 }
 
 /// The devcluster that is measured.
-fn options(manager_flags: Vec<String>) -> DevclusterOptions {
+pub(crate) fn options(manager_flags: Vec<String>) -> DevclusterOptions {
     DevclusterOptions {
         manager_flags,
         cloud_flags: CLOUD_FLAGS.map(str::to_owned).to_vec(),
         bare: true,
         ..DevclusterOptions::default()
     }
-}
-
-/// The same for the manager, which serves no webhooks unless a flag says otherwise. In a cluster the API server does not ask them about
-/// Machines that the manager's service account creates. Here the manager is an administrator, about each of whose Machines it would ask.
-pub(crate) fn manager_options(mut manager_flags: Vec<String>) -> DevclusterOptions {
-    if flag_value(&manager_flags, "webhooks").is_none() {
-        manager_flags.push("--webhooks=false".to_owned());
-    }
-    options(manager_flags)
 }
 
 /// Runs the command. Fails if a goal is missed.
@@ -116,7 +107,7 @@ async fn measure(arguments: FleetArguments) -> Result<(), BenchError> {
         None => None,
     };
     print("Nodewright\n")?;
-    let options = manager_options(arguments.manager_flags.clone());
+    let options = self::options(arguments.manager_flags.clone());
     let ours = Box::pin(Fleet::measure::<ManagerProcess>(&options, machines, arguments.timeout())).await?;
     let mut goals = goals(machines, &ours.up, &ours.down, ours.problems);
     match &theirs {

@@ -95,10 +95,8 @@ async fn measure(arguments: FloorArguments) -> Result<(), BenchError> {
 
 /// Runs the fleet with the manager. Returns what the log says, and what the control plane took up and down.
 async fn record(arguments: &FloorArguments) -> Result<(Recording, [Used; 2]), BenchError> {
-    let options = DevclusterOptions {
-        audit_level: AuditLevel::Request,
-        ..fleet::manager_options(arguments.manager_flags.clone())
-    };
+    let options =
+        DevclusterOptions { audit_level: AuditLevel::Request, ..fleet::options(arguments.manager_flags.clone()) };
     let mut measured: Measured = Measured::start(&options).await?;
     let (machines, timeout) = (arguments.machines, fleet::timeout(arguments.machines));
     measured.scale(0, timeout, |_| ()).await?;

@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 
 use crate::{
-    control_plane::{ControlPlane, machine_controller_manager_crds},
+    control_plane::{ControlPlane, ControlPlaneError, machine_controller_manager_crds},
     devcluster::{
         DevclusterError, ManagerProcess, McmOptions, McmProcess, McmProcesses, cluster::NAMESPACE,
         manager::ManagerError, manager_options::ManagerOptions,
     },
     process::repository,
 };
+
+/// The user of a devcluster's manager.
+const MANAGER: &str = "system:serviceaccount:nodewright-system:nodewright";
 
 /// The environment of the controllers of a devcluster.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +63,7 @@ impl Controllers for ManagerProcess {
     }
 
     async fn start(surroundings: Surroundings<'_>) -> Result<Self, DevclusterError> {
-        Ok(Self::start_on(surroundings.control_plane, manager_options(surroundings)).await?)
+        Ok(Self::start_on(surroundings.control_plane, manager_options(surroundings)?).await?)
     }
 
     async fn start_ended(
@@ -72,7 +75,7 @@ impl Controllers for ManagerProcess {
         if let (Some(pid), Err(_)) = (self.pid(), self.wait_for_end(super::cluster::MANAGER_END_TIMEOUT).await) {
             return Err(DevclusterError::ManagerRuns { pid });
         }
-        let options = ManagerOptions { program, ..manager_options(surroundings) };
+        let options = ManagerOptions { program, ..manager_options(surroundings)? };
         *self = Self::start_on(surroundings.control_plane, options).await?;
         Ok(())
     }
@@ -99,9 +102,13 @@ impl Controllers for ManagerProcess {
     }
 }
 
-fn manager_options(Surroundings { control_plane, cloud_url, flags }: Surroundings<'_>) -> ManagerOptions {
-    let options = ManagerOptions::new(control_plane.kubeconfig_path(), cloud_url);
-    ManagerOptions { namespace: NAMESPACE.to_owned(), ..options }.with_flags(flags)
+/// The manager has the name of a service account, as in a cluster: the API server does not ask the webhooks about Machines that
+/// such a user creates. It may do everything nevertheless.
+fn manager_options(surroundings: Surroundings<'_>) -> Result<ManagerOptions, ControlPlaneError> {
+    let Surroundings { control_plane, cloud_url, flags } = surroundings;
+    let kubeconfig = control_plane.kubeconfig_for(MANAGER, &["system:masters"])?;
+    let options = ManagerOptions::new(kubeconfig, cloud_url);
+    Ok(ManagerOptions { namespace: NAMESPACE.to_owned(), ..options }.with_flags(flags))
 }
 
 impl Controllers for McmProcesses {
