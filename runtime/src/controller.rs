@@ -88,11 +88,26 @@ pub struct Watches<'a> {
 impl Watches<'_> {
     /// Watches the controller's own kind, as [`Watches::kind`] does. Each change wakes the object itself.
     pub fn primary<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
+        self.primary_that(cluster, namespace, |_| true)
+    }
+
+    /// The same for a controller that does not read the status of its kind: a change of the [status alone](Change::is_of_status) wakes
+    /// nothing.
+    pub fn primary_without_status<K: Kind>(&mut self, cluster: Cluster, namespace: &str) -> Watched<'_, K> {
+        self.primary_that(cluster, namespace, |change| !change.is_of_status())
+    }
+
+    fn primary_that<K: Kind>(
+        &mut self,
+        cluster: Cluster,
+        namespace: &str,
+        wakes: fn(&Change<K>) -> bool,
+    ) -> Watched<'_, K> {
         let queue = self.queue.clone();
         let watched = self.kind::<K>(cluster, namespace);
         watched.source.listeners.push(Box::new(move |notice, _, priority| {
             let Notice::Change(change) = notice else { return };
-            let Some(object) = change.sides().last() else { return };
+            let Some(object) = change.sides().last().filter(|_| wakes(change)) else { return };
             let key = ObjectRef::of(cluster, object.as_ref());
             if let (Some(old), Some(new)) = (&change.old, &change.new)
                 && old.meta().generation != new.meta().generation
@@ -267,6 +282,7 @@ impl<K: Kind> AnySource for Source<K> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::ConfigMap;
+    use serde_json::json;
 
     use nodewright_observability::metrics::Metrics;
 
@@ -300,6 +316,43 @@ mod tests {
             on.primary::<ConfigMap>(HOME, "a");
             on.kind::<ConfigMap>(HOME, "");
         });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_of_the_status_alone_wakes_nobody_who_does_not_read_it() {
+        let (mut sources, queue) = watches(|on| {
+            on.primary_without_status::<ConfigMap>(HOME, "");
+        });
+        let source: &mut dyn Any = sources.0.values_mut().next().unwrap().as_mut();
+        let source: &mut Source<ConfigMap> = source.downcast_mut().unwrap();
+        let key = ObjectRef::new(HOME, "default", "a");
+        let known =
+            || object("a").with("/metadata/generation", 1).label("x", "1").with("/metadata/resourceVersion", "1");
+        let later = || known().with("/metadata/resourceVersion", "2").with("/metadata/managedFields", json!([{}]));
+        let since = "2026-01-01T00:00:00Z";
+        let table = [
+            ("the status", later(), false),
+            ("the spec", later().with("/metadata/generation", 2), true),
+            ("a label", later().label("x", "2"), true),
+            ("an annotation", later().with("/metadata/annotations", json!({"a": "b"})), true),
+            ("a finalizer", later().with("/metadata/finalizers", json!(["a/b"])), true),
+            ("its deletion", later().with("/metadata/deletionTimestamp", since), true),
+            ("another object of its name", later().with("/metadata/uid", "another"), true),
+        ];
+        for (what, new, wakes) in table {
+            let change = Change { old: Some(Arc::new(known().build())), new: Some(Arc::new(new.build())) };
+            (source.listeners[0])(&Notice::Change(&change), &Stores::default(), Priority::Live);
+            let woken = tokio::time::timeout(Duration::from_millis(1), queue.next()).await.is_ok();
+            assert_eq!(woken, wakes, "{what}");
+            if woken {
+                queue.done(&key, ReconcileResult::DONE);
+            }
+        }
+        for (old, new) in [(None, Some(Arc::new(known().build()))), (Some(Arc::new(known().build())), None)] {
+            (source.listeners[0])(&Notice::Change(&Change { old, new }), &Stores::default(), Priority::Live);
+            assert!(tokio::time::timeout(Duration::from_millis(1), queue.next()).await.is_ok());
+            queue.done(&key, ReconcileResult::DONE);
+        }
     }
 
     #[tokio::test(start_paused = true)]

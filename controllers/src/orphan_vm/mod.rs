@@ -145,7 +145,7 @@ impl Controller for OrphanVmController {
     type Note = Note;
 
     fn watch(&self, on: &mut Watches<'_>) {
-        on.primary::<MachineClass>(CONTROL, &self.namespace);
+        on.primary_without_status::<MachineClass>(CONTROL, &self.namespace);
         on.kind::<MachineSet>(CONTROL, &self.namespace);
         if self.has_target {
             on.kind::<Node>(TARGET, "").index(NODE_BY_INSTANCE).index(LOST_BY_CLASS);

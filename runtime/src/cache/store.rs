@@ -53,6 +53,23 @@ impl<K> Change<K> {
     }
 }
 
+impl<K: Kind> Change<K> {
+    /// Whether only the status may have changed: not the generation, which each change of other fields but the metadata raises where the
+    /// status is a subresource, and no metadata that a user or a controller writes.
+    pub fn is_of_status(&self) -> bool {
+        let (Some(old), Some(new)) = (&self.old, &self.new) else { return false };
+        let (old, new) = (old.meta(), new.meta());
+        old.generation.is_some()
+            && old.generation == new.generation
+            && old.uid == new.uid
+            && old.deletion_timestamp == new.deletion_timestamp
+            && old.finalizers == new.finalizers
+            && old.labels == new.labels
+            && old.annotations == new.annotations
+            && old.owner_references == new.owner_references
+    }
+}
+
 /// The watched objects of one kind in one cluster.
 ///
 /// # Guarantees
