@@ -48,8 +48,12 @@ pub(crate) struct Entry {
 
 /// Collects what a report consists of.
 pub(crate) async fn collect(scope: &Scope) -> Outcome<Vec<Entry>> {
-    let snapshot = scope.snapshot().await?;
-    let (mut files, mut gaps) = (vec![], snapshot.gaps.clone());
+    let (mut files, mut gaps) = match scope.snapshot().await {
+        Ok(snapshot) => (explained(&snapshot)?, snapshot.gaps),
+        // What may be read helps as well.
+        Err(error) if error.is_forbidden() => (vec![], vec![format!("no tree.txt and no why.txt: {}", error.short())]),
+        Err(error) => return Err(error),
+    };
     let mut objects: Vec<(Resource, Vec<Value>)> = vec![];
     for (resource, of_target) in KINDS {
         let cluster = if of_target { &scope.target } else { &scope.control };
@@ -66,7 +70,6 @@ pub(crate) async fn collect(scope: &Scope) -> Outcome<Vec<Entry>> {
     files.extend(texts.into_iter().map(|(pod, text)| Entry { path: format!("metrics/{pod}.txt"), text }));
     gaps.extend(without);
     files.push(Entry { path: "versions.json".to_owned(), text: versions(scope).await? });
-    files.extend(explained(&snapshot)?);
     gaps.sort();
     gaps.dedup();
     files.push(Entry { path: "gaps.txt".to_owned(), text: gaps.into_iter().map(|gap| gap + "\n").collect() });

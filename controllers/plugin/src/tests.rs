@@ -130,6 +130,13 @@ async fn an_error_names_the_right_that_is_missing() {
     let words = "you may not list machines.machine.sapcloud.io in namespace shoot: ask for the verb list on the resource \
         machines.machine.sapcloud.io";
     assert!(error.starts_with(words) && error.contains("User \"eve\""), "{error}");
+    let files = report::collect(&scope(&server)).await.unwrap();
+    let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
+    let gaps = "no tree.txt and no why.txt: you may not list machines.machine.sapcloud.io in namespace shoot\n\
+        not read: you may not list machines.machine.sapcloud.io in namespace shoot\nnot read: you may not list nodes\n";
+    assert!(text("gaps.txt").is_some_and(|text| text.ends_with(gaps)), "{:?}", text("gaps.txt"));
+    assert!(text("objects/machinesets.yaml").is_some_and(|text| text.contains("pool-b")));
+    assert_eq!((text("tree.txt"), text("why.txt")), (None, None));
 }
 
 #[tokio::test]

@@ -244,7 +244,7 @@ fn of_set(snapshot: &Snapshot, set: &MachineSet, each: bool) -> Branch {
     let up = all.iter().filter(|machine| set::is_up(machine)).count();
     Branch {
         object: format!("{subject} (revision {})", revision(set)),
-        state: if is_own { found.state } else { State::Done },
+        state: found.state,
         ready: format!("{up}/{}", set.spec.replicas),
         status: if is_own { word(&found, set.is_deleting(), false) } else { String::new() },
         since: found.since.filter(|_| is_own),

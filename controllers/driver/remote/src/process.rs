@@ -155,8 +155,12 @@ async fn relay(output: Option<impl AsyncRead + Unpin + Send>) {
     }
 }
 
-/// The level that a line of a log begins with, after a time perhaps: a word, or the letter and the four digits of the date of klog.
+/// The level that a line of a log begins with, after a time perhaps: a word, or the letter and the four digits of the date of klog. The
+/// first line of a panic is an error.
 fn severity(line: &str) -> Level {
+    if line.starts_with("thread '") && line.contains(" panicked at ") {
+        return Level::ERROR;
+    }
     let is_klog = |word: &str| word.len() == 5 && word.bytes().skip(1).all(|byte| byte.is_ascii_digit());
     let level = |word: &str| match word {
         "ERROR" | "level=ERROR" | "error:" | "panic:" => Some(Level::ERROR),
@@ -181,6 +185,9 @@ mod tests {
             ("W1123 16:00:00.000000       1 server.go:7] odd", Level::WARN),
             ("I1123 16:00:00.000000       1 server.go:7] fine", Level::INFO),
             ("panic: runtime error", Level::ERROR),
+            ("thread 'main' panicked at src/main.rs:2:5:", Level::ERROR),
+            ("thread '<unnamed>' (17) panicked at src/main.rs:2:5:", Level::ERROR),
+            ("nothing has panicked at all", Level::INFO),
             ("level=ERROR msg=\"failed\"", Level::ERROR),
             ("nothing of an ERROR", Level::INFO),
             ("", Level::INFO),
