@@ -40,7 +40,7 @@ use crate::shared::{
     in_place::is_moving,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
-    ownership::{NodeProof, node_name},
+    ownership::{NodeProof, node_claim, node_name},
     preservation::preserve_expiry,
 };
 
@@ -151,13 +151,16 @@ fn watch_pools(on: &mut Watches<'_>, how: (bool, NodeProof)) {
     });
 }
 
+/// Whether a change of a Machine may change the marks on its Node. One that was recreated has the name of its Node at once, and its VM only
+/// once the provider has shown it.
 fn has_moved(change: &Change<Machine>) -> bool {
-    let gist = |machine: &Machine| {
-        let owner = controller_uid(machine).map(str::to_owned);
-        let updates = (is_moving(machine), *machine.phase() == MachinePhase::InPlaceUpdating);
-        (node_name(machine).map(str::to_owned), owner, preserve_expiry(machine), updates)
-    };
-    change.old.as_deref().map(gist) != change.new.as_deref().map(gist)
+    let sides = (change.old.as_deref(), change.new.as_deref());
+    let (Some(old), Some(new)) = sides else { return true };
+    let updates = |it: &Machine| (is_moving(it), *it.phase() == MachinePhase::InPlaceUpdating);
+    node_claim(old) != node_claim(new)
+        || controller_uid(old) != controller_uid(new)
+        || preserve_expiry(old) != preserve_expiry(new)
+        || updates(old) != updates(new)
 }
 
 fn owner_changes<K: Kind>(change: &Change<K>) -> bool {

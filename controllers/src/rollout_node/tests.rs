@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::coordination::v1::Lease;
 use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
 use nodewright_runtime::{
-    cache::{Store, Stores},
+    cache::{Change, Store, Stores},
     controller::Controller,
     effect::{Never, Outcomes},
     object::ObjectRef,
@@ -13,7 +13,7 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::RolloutNodeController;
+use super::{RolloutNodeController, has_moved};
 use crate::{
     shared::{
         CONTROL, TARGET,
@@ -480,4 +480,33 @@ fn a_node_that_is_cordoned_for_its_configuration_is_not_selected() {
         .steps()
         .any(|planned| matches!(&planned.step, Step::Edit { at, .. } if at.to_string() == "MachineConfigPool worker"));
     assert!(claims, "one that a user has cordoned is claimed: {cordoned:?}");
+}
+
+/// Found by the simulation: the Node of a Machine that was recreated as a rollout ended kept the annotation for the autoscaler, because
+/// nothing woke the controller once the provider had shown whose VM it is.
+#[test]
+fn what_decides_whose_a_node_is_wakes_it() {
+    let proven = Fixture::of("v1").machine;
+    let recreated = || machine("m").label("node", "n").with("/spec/providerID", "x:///i-1");
+    let conditions = |kind: &str| json!([{"type": kind, "status": "True", "message": "x:///i-1"}]);
+    let table = [
+        (
+            "the provider has shown the VM",
+            recreated().with("/status/conditions", conditions("InstanceProvisioned")),
+            true,
+        ),
+        ("all of the status", proven, true),
+        ("the phase of one that has a VM", recreated().phase("Pending"), true),
+        ("another name of the Node", recreated().label("node", "o"), true),
+        ("another VM", recreated().with("/spec/providerID", "x:///i-2"), true),
+        ("preservation", recreated().preserved_until(NOW), true),
+        ("another condition", recreated().with("/status/conditions", conditions("Ready")), false),
+        ("a label of users", recreated().label("x", "y"), false),
+    ];
+    for (what, new, wakes) in table {
+        let change = Change { old: Some(Arc::new(recreated().build())), new: Some(Arc::new(new.build())) };
+        assert_eq!(has_moved(&change), wakes, "{what}");
+    }
+    let new = Some(Arc::new(recreated().build()));
+    assert!(has_moved(&Change { old: None, new }));
 }

@@ -63,6 +63,13 @@ pub(crate) fn is_node_of(machine: &Machine, node: &Node) -> bool {
     is_named && noted_id(machine).is_some() && noted_id(machine) == node.provider_id()
 }
 
+/// By what [`NodeProof::is_node_of`] decides, of a Machine: the ids and names of its VM and its Node that its status and its spec have, and
+/// whether it has a phase that comes before the VM.
+pub(crate) fn node_claim(machine: &Machine) -> ([Option<&str>; 4], bool) {
+    let is_early = matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
+    ([noted_id(machine), machine.provider_id(), noted_node(machine), machine.node_name()], is_early)
+}
+
 /// Whether a Node is a Machine's, for the controllers of sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeProof {
