@@ -51,12 +51,9 @@ pub(super) fn scale_in(goal: Goal, sets: &[Share]) -> Vec<i64> {
     targets
 }
 
-/// How many machines a set loses so that it keeps its share of the total.
+/// How many machines a set loses so that it keeps its share of the total, which is more than the ceiling and thus not 0.
 fn share(goal: Goal, set: Share, total: i64) -> i64 {
     let whole = set.ceiling_before.filter(|&ceiling| ceiling > 0).unwrap_or(total);
-    if goal.ceiling() == 0 || whole == 0 {
-        return set.replicas;
-    }
     // Rounded to the nearest. The numbers count machines, so 64 bits do not overflow.
     let kept = (2 * set.replicas.saturating_mul(goal.ceiling()) + whole) / (2 * whole);
     set.replicas - kept
@@ -79,6 +76,7 @@ mod tests {
             (goal(3, 0, 0), vec![set(2, 4), set(2, 4)], vec![1, 2]),
             (goal(10, 1, 0), vec![set(8, 11), set(3, 11)], vec![8, 3]),
             (goal(2, 0, 0), vec![Share { replicas: 3, ceiling_before: None }, set(1, 0)], vec![1, 1]),
+            (goal(5, 0, 0), vec![set(6, 12), set(2, 12)], vec![3, 2]),
         ];
         for (goal, sets, expected) in cases {
             assert_eq!(scale_in(goal, &sets), expected, "{sets:?} to {goal:?}");
@@ -110,6 +108,7 @@ mod tests {
             (goal(4, 0, 1), size(5, 0), vec![size(5, 5)], (1, vec![3])),
             (goal(4, 0, 1), size(5, 5), vec![size(5, 5)], (4, vec![0])),
             (goal(4, 1, 0), size(3, 3), vec![size(2, 2), size(3, 1)], (3, vec![1, 1])),
+            (goal(4, 0, 0), size(3, 0), vec![size(3, 3), size(3, 3)], (0, vec![1, 3])),
             (goal(0, 1, 0), size(3, 1), vec![size(2, 2)], (0, vec![0])),
             (goal(9, 1, 0), size(3, 1), vec![size(2, 2)], (3, vec![2])),
         ] {

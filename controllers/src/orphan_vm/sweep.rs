@@ -122,7 +122,8 @@ mod tests {
         leadership::{Leadership, tokio_clock},
         object::ObjectRef,
     };
-    use nodewright_testing::api_server::ApiServer;
+    use nodewright_testing::api_server::{ApiServer, Fault, Match};
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::{
@@ -166,30 +167,104 @@ mod tests {
         }
     }
 
-    /// The series of deletions after a sweep of an orphan, to which the driver gives this answer.
-    async fn swept(answer: DriverResult<()>) -> Vec<String> {
-        let metrics = Metrics::new();
+    /// A caller of this API server, to whose deletions the driver gives this answer.
+    fn caller(server: &ApiServer, answer: DriverResult<()>, metrics: &Metrics) -> Arc<Caller> {
         let driver = Arc::new(Deleting(answer));
         let agent = HeaderValue::from_static("test");
-        let client = ApiServer::new().client();
-        let caller = Arc::new(Caller {
-            control: Connection::new(client, agent, Leadership::unlimited(), 1, Arc::new(Metrics::new())),
+        Arc::new(Caller {
+            control: Connection::new(server.client(), agent, Leadership::unlimited(), 1, Arc::new(Metrics::new())),
             clock: tokio_clock(NOW.parse().unwrap()),
-            calls: DriverCalls::register(&metrics, driver.name()),
-            metrics: OrphanMetrics::register(&metrics, Stores::default(), driver.as_ref()),
+            calls: DriverCalls::register(metrics, driver.name()),
+            metrics: OrphanMetrics::register(metrics, Stores::default(), driver.as_ref()),
             driver,
-        });
-        let orphan = Orphan { provider_id: "p:///1".to_owned(), machine: "m".to_owned(), keeps: None, explained: true };
+        })
+    }
+
+    /// What a sweep makes of VM `p:///1` of Machine `m`, where the Machine has this VM of several.
+    async fn sweep(caller: &Arc<Caller>, keeps: Option<&str>) -> SweepResult {
+        let (provider_id, keeps) = ("p:///1".to_owned(), keeps.map(str::to_owned));
+        let orphan = Orphan { provider_id, machine: "m".to_owned(), keeps, explained: true };
         let request = Request {
             key: ObjectRef::new(CONTROL, "default", "class"),
             class: class(),
             deadline: Duration::from_secs(30),
         };
-        caller.perform(Call::Sweep(Arc::new(request), Arc::new([orphan]))).await;
+        let outcome = caller.clone().perform(Call::Sweep(Arc::new(request), Arc::new([orphan]))).await;
+        let Outcome::Swept(mut results) = outcome else { unreachable!("{outcome:?}") };
+        results.remove(0).1
+    }
+
+    /// The series of deletions after a sweep of an orphan, to which the driver gives this answer.
+    async fn swept(answer: DriverResult<()>) -> Vec<String> {
+        let metrics = Metrics::new();
+        sweep(&caller(&ApiServer::new(), answer, &metrics), None).await;
         let text = metrics.encode().unwrap();
         let ours =
             text.lines().filter(|line| line.contains("orphan_vm_deletions_total{") || line.starts_with("mcm_cloud"));
         ours.filter(|line| !line.contains("_bucket{") && !line.contains("_sum{")).map(str::to_owned).collect()
+    }
+
+    /// The last look before a deletion. One of several VMs of a Machine goes only if the Machine surely has another one.
+    #[tokio::test]
+    async fn a_vm_is_deleted_only_if_no_machine_may_have_it() {
+        let machine = |namespace: &str, spec: Value| {
+            json!({"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "m", "namespace": namespace},
+                "spec": spec})
+        };
+        let with_vm = |namespace, id: &str| machine(namespace, json!({"class": {"name": "class"}, "providerID": id}));
+        let new = machine("default", json!({"class": {"name": "class"}}));
+        let mut deleting = with_vm("default", "p:///2");
+        deleting["metadata"]["deletionTimestamp"] = NOW.into();
+        deleting["metadata"]["finalizers"] = json!(["a/b"]);
+        let unreadable = machine("default", json!({"class": 7}));
+        let other = {
+            let mut other = with_vm("default", "p:///1");
+            other["metadata"]["name"] = "other".into();
+            other
+        };
+        let (own, second) = (with_vm("default", "p:///1"), with_vm("default", "p:///2"));
+        let foreign = with_vm("team", "p:///2");
+        let table = [
+            ("no Machine", vec![], None, true),
+            ("a Machine of another name", vec![&other], None, true),
+            ("a Machine", vec![&new], None, false),
+            ("a Machine with that VM", vec![&own], None, false),
+            ("one with another VM", vec![&second], Some("p:///2"), true),
+            ("one with that VM, where another was believed", vec![&own], Some("p:///2"), false),
+            ("one that has yet to record its VM", vec![&new], Some("p:///2"), true),
+            ("one with another VM, which is this one", vec![&own], Some("p:///1"), false),
+            ("one that is being deleted", vec![&deleting], Some("p:///2"), false),
+            ("one of another namespace", vec![&foreign], Some("p:///2"), false),
+            ("two", vec![&second, &foreign], Some("p:///2"), false),
+            ("one that cannot be decoded", vec![&unreadable], Some("p:///2"), false),
+        ];
+        for (what, machines, keeps, is_deleted) in table {
+            let server = ApiServer::new();
+            for machine in machines {
+                let metadata = &machine["metadata"];
+                let namespace = metadata["namespace"].as_str().unwrap();
+                let machines = format!("/apis/machine.sapcloud.io/v1alpha1/namespaces/{namespace}/machines");
+                server.seed(&machines, machine.clone());
+                // A seed is never being deleted.
+                server.change(&format!("{machines}/{}", metadata["name"].as_str().unwrap()), |seeded| {
+                    seeded["metadata"]["deletionTimestamp"] = metadata["deletionTimestamp"].clone();
+                });
+            }
+            let result = sweep(&caller(&server, Ok(()), &Metrics::new()), keeps).await;
+            assert_eq!(result == SweepResult::Deleted, is_deleted, "{what}: {result:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_vm_stays_while_machines_cannot_be_read() {
+        for (status, has_remedy) in [(403, true), (500, false)] {
+            let server = ApiServer::new();
+            server.fail_always(Match::verb("list").path_end("/machines"), Fault::Status(status));
+            let result = sweep(&caller(&server, Ok(()), &Metrics::new()), None).await;
+            let SweepResult::Failed(why) = result else { unreachable!("{result:?}") };
+            assert!(why.starts_with("failed to look for machine m: "), "{why}");
+            assert_eq!(why.contains("nodewright-machines"), has_remedy, "{why}");
+        }
     }
 
     fn results(deleted: u8, kept: u8, failed: u8) -> [String; 3] {

@@ -51,3 +51,45 @@ impl Swept {
         annotations::set(&class.metadata, SWEPT_VMS.key, text.as_deref())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nodewright_api::annotations as keys;
+    use nodewright_testing::object;
+
+    use super::*;
+
+    fn orphan(number: usize) -> Orphan {
+        let (provider_id, machine) = (format!("p:///{number:03}"), format!("m-{number}"));
+        Orphan { provider_id, machine, keeps: None, explained: true }
+    }
+
+    /// The class with this record instead of its own.
+    fn after(class: &MachineClass, record: &Swept) -> MachineClass {
+        let patch = record.patch(class);
+        let mut class = serde_json::to_value(class).unwrap();
+        nodewright_testing::json_patch(&mut class, &patch).unwrap();
+        serde_json::from_value(class).unwrap()
+    }
+
+    #[test]
+    fn the_record_has_what_was_swept_until_it_is_of_no_interest() {
+        let new: MachineClass = object("class").build();
+        assert_eq!(Swept::recorded(&new), Swept::default());
+        let two = Swept::recorded(&new).with([&orphan(1), &orphan(2)]);
+        let class = after(&new, &two);
+        assert_eq!(Swept::recorded(&class).iter().collect::<Vec<_>>(), [("p:///001", "m-1"), ("p:///002", "m-2")]);
+        assert!(two.patch(&class).0.is_empty(), "it is recorded");
+        let class = after(&class, &two.only(|id| id == "p:///002"));
+        assert_eq!(Swept::recorded(&class).iter().collect::<Vec<_>>(), [("p:///002", "m-2")]);
+        let class = after(&class, &Swept::default());
+        assert!(class.metadata.annotations.unwrap_or_default().get(keys::SWEPT_VMS).is_none());
+    }
+
+    #[test]
+    fn the_record_has_an_end() {
+        let all: Vec<_> = (0..150).map(orphan).collect();
+        let full = Swept::default().with(&all);
+        assert_eq!((full.iter().count(), full.iter().last()), (100, Some(("p:///099", "m-99"))));
+    }
+}

@@ -218,7 +218,94 @@ pub(crate) fn register(metrics: &Metrics, stores: Stores, settings: BrakeSetting
 
 #[cfg(test)]
 mod tests {
+    use nodewright_testing::object;
+    use serde_json::json;
+
     use super::*;
+    use crate::testing::{MachineExt, NOW, machine, machine_set};
+
+    /// A class for each zone, with so many unhealthy Machines and so many in all.
+    fn stores(zones: &[(&str, usize, usize)]) -> Stores {
+        let classes = Store::<MachineClass>::new(CONTROL, "default");
+        let machines = Store::<Machine>::new(CONTROL, "default");
+        machines.add_index(HEALTHY_BY_CLASS);
+        machines.add_index(UNHEALTHY_BY_CLASS);
+        for (zone, unhealthy, all) in zones {
+            let class = format!("class-{zone}");
+            let template = json!({"capacity": {}, "instanceType": "t", "region": "r", "zone": zone});
+            drop(classes.apply(object(&class).with("/nodeTemplate", template).build()));
+            for number in 0..*all {
+                let phase = if number < *unhealthy { "Unknown" } else { "Running" };
+                let of_class = machine(&format!("{class}-{number}")).with("/spec/class/name", class.as_str());
+                drop(machines.apply(of_class.phase(phase).build()));
+            }
+        }
+        let stores = Stores::default();
+        stores.add(std::sync::Arc::new(classes));
+        stores.add(std::sync::Arc::new(machines));
+        stores
+    }
+
+    /// The brake for a set of a zone.
+    fn brake(zones: &[(&str, usize, usize)], zone: &str) -> (Level, String) {
+        let stores = stores(zones);
+        let mut set = machine_set("set", 1, None);
+        set.spec.template.spec.class.name = format!("class-{zone}");
+        let brake = Levels::take(&stores, BrakeSettings::default()).of(&stores, &set);
+        (brake.level, brake.cause)
+    }
+
+    #[test]
+    fn a_zone_brakes_for_itself_and_the_fleet_for_all() {
+        let table = [
+            (vec![("a", 4, 5), ("b", 0, 20)], "a", Level::Stop, "77 % of the machines of zone a"),
+            (vec![("a", 4, 5), ("b", 0, 20)], "b", Level::Off, "30 % of all machines"),
+            (vec![("a", 6, 10), ("b", 0, 20)], "a", Level::Trickle, "55 % of the machines of zone a"),
+            (vec![("a", 4, 5), ("b", 6, 20)], "b", Level::Trickle, "30 % of all machines"),
+            (vec![("a", 4, 5), ("b", 6, 20)], "a", Level::Stop, "77 % of the machines of zone a"),
+            (vec![("a", 5, 5), ("b", 15, 20)], "a", Level::Stop, "65 % of all machines"),
+            (vec![("a", 5, 5), ("b", 15, 20)], "b", Level::Stop, "65 % of all machines"),
+            (vec![("", 2, 2)], "", Level::Off, "30 % of all machines"),
+            (vec![("", 4, 10)], "", Level::Trickle, "30 % of all machines"),
+            (vec![("a", 0, 5)], "unknown", Level::Off, "30 % of all machines"),
+        ];
+        for (zones, zone, level, cause) in table {
+            let expected = (level, format!("more than {cause} are unhealthy at once"));
+            assert_eq!(brake(&zones, zone), expected, "zone {zone:?} of {zones:?}");
+        }
+    }
+
+    #[test]
+    fn only_machines_count_that_were_up_and_that_nobody_repairs() {
+        let of = |phase: &str| machine("m").phase(phase);
+        let failed = |operation: &str| of("Failed").with("/status/lastOperation", json!({"type": operation}));
+        let disabled = json!([{"type": "HealthTimeout", "status": "False", "reason": "Disabled"}]);
+        let table = [
+            ("Running", of("Running"), (true, false)),
+            ("Available", of("Available"), (true, false)),
+            ("Pending", of("Pending"), (false, false)),
+            ("Unknown", of("Unknown"), (false, true)),
+            ("Failed after it was up", failed("HealthCheck"), (false, true)),
+            ("Failed before", failed("Create"), (false, false)),
+            ("Running, and being deleted", of("Running").with("/metadata/deletionTimestamp", NOW), (false, false)),
+            ("Unknown, and being repaired", of("Unknown").with("/status/conditions", disabled), (false, false)),
+            ("Unknown, and being deleted", of("Unknown").with("/metadata/deletionTimestamp", NOW), (false, false)),
+        ];
+        for (what, machine, expected) in table {
+            let machine = machine.build();
+            assert_eq!((is_up(&machine), is_unhealthy(&machine)), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn metrics_have_the_level_of_each_zone() {
+        let metrics = Metrics::new();
+        register(&metrics, stores(&[("a", 4, 5), ("b", 6, 20), ("c", 0, 1)]), BrakeSettings::default());
+        let text = metrics.encode().unwrap();
+        for line in [r#"zone=""} 1"#, r#"zone="a"} 2"#, r#"zone="b"} 0"#, r#"zone="c"} 0"#] {
+            assert!(text.contains(&format!("machine_fleet_brake{{{line}")), "{line}: {text}");
+        }
+    }
 
     #[test]
     fn it_trickles_above_the_percentage_and_stops_half_of_the_way_to_all() {

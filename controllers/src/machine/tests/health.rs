@@ -520,6 +520,49 @@ fn one_machine_of_a_deployment_fails_at_a_time_in_any_order() {
 }
 
 #[test]
+fn the_set_of_a_machine_shows_what_the_brake_does_with_it() {
+    let sick = |name: &str, since: &str| {
+        let machine = machine(name).phase("Unknown").with("/spec/providerID", json!(format!("p:///{name}")));
+        machine.with("/status/currentStatus/lastUpdateTime", json!(since))
+    };
+    let braked = |own: MachineBuilder, level, lost_vm: bool| {
+        let other = sick("a", "2026-06-01T11:00:00Z").build();
+        let mut fixture = fixture(own).set(machine_set("set", 2, Some("k7f;"))).beside([other]);
+        let pool = &mut fixture.snapshot.pool;
+        pool.candidates.iter_mut().for_each(|candidate| candidate.has_lost_vm = lost_vm);
+        pool.brake = Brake { level, cause: "so many are unhealthy".to_owned(), timeout: SignedDuration::from_hours(1) };
+        let plan = fixture.plan();
+        let events: Vec<_> = plan.events.iter().filter(|event| event.reason == "FleetBrake").collect();
+        let set = |event: &&nodewright_runtime::events::Event| {
+            event.is_warning && event.regarding.kind.as_deref() == Some("MachineSet")
+        };
+        assert!(events.iter().all(set), "{events:?}");
+        let texts = events.iter().map(|event| event.message.clone()).collect::<Vec<_>>();
+        let waits = plan.waits.first().map(|wait| wait.message.clone());
+        (texts, waits, plan.wake)
+    };
+    let (first, second) = (|| sick("0", "2026-06-01T10:59:00Z"), || sick("b", "2026-06-01T11:01:00Z"));
+
+    let (events, waits, wake) = braked(second(), Level::Trickle, false);
+    let text = "the fleet brake holds: so many are unhealthy; until fewer are, one machine of the namespace is replaced at a time (flags \
+        --fleet-brake-percent, --fleet-brake-zone-percent, --fleet-brake-timeout)";
+    assert_eq!((events, waits.as_deref()), (vec![text.to_owned()], Some(text)));
+    assert_eq!(wake, Some(at(NOW) + SignedDuration::from_mins(1)), "nothing else wakes it");
+    let (events, waits, _) = braked(second(), Level::Off, false);
+    assert!(
+        events.is_empty() && waits.is_some_and(|text| !text.contains("brake")),
+        "the budget holds it, and not the brake"
+    );
+
+    let (events, ..) = braked(first(), Level::Stop, false);
+    let text =
+        "so many are unhealthy, and that for so long that machine 0 is replaced: the fleet brake ends for it after 1h";
+    assert_eq!(events, [text]);
+    assert!(braked(first(), Level::Stop, true).0.is_empty(), "its VM is gone");
+    assert!(braked(first(), Level::Trickle, false).0.is_empty(), "it goes in its turn");
+}
+
+#[test]
 fn a_deletion_that_is_stuck_gives_its_place_back() {
     let sick = || linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:00:00Z"));
     let held_by = |peer: MachineBuilder| {

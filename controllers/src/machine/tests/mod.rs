@@ -38,7 +38,7 @@ use serde_json::{Value, json};
 
 use super::{
     Call, MachineController, Outcome, Settings, Verb,
-    budget::{Limit, Pool, holds_place, may_be_replaced},
+    budget::{Level, Limit, Pool, brake::Brake, holds_place, may_be_replaced},
     claim::{Claim, Vm},
     provider::Provider,
     scope::Scope,
