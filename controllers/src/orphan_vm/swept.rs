@@ -83,7 +83,7 @@ mod tests {
         let class = after(&class, &two.only(|id| id == "p:///002"));
         assert_eq!(Swept::recorded(&class).iter().collect::<Vec<_>>(), [("p:///002", "m-2")]);
         let class = after(&class, &Swept::default());
-        assert!(class.metadata.annotations.unwrap_or_default().get(keys::SWEPT_VMS).is_none());
+        assert!(!class.metadata.annotations.unwrap_or_default().contains_key(keys::SWEPT_VMS));
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::shared::{
     in_place::is_moving,
     indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, SET_BY_UID},
     node::Node,
-    ownership::{NodeProof, node_claim, node_name},
+    ownership::{NodeProof, node_name},
     preservation::preserve_expiry,
 };
 
@@ -83,7 +83,7 @@ impl Controller for RolloutNodeController {
             }
         };
         on.kind::<Machine>(CONTROL, &self.namespace).index(MACHINE_BY_NODE).wakes(move |change, stores, wake| {
-            if let Some(machine) = change.new.as_ref().filter(|_| has_moved(change)) {
+            if let Some(machine) = change.new.as_ref().filter(|_| has_moved(change, how.1)) {
                 of_machine(stores, machine, wake);
             }
         });
@@ -153,11 +153,11 @@ fn watch_pools(on: &mut Watches<'_>, how: (bool, NodeProof)) {
 
 /// Whether a change of a Machine may change the marks on its Node. One that was recreated has the name of its Node at once, and its VM only
 /// once the provider has shown it.
-fn has_moved(change: &Change<Machine>) -> bool {
+fn has_moved(change: &Change<Machine>, proof: NodeProof) -> bool {
     let sides = (change.old.as_deref(), change.new.as_deref());
     let (Some(old), Some(new)) = sides else { return true };
     let updates = |it: &Machine| (is_moving(it), *it.phase() == MachinePhase::InPlaceUpdating);
-    node_claim(old) != node_claim(new)
+    proof.claim(old) != proof.claim(new)
         || controller_uid(old) != controller_uid(new)
         || preserve_expiry(old) != preserve_expiry(new)
         || updates(old) != updates(new)

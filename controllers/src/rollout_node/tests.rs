@@ -486,27 +486,30 @@ fn a_node_that_is_cordoned_for_its_configuration_is_not_selected() {
 /// nothing woke the controller once the provider had shown whose VM it is.
 #[test]
 fn what_decides_whose_a_node_is_wakes_it() {
-    let proven = Fixture::of("v1").machine;
+    let proven = || Fixture::of("v1").machine;
     let recreated = || machine("m").label("node", "n").with("/spec/providerID", "x:///i-1");
+    let running = || recreated().phase("Running");
     let conditions = |kind: &str| json!([{"type": kind, "status": "True", "message": "x:///i-1"}]);
+    let shown = || recreated().with("/status/conditions", conditions("InstanceProvisioned"));
+    // Whether it is woken where this process proves VMs, and where another does.
     let table = [
-        (
-            "the provider has shown the VM",
-            recreated().with("/status/conditions", conditions("InstanceProvisioned")),
-            true,
-        ),
-        ("all of the status", proven, true),
-        ("the phase of one that has a VM", recreated().phase("Pending"), true),
-        ("another name of the Node", recreated().label("node", "o"), true),
-        ("another VM", recreated().with("/spec/providerID", "x:///i-2"), true),
-        ("preservation", recreated().preserved_until(NOW), true),
-        ("another condition", recreated().with("/status/conditions", conditions("Ready")), false),
-        ("a label of users", recreated().label("x", "y"), false),
+        ("the provider has shown the VM", recreated(), shown(), [true, true]),
+        ("all of the status is back", recreated(), proven(), [true, true]),
+        ("another name, of which the Node is", shown(), shown().label("node", "o"), [true, true]),
+        ("the phase of one that has a VM", recreated(), running(), [false, true]),
+        ("another name, unproven", running(), running().label("node", "o"), [false, true]),
+        ("another VM, unproven", running(), running().with("/spec/providerID", "x:///i-2"), [false, true]),
+        ("another VM without one", recreated(), recreated().with("/spec/providerID", "x:///i-2"), [false, false]),
+        ("preservation", proven(), proven().preserved_until(NOW), [true, true]),
+        ("an update in place", proven(), proven().phase("InPlaceUpdating"), [true, true]),
+        ("another condition", running(), running().with("/status/conditions", conditions("Ready")), [false, false]),
+        ("a label of users", proven(), proven().label("x", "y"), [false, false]),
     ];
-    for (what, new, wakes) in table {
-        let change = Change { old: Some(Arc::new(recreated().build())), new: Some(Arc::new(new.build())) };
-        assert_eq!(has_moved(&change), wakes, "{what}");
+    for (what, old, new, wakes) in table {
+        let change = Change { old: Some(Arc::new(old.build())), new: Some(Arc::new(new.build())) };
+        let woken = [NodeProof::Here, NodeProof::Elsewhere].map(|proof| has_moved(&change, proof));
+        assert_eq!(woken, wakes, "{what}");
     }
     let new = Some(Arc::new(recreated().build()));
-    assert!(has_moved(&Change { old: None, new }));
+    assert!(has_moved(&Change { old: None, new }, NodeProof::Here));
 }

@@ -63,13 +63,6 @@ pub(crate) fn is_node_of(machine: &Machine, node: &Node) -> bool {
     is_named && noted_id(machine).is_some() && noted_id(machine) == node.provider_id()
 }
 
-/// By what [`NodeProof::is_node_of`] decides, of a Machine: the ids and names of its VM and its Node that its status and its spec have, and
-/// whether it has a phase that comes before the VM.
-pub(crate) fn node_claim(machine: &Machine) -> ([Option<&str>; 4], bool) {
-    let is_early = matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
-    ([noted_id(machine), machine.provider_id(), noted_node(machine), machine.node_name()], is_early)
-}
-
 /// Whether a Node is a Machine's, for the controllers of sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeProof {
@@ -83,11 +76,22 @@ pub enum NodeProof {
 impl NodeProof {
     pub(crate) fn is_node_of(self, machine: &Machine, node: &Node) -> bool {
         let is_theirs = || {
-            let is_provisioned = machine.condition(conditions::machine::INSTANCE_PROVISIONED).is_none()
-                && !matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
-            let is_claimed = machine.provider_id().is_some() && machine.provider_id() == node.provider_id();
-            self == Self::Elsewhere && is_provisioned && is_claimed && machine.node_name() == Some(name(node))
+            let claimed = self.claimed_elsewhere(machine);
+            claimed.is_some_and(|(id, named)| Some(id) == node.provider_id() && named == Some(name(node)))
         };
         is_node_of(machine, node) || is_theirs()
+    }
+
+    /// The VM and the name of the Node by which a Node is a Machine's; `None` while none can be.
+    pub(crate) fn claim(self, machine: &Machine) -> Option<(&str, Option<&str>)> {
+        let proven = noted_id(machine).map(|id| (id, node_name(machine)));
+        proven.or_else(|| self.claimed_elsewhere(machine))
+    }
+
+    fn claimed_elsewhere(self, machine: &Machine) -> Option<(&str, Option<&str>)> {
+        let is_provisioned = machine.condition(conditions::machine::INSTANCE_PROVISIONED).is_none()
+            && !matches!(machine.phase(), MachinePhase::Unset | MachinePhase::CrashLoopBackOff);
+        let is_claimed = self == Self::Elsewhere && is_provisioned;
+        is_claimed.then(|| machine.provider_id()).flatten().map(|id| (id, machine.node_name()))
     }
 }
