@@ -68,7 +68,9 @@ impl Rollouts {
         let new: Vec<&String> = after.0.iter().filter(is_new).map(|(node, _)| node).collect();
         let (Some(pool), false) = (self.pools.get(name), new.is_empty()) else { return vec![] };
         let mut wrongs = vec![];
-        if pool.now().is_paused {
+        // A list that was lost has the Nodes again that are being moved.
+        let begins = new.iter().any(|node| self.nodes.get(*node).is_none_or(|node| !node.is_moved));
+        if pool.now().is_paused && begins {
             wrongs.push(format!("I38: pool {name} is paused, and claims {new:?}"));
         }
         let others = self.disrupted(name).into_iter().filter(|node| !after.0.contains_key(*node)).count();

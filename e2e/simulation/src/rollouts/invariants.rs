@@ -309,7 +309,9 @@ fn drained(name: &str, known: &Watched, member: &Member) -> Option<String> {
     if !before.asks.starts_with("uncordon-") {
         return Some(format!("I42: node {name} is uncordoned, and its agent does not ask for that"));
     }
-    known.is_closed_by_user.then(|| format!("I42: node {name} is uncordoned, and a user has cordoned it"))
+    // Before the first drain nothing says who has cordoned it: the agent's request opens it, as with machine-config-operator.
+    let is_known = known.is_closed_by_user && !(before.record.is_empty() && before.done.is_empty());
+    is_known.then(|| format!("I42: node {name} is uncordoned, and a user has cordoned it"))
 }
 
 impl Watched {
