@@ -146,16 +146,14 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     unlike_template(cluster, pool, &names)
 }
 
-/// A Node whose VM and machine are gone, where managers do the node part of a cloud controller manager. One that went before it was
-/// initialized names no VM, and stays.
+/// A Node whose VM and machine are gone, where managers do the node part of a cloud controller manager.
 fn lost_node(cluster: &SimulatedCluster) -> Option<String> {
     cluster.oracles.lock().cloud_nodes.as_ref()?;
     let (vms, server) = (cluster.cloud().vms(), cluster.server());
     let is_lost = |node: &&Arc<Value>| {
         let is_labelled = node["metadata"]["labels"][labels::MACHINE_NAME].is_string();
         let has_machine = server.object(&format!("{MACHINES}/{}", name(node))).is_some();
-        let names_vm = node["spec"]["providerID"].is_string();
-        is_labelled && names_vm && !has_machine && !vms.iter().any(|vm| node["spec"]["providerID"] == vm.provider_id)
+        is_labelled && !has_machine && !vms.iter().any(|vm| node["spec"]["providerID"] == vm.provider_id)
     };
     server.objects(NODES).iter().filter(|node| !is_foreign(&name(node))).find(is_lost).map(|node| name(node))
 }
