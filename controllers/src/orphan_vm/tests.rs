@@ -631,14 +631,19 @@ fn lists_that_have_the_vm_or_prove_nothing_mark_no_node() {
     assert_eq!(marked(reappeared, |_| vm(true)).first(), Some(&(15, false)), "it loses the mark");
 }
 
+/// A process after another has swept VM 2 for Machine `gone`, and what it sees of the VM's Node.
+fn after_sweep(fixture: Fixture, change: &Value) -> (Process, Snapshot) {
+    let record = [(annotations::SWEPT_VMS.to_owned(), json!({id("2"): "gone"}).to_string())];
+    let mut process = Process::new();
+    process.class.metadata.annotations = Some(record.into());
+    let nodes = [(id("2"), vec![Arc::new(lost_node(change))])].into();
+    (process, Snapshot { nodes_of_swept: Some(nodes), ..fixture.snapshot() })
+}
+
 /// The minutes at which the Node of VM 2, which was swept for Machine `gone` before this process began, is deleted by lists of these VMs,
 /// and whether the record still has the VM in the end.
 fn swept_node(fixture: Fixture, change: &Value, listed: impl Fn(i64) -> Listed) -> (Vec<i64>, bool) {
-    let nodes = [(id("2"), vec![Arc::new(lost_node(change))])].into();
-    let snapshot = Snapshot { nodes_of_swept: Some(nodes), ..fixture.snapshot() };
-    let mut process = Process::new();
-    process.class.metadata.annotations =
-        Some([(annotations::SWEPT_VMS.to_owned(), json!({id("2"): "gone"}).to_string())].into());
+    let (mut process, snapshot) = after_sweep(fixture, change);
     let is_deletion = |step: &Step<Call>| matches!(step, Step::Delete(_));
     let mut minutes = vec![];
     for minute in 0..=45 {
@@ -677,11 +682,7 @@ fn the_node_of_a_swept_vm_goes_once_a_list_lacks_the_vm() {
 #[test]
 fn a_list_from_before_a_sweep_proves_no_vm_gone() {
     let plan_after = |list: (i64, i64), sweep: (i64, i64)| {
-        let nodes = [(id("2"), vec![Arc::new(lost_node(&json!({})))])].into();
-        let snapshot = Snapshot { nodes_of_swept: Some(nodes), ..one_machine() };
-        let mut process = Process::new();
-        process.class.metadata.annotations =
-            Some([(annotations::SWEPT_VMS.to_owned(), json!({id("2"): "gone"}).to_string())].into());
+        let (mut process, snapshot) = after_sweep(Fixture::of(vec![running("a", "1")]), &json!({}));
         let Some(Call::List(request)) = call_of(&process.plan(15, &snapshot)).cloned() else { unreachable!() };
         let outcomes = [
             (Call::Sweep(request.clone(), Arc::new([])), sweep, Outcome::Swept(vec![(id("2"), SweepResult::Deleted)])),
