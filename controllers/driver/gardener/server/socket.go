@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,24 +17,33 @@ type socket struct {
 	file fs.FileInfo
 }
 
-// bind binds a path, in place of a socket that nobody serves any more. The socket's mode is 0600 from its first moment, as the
-// process's umask says so for that moment.
+// bind binds a path, in place of a socket that nobody serves any more. The socket has its mode before it has a path: Linux gives the
+// file the mode of the socket, less the umask. To set the umask for that moment would give it to each file that the process creates
+// meanwhile.
 func bind(path string) (*socket, error) {
 	if err := removeLeft(path); err != nil {
 		return nil, fmt.Errorf("failed to serve the socket %s: %w", path, err)
 	}
-	before := syscall.Umask(0o177)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	syscall.Umask(before)
+	config := net.ListenConfig{Control: forUserAlone}
+	listener, err := config.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("failed to serve the socket: %w", err)
 	}
-	listener.SetUnlinkOnClose(false)
+	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	file, err := os.Lstat(path)
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return &socket{Listener: listener, path: path, file: file}, nil
+}
+
+// forUserAlone sets the mode of a socket that is not bound yet.
+func forUserAlone(_, _ string, connection syscall.RawConn) error {
+	var failed error
+	err := connection.Control(func(descriptor uintptr) {
+		failed = syscall.Fchmod(int(descriptor), 0o600)
+	})
+	return errors.Join(err, failed)
 }
 
 // removeLeft removes the socket that a process has left which was killed.

@@ -4,13 +4,16 @@ use std::{
     fs, io,
     os::unix::{
         fs::{FileTypeExt, MetadataExt},
-        net::{UnixListener as StdListener, UnixStream},
+        net::UnixStream,
     },
     path::{Path, PathBuf},
 };
 
-use rustix::{fs::Mode, process::umask};
-use tokio::net::UnixListener;
+use rustix::fs::{Mode, fchmod};
+use tokio::net::{UnixListener, UnixSocket};
+
+/// How many callers may wait to be accepted, as in the standard library.
+const BACKLOG: u32 = 128;
 
 /// A Unix socket that its user alone may use.
 #[derive(Debug)]
@@ -37,19 +40,17 @@ pub struct BindError {
 impl Socket {
     /// Binds a path, in place of a socket that nobody serves any more.
     ///
-    /// Other files that this process creates at the same moment are the user's alone, too: the mode of a socket follows from the
-    /// process's umask.
+    /// The socket has its mode before it has a path: Linux gives the file the mode of the socket, less the umask. To set the umask
+    /// for that moment would give it to each file that the process creates meanwhile.
     pub fn bind(path: &Path) -> Result<Self, BindError> {
         let failed = |reason: String| BindError { path: path.to_owned(), reason };
         remove_left(path).map_err(failed)?;
-        let before = umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
-        let bound = StdListener::bind(path);
-        umask(before);
         let listen = || {
-            let listener = bound?;
-            listener.set_nonblocking(true)?;
+            let socket = UnixSocket::new_stream()?;
+            fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+            socket.bind(path)?;
             let inode = fs::symlink_metadata(path)?.ino();
-            Ok::<_, io::Error>((UnixListener::from_std(listener)?, inode))
+            Ok::<_, io::Error>((socket.listen(BACKLOG)?, inode))
         };
         let (listener, inode) = listen().map_err(|error| failed(error.to_string()))?;
         Ok(Self { listener, file: SocketFile { path: path.to_owned(), inode } })

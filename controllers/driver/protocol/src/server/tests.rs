@@ -3,6 +3,7 @@
 use std::{
     fs,
     os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::Path,
 };
 
 use super::Socket;
@@ -18,6 +19,32 @@ async fn the_socket_is_the_users_alone_and_goes_with_its_server() {
     assert!(UnixStream::connect(&path).is_ok(), "the first one still serves");
     drop(socket);
     assert!(!path.exists());
+}
+
+/// Files that another thread creates meanwhile have their own mode, and the process keeps its umask.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn sockets_that_are_bound_at_once_are_each_the_users_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let usual = folder.path().join("usual");
+    fs::write(&usual, "").unwrap();
+    let usual = mode(&usual);
+    let threads = (0..4).map(|thread| {
+        let folder = folder.path().to_owned();
+        tokio::spawn(async move {
+            for round in 0..500 {
+                let path = folder.join(format!("{thread}-{round}.sock"));
+                let _socket = Socket::bind(&path).unwrap();
+                assert_eq!(mode(&path), 0o600, "{}", path.display());
+                let file = path.with_extension("txt");
+                fs::write(&file, "").unwrap();
+                assert_eq!(mode(&file), usual, "{}", file.display());
+            }
+        })
+    });
+    for thread in threads.collect::<Vec<_>>() {
+        thread.await.unwrap();
+    }
 }
 
 #[tokio::test]
