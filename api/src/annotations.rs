@@ -83,7 +83,8 @@ pub const SWEPT_VMS: &str = "nodewright.dev/swept-vms";
 /// Ours, on a Node whose cloud part this manager does: the MachineClass of its Machine, as `<namespace>/<name>/<uid>`. After the Machine, the
 /// lists of the class show whether its VM exists.
 pub const MACHINE_CLASS: &str = "nodewright.dev/machine-class";
-/// Ours, on a Node without a Machine: the provider id of its VM, which two lists of the provider have lacked. The Node is deleted.
+/// Ours, on a Node without a Machine: the provider id of its VM, which two lists of the provider have lacked; empty if the Node has
+/// none. The Node is deleted.
 pub const VM_MISSING: &str = "nodewright.dev/vm-missing";
 /// Ours, on a Machine: its decimal index in the ledger of its set. Valid only with the name that belongs to the index.
 pub const INDEX: &str = "nodewright.dev/index";

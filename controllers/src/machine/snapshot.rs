@@ -33,7 +33,7 @@ use crate::shared::{
     ledger::{Ledger, Ordinal},
     node::Node,
     node_claims::{is_missing_by_machine, is_of_namespace},
-    ownership::{missing_vm, node_name, vm_id},
+    ownership::{missing_vm, node_name, noted_node, vm_id},
     usable_class::{CLASS_NOT_FOUND, usable},
 };
 
@@ -268,14 +268,16 @@ pub(super) fn node_named(node: &str) -> String {
     format!("metadata.name={node}")
 }
 
-/// Names are given to other VMs again: only a Node with the id of the VM is the Machine's.
+/// Names are given to other VMs again: only a Node with the id of the VM is the Machine's. One that nobody has given an id yet is
+/// the Machine's if the driver gave it that name, as in the [cache](claim::find).
 fn unseen_node(stores: &Stores, machine: &Machine) -> Lookup<Node> {
     let seen = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
     let Some(seen) = seen else { return Lookup::Pending };
-    seen.all()
-        .into_iter()
-        .find(|node| node.provider_id().is_some() && node.provider_id() == vm_id(machine))
-        .map_or(Lookup::Missing, Lookup::Found)
+    let is_its = |node: &Arc<Node>| match node.provider_id() {
+        Some(id) => vm_id(machine) == Some(id),
+        None => noted_node(machine) == Some(name(node.as_ref())),
+    };
+    seen.all().into_iter().find(is_its).map_or(Lookup::Missing, Lookup::Found)
 }
 
 /// Whether the deletion of a Machine is forced: it waits for nothing in the target cluster.

@@ -76,7 +76,7 @@ pub(super) fn is_missing(stores: &Stores, node: &Node) -> bool {
 fn is_marked_rightly(stores: &Stores, node: &Node) -> bool {
     let marked = annotation(node, annotations::VM_MISSING);
     let is_without_machine = || !is_claimed(stores, node) || is_missing_by_machine(stores, node);
-    marked.is_some() && marked == node.provider_id() && machine_name(node).is_some() && is_without_machine()
+    marked == Some(node.provider_id().unwrap_or_default()) && machine_name(node).is_some() && is_without_machine()
 }
 
 pub(super) fn is_mismarked(stores: &Stores, node: &Node) -> bool {

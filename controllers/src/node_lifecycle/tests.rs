@@ -204,14 +204,23 @@ fn a_node_without_a_machine_goes_if_lists_have_marked_it() {
         cluster().with(node(Some(ready), change), machine).beside(9, 0).goes()
     };
     let other = || machine("other").with("/spec/providerID", "other:///9");
+    let without_id = |mut change: Value| {
+        change["spec"] = json!({"providerID": null});
+        change
+    };
     assert!(goes("Unknown", &mark(ID), other()));
+    assert!(goes("Unknown", &without_id(mark("")), other()), "it never had an id");
     assert!(!goes("Unknown", &json!({}), other()), "no list has marked it");
+    assert!(!goes("Unknown", &without_id(json!({})), other()), "no list has marked one without an id");
     assert!(!goes("Unknown", &marked_of("other/class/u", ID), other()), "another manager has marked it");
     let mut unlabelled = mark(ID);
     unlabelled["metadata"]["labels"] = Value::Null;
     for (ready, change, machine, case) in [
         ("True", mark(ID), other(), "it is ready"),
         ("Unknown", mark("p:///2"), other(), "another VM is missing"),
+        ("Unknown", mark(""), other(), "it has got an id since"),
+        ("Unknown", without_id(mark(ID)), other(), "the mark is about an id"),
+        ("Unknown", without_id(mark("")), machine("m"), "it has its machine again, and no id"),
         ("Unknown", unlabelled, other(), "it never had a machine"),
         ("Unknown", mark(ID), machine("m"), "it has its machine again"),
         ("Unknown", mark(ID), machine("x").with("/spec/providerID", ID), "its VM has a machine"),

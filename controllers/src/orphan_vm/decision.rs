@@ -15,7 +15,7 @@ use super::{
     snapshot::{Problem, Snapshot},
     unexplained::Unexplained,
 };
-use crate::shared::{indexes::instance_id, node::Node};
+use crate::shared::{indexes::instance_id, node::Node, node_claims::machine_name};
 
 /// A list that is older says nothing about now.
 const FRESH: Duration = Duration::from_mins(1);
@@ -236,19 +236,22 @@ impl Search<'_> {
             return vec![];
         }
         // Providers and kubelets may write the beginning of an id differently.
-        let shown: BTreeSet<&str> = list.listed.keys().map(|id| instance_id(id)).collect();
-        let finding = |node: &Arc<Node>| Some((node.clone(), self.finding(list, &shown, node)?));
-        snapshot.lost_nodes.iter().filter_map(finding).collect()
+        let ids: BTreeSet<&str> = list.listed.keys().map(|id| instance_id(id)).collect();
+        let machines: BTreeSet<&str> = list.listed.values().map(|vm| vm.machine.as_str()).collect();
+        let has_vm = |node: &Node| match node.provider_id() {
+            Some(id) => ids.contains(instance_id(id)),
+            // Nobody has given it one: its VM has the tags of its Machine.
+            None => machine_name(node).is_some_and(|machine| machines.contains(machine)),
+        };
+        let finding = |node: &Arc<Node>| if has_vm(node) { Finding::Listed } else { self.missing(list, node) };
+        snapshot.lost_nodes.iter().map(|node| (node.clone(), finding(node))).collect()
     }
 
-    fn finding(&self, list: &List<'_>, shown: &BTreeSet<&str>, node: &Node) -> Option<Finding> {
-        if shown.contains(instance_id(node.provider_id()?)) {
-            return Some(Finding::Listed);
-        }
+    fn missing(&self, list: &List<'_>, node: &Node) -> Finding {
         let since = self.context.noted_since(&Note::LostNode(uid(node).into()));
         let since = since.filter(|since| *since >= self.context.connected_since);
         let is_confirmed = since.is_some_and(|since| after(since, self.snapshot.lost_node_grace) <= list.begun);
-        Some(if is_confirmed { Finding::Confirmed } else { Finding::Missing })
+        if is_confirmed { Finding::Confirmed } else { Finding::Missing }
     }
 }
 

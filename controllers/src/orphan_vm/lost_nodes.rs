@@ -1,7 +1,7 @@
 //! The Nodes of which both the Machine and the VM are gone.
 //!
 //! A list is about the Nodes that say to have had a Machine of its classes. Two that lack the VM, a grace apart, mark the Node;
-//! [`node_lifecycle`](crate::node_lifecycle) deletes it.
+//! [`node_lifecycle`](crate::node_lifecycle) deletes it. A Node without a provider ID has the VM whose tags name its Machine.
 
 use std::sync::Arc;
 

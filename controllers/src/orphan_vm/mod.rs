@@ -21,7 +21,7 @@
 //! * The Node of a deleted VM is deleted once a believed list lacks the VM: the Node has exactly its id, no label of another Machine
 //!   than that of its tags, and no Machine claims it. The class remembers the VM.
 //! * With `--cloud-node=on` or `auto`, a Node without a Machine whose VM two believed lists lack, a grace apart, is marked
-//!   ([`lost_nodes`]): [`node_lifecycle`](super::node_lifecycle) deletes it.
+//!   ([`lost_nodes`]): [`node_lifecycle`](super::node_lifecycle) deletes it. One without a provider ID goes by the name of its Machine.
 //! * Of several VMs of one Machine the one stays that the Machine has; if it has none yet, the oldest.
 //!
 //! # Caveats

@@ -591,7 +591,6 @@ fn a_node_without_machine_and_vm_is_marked_by_the_second_list() {
             with(json!({"metadata": {"annotations": {annotations::MACHINE_CLASS: "default/class/other"}}})),
             "of another class",
         ),
-        (with(json!({"spec": null})), "of no VM"),
         (with(json!({"metadata": {"deletionTimestamp": NOW}})), "it goes"),
         (beside(machine("gone")), "its machine"),
         (beside(machine("b").with("/spec/providerID", id("2"))), "of its VM"),
@@ -600,6 +599,20 @@ fn a_node_without_machine_and_vm_is_marked_by_the_second_list() {
     for (fixture, why) in kept {
         assert_eq!(marked(fixture, own), [], "{why}");
     }
+}
+
+/// Its kubelet has registered it, and nobody has given it an id before its VM went.
+#[test]
+fn a_node_without_an_id_is_marked_if_two_lists_lack_a_vm_of_its_machine() {
+    let with = |change: Value| Fixture { nodes: vec![lost_node(&change)], ..Fixture::of(vec![running("a", "1")]) };
+    let new = || with(json!({"spec": null}));
+    let own = |_| listed(&[("1", "a")]);
+    let late = |minute| if minute < 30 { listed(&[("1", "a")]) } else { listed(&[("1", "a"), ("9", "gone")]) };
+    assert_eq!(marked(new(), own), [(30, true), (45, true)]);
+    assert_eq!(marked(new(), |_| listed(&[("1", "a"), ("9", "gone")])), [], "a VM has the tags of its machine");
+    assert_eq!(marked(new(), late), [], "the second list has its VM");
+    let mark = json!({"spec": null, "metadata": {"annotations": {annotations::VM_MISSING: ""}}});
+    assert_eq!(marked(with(mark), late).first(), Some(&(30, false)), "it loses the mark");
 }
 
 #[test]

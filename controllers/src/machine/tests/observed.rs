@@ -108,6 +108,29 @@ fn a_machine_that_may_fail_looks_for_its_node() {
 }
 
 #[test]
+fn an_unseen_node_without_an_id_is_the_machines_if_the_driver_gave_its_name() {
+    let named = json!([{"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": "p:///1"},
+        {"type": "NodeJoined", "status": "False", "reason": "NodeAwaited", "message": "n"}]);
+    let named =
+        || linked("Terminating").with("/metadata/deletionTimestamp", NOW).with("/status/conditions", named.clone());
+    let labelled = || linked("Terminating").with("/metadata/deletionTimestamp", NOW);
+    let table = [
+        (named(), Some("p:///1"), true, "it has the id of the VM"),
+        (named(), None, true, "it has the name that the driver gave"),
+        (named(), Some("p:///2"), false, "another VM has the name"),
+        (labelled(), Some("p:///1"), true, "the id is enough"),
+        (labelled(), None, false, "only a label of the machine has the name, which any client can set"),
+    ];
+    for (machine, id, is_found, case) in table {
+        let cache = Cache::default().with([machine.build()]).with([class_of(1, &[])]);
+        let nodes = Arc::new(Store::<Node>::new(TARGET, ""));
+        cache.0.add_scoped(&ScopedWatch::at::<Node>(TARGET, node_named("n")), nodes.clone());
+        answer(&nodes, Some(parse(json!({"metadata": {"name": "n", "uid": "uid-n"}, "spec": {"providerID": id}}))));
+        assert_eq!(matches!(cache.see("m").unseen_node, Lookup::Found(_)), is_found, "{case}");
+    }
+}
+
+#[test]
 fn a_class_that_differs_from_its_record_makes_no_vm() {
     let seen = |record: Option<&str>| {
         let mut class = class_of(2, &[]);
