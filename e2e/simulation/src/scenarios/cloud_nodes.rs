@@ -3,7 +3,7 @@
 
 use nodewright_e2e_cloud::{Code, Effect, FaultOperation};
 
-use super::builders::{at, for_seconds, named, roll, run, scale};
+use super::builders::{at, for_seconds, named, of, roll, run, scale};
 use crate::{
     run::{Run, Scenario},
     schedule::{Act, Trouble, UserError},
@@ -79,6 +79,24 @@ pub(super) fn cloud_nodes() -> Vec<Scenario> {
         named(
             "a VM and its machine are removed while no manager runs, and one machine less is wanted",
             with(3, vec![at(LATER - 10, Act::Crash), at(LATER, Act::LoseMachine(0)), at(LATER, scale(2))]),
+        ),
+        named(
+            "machines are deleted whose nodes have joined, have no id yet, and are shown by no watch",
+            with(5, vec![at(1_300, Act::HoldWatches(of("nodes"), 395)), at(11_400, scale(2))]),
+        ),
+        // The second manager knows of the VMs from their machines, and the provider answers it only once the node has lost both.
+        named(
+            "a VM and its machine are removed before their node has an id, and one machine less is wanted",
+            with(
+                3,
+                vec![
+                    at(1_000, Act::CloudDown(460)),
+                    at(1_100, Act::Crash),
+                    at(LATER - 10, Act::Crash),
+                    at(LATER, Act::LoseMachine(0)),
+                    at(LATER, scale(2)),
+                ],
+            ),
         ),
         // Others are replaced before its machine, which says meanwhile that its VM is missing.
         named(
