@@ -68,14 +68,14 @@ impl Rollouts {
         let new: Vec<&String> = after.0.iter().filter(is_new).map(|(node, _)| node).collect();
         let (Some(pool), false) = (self.pools.get(name), new.is_empty()) else { return vec![] };
         let mut wrongs = vec![];
-        // A list that was lost has the Nodes again that are being moved.
+        // A list that was lost has the Nodes again that are being moved, whatever has happened to others meanwhile.
         let begins = new.iter().any(|node| self.nodes.get(*node).is_none_or(|node| !node.is_moved));
         if pool.now().is_paused && begins {
             wrongs.push(format!("I38: pool {name} is paused, and claims {new:?}"));
         }
         let others = self.disrupted(name).into_iter().filter(|node| !after.0.contains_key(*node)).count();
         let (all, most) = (after.0.len() + others, self.budget(name));
-        if all > most {
+        if all > most && begins {
             wrongs
                 .push(format!("I36: pool {name} claims {new:?}, so that {all} nodes are disrupted, and {most} may be"));
         }
