@@ -209,7 +209,7 @@ fn prepare<'a>(scope: &Scope<'a>, own_scope: &Scope<'a>) -> Result<Vec<Preparati
 /// Whether the last plan failed because the API server refuses to change one of these objects.
 fn is_refused<'a, K: Kind>(scope: &Scope<'_>, mut objects: impl Iterator<Item = &'a K>) -> bool {
     let verbs = [StepVerb::Patch, StepVerb::Apply];
-    let failure = scope.context.failure.filter(|failure| failure.is_of::<K>() && !failure.is_passing());
+    let failure = scope.context.failure.filter(|failure| failure.is_of::<K>() && failure.is_refusal());
     let failure = failure.filter(|failure| verbs.contains(&failure.verb));
     failure.is_some_and(|failure| objects.any(|object| name(object) == &*failure.key.name))
 }

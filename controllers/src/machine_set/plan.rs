@@ -250,9 +250,9 @@ fn fill(context: &Context<'_>, members: &Members<'_>, decided: Fill) -> Plan {
         let again = context.now.saturating_add(CEILING_RETRY).unwrap_or(context.now);
         plan.wait_until(again, ceiling.reason, ceiling.text);
     }
-    if decided.refused_adoptions > 0 {
+    if decided.failed_adoptions > 0 {
         // They are tried again after what the set can do without them.
-        plan.append(adopt(members, decided.refused_adoptions));
+        plan.append(adopt(members, decided.failed_adoptions));
     }
     plan.wake_at(decided.wake);
     if let Some(text) = decided.backoff {

@@ -84,6 +84,12 @@ impl Failure {
     pub fn is_passing(&self) -> bool {
         matches!(self.class, FailureClass::Conflict | FailureClass::AlreadyExists | FailureClass::Expired)
     }
+
+    /// Whether the server has refused this request as it is, so that it fails again until somebody changes something. A server that does
+    /// not answer, or is overloaded, refuses nothing.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.class, FailureClass::Invalid | FailureClass::Forbidden)
+    }
 }
 
 impl fmt::Display for Failure {

@@ -400,8 +400,12 @@ fn other_selector() -> (Cluster, String) {
 
 /// What is planned after the API server has refused to change an object.
 fn planned_after_refusal<K: Kind>(cluster: &mut Cluster, verb: StepVerb, name: &str) -> Vec<String> {
+    planned_after::<K>(cluster, verb, name, FailureClass::Forbidden)
+}
+
+fn planned_after<K: Kind>(cluster: &mut Cluster, verb: StepVerb, name: &str, class: FailureClass) -> Vec<String> {
     let key = ObjectRef::new(CONTROL, "default", name);
-    cluster.failure = Some(Failure::of::<K>(verb, key, FailureClass::Forbidden, "denied by a policy"));
+    cluster.failure = Some(Failure::of::<K>(verb, key, class, "no"));
     kinds(&cluster.plan())
 }
 
@@ -437,7 +441,12 @@ fn a_set_that_may_not_be_adopted_blocks_only_the_creation_of_one_beside_it() {
                 "spec": {"class": {"name": "v0"}}}}}),
     );
     cluster.edit(|live| live["spec"]["replicas"] = 5.into());
-    assert_eq!(kinds(&cluster.plan()), ["confirm MachineDeployment", "apply MachineSet"]);
+    let first = ["confirm MachineDeployment", "apply MachineSet"];
+    assert_eq!(kinds(&cluster.plan()), first);
+    for class in [FailureClass::Unknown, FailureClass::Unreachable, FailureClass::TooManyRequests] {
+        let after = planned_after::<MachineSet>(&mut cluster, StepVerb::Apply, "stray", class);
+        assert_eq!(after, first, "{class:?}: its machines count as soon as the API server answers again");
+    }
     let after = planned_after_refusal::<MachineSet>(&mut cluster, StepVerb::Apply, "stray");
     assert_eq!(after[0], "apply MachineSet", "the other one is sized: {after:?}");
     assert_eq!(after[after.len() - 2..], ["confirm MachineDeployment", "apply MachineSet"]);
