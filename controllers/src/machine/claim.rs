@@ -239,7 +239,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::testing::{MachineBuilder, machine};
+    use crate::{
+        shared::{CONTROL, TARGET, indexes::MACHINE_BY_INSTANCE},
+        testing::{MachineBuilder, machine},
+    };
 
     const ID: &str = "p:///a/1";
 
@@ -272,6 +275,7 @@ mod tests {
             (None, Some("n"), vec![own("aaa"), own("n")], Some(own("n")), None),
             (Some("n"), None, vec![own("aaa"), own("bbb")], None, None),
             (Some("n"), None, vec![own("n"), alike("aaa")], Some(own("n")), Some("n")),
+            (Some("n"), None, vec![own("x"), alike("aaa")], None, Some("x")),
             (Some("n"), None, vec![alike("n")], Some(alike("n")), Some("n")),
             (Some("n"), None, vec![alike("aaa")], None, None),
             (Some("n"), None, vec![alike("n"), alike("aaa")], Some(alike("n")), None),
@@ -286,17 +290,91 @@ mod tests {
         }
         let torn = choose(&with_names(Some("n"), None), vec![own("bbb"), own("aaa")], None);
         assert_eq!(torn.claim.duplicate_nodes, ["aaa", "bbb"]);
-        let stale = choose(&with_names(Some("n"), None), vec![], Some(other("n")));
-        assert_eq!(stale.foreign_node.map(|node| name(node.as_ref()).to_owned()).as_deref(), Some("n"));
+        let foreign = |same, by_name| {
+            let found = choose(&with_names(Some("n"), None), same, Some(by_name));
+            found.foreign_node.map(|node| name(node.as_ref()).to_owned())
+        };
+        assert_eq!(foreign(vec![], other("n")).as_deref(), Some("n"), "a stale one");
+        assert_eq!(foreign(vec![own("x")], other("n")).as_deref(), Some("n"), "one beside its own");
+        assert_eq!(foreign(vec![own("n")], own("n")), None, "its own");
+    }
+
+    /// A Machine among others in the caches, and what is found of it.
+    fn found(machine: &MachineBuilder, others: Vec<MachineBuilder>, nodes: Vec<Arc<Node>>) -> Found {
+        let machines = Store::<Machine>::new(CONTROL, "default");
+        machines.add_index(MACHINE_BY_INSTANCE);
+        others.into_iter().chain([machine.clone()]).for_each(|machine| drop(machines.apply(machine.build())));
+        let store = Store::<Node>::new(TARGET, "");
+        store.add_index(NODE_BY_INSTANCE);
+        nodes.into_iter().for_each(|node| drop(store.apply(Arc::unwrap_or_clone(node))));
+        let stores = Stores::default();
+        stores.add(Arc::new(machines));
+        find(&stores, Some(&store), &machine.clone().build())
+    }
+
+    fn proven(name: &str, minute: u32, reason: &str) -> MachineBuilder {
+        let noted = json!([{"type": "InstanceProvisioned", "status": "True", "reason": reason, "message": ID,
+            "lastTransitionTime": format!("2026-06-01T11:{minute:02}:00Z")}]);
+        machine(name).with("/spec/providerID", ID).with("/status/conditions", noted)
+    }
+
+    #[test]
+    fn a_node_is_the_machines_only_while_its_vm_is_proven_and_no_other_machine_names_it() {
+        let node_of = |node: &Option<Arc<Node>>| node.as_ref().map(|node| name(node.as_ref()).to_owned());
+        let nodes = || vec![node("n", ID)];
+        let sure = found(
+            &proven("m", 20, "Provisioned"),
+            vec![machine("other").with("/spec/providerID", "p:///a/2")],
+            nodes(),
+        );
+        assert_eq!((sure.claim.vm, node_of(&sure.node).as_deref()), (Vm::Proven, Some("n")));
+        assert!(sure.claim.is_settled() && sure.claim.node.is_none());
+        let torn = found(&proven("m", 20, "Provisioned"), vec![], vec![node("b", ID), node("a", ID)]);
+        assert_eq!((torn.claim.duplicate_nodes.join(" ").as_str(), node_of(&torn.node)), ("a b", None));
+        let unproven = machine("m").with("/spec/providerID", ID);
+        let read = found(&unproven, vec![], nodes());
+        assert_eq!((read.claim.vm, node_of(&read.claim.node).as_deref()), (Vm::Unproven, Some("n")), "it is only read");
+        assert!(read.node.is_none() && read.foreign_node.is_none());
+        let disputed = found(
+            &proven("m", 20, "Provisioned"),
+            vec![proven("b", 10, "Provisioned"), machine("a").with("/spec/providerID", ID)],
+            nodes(),
+        );
+        assert_eq!(disputed.claim.conflicting, ["a", "b"]);
+        assert_eq!(node_of(&disputed.claim.node).as_deref(), Some("n"), "it is only read");
+        assert!(disputed.node.is_none() && disputed.claim.keeper.is_none(), "which of them goes is not decided yet");
+    }
+
+    #[test]
+    fn machines_that_go_do_not_wait_for_each_other() {
+        let own = || proven("m", 20, "Provisioned");
+        let first = || proven("first", 10, "Provisioned");
+        // Whether the Machine goes, whether the other one does; who is in conflict with it, and who keeps the VM.
+        let table = [
+            (own(), first(), vec!["first"], None),
+            (own(), first().deleting(), vec!["first"], None),
+            (own().deleting(), first(), vec!["first"], Some("first")),
+            (own().deleting(), first().deleting(), vec![], None),
+        ];
+        for (machine, other, conflicting, keeper) in table {
+            let case = format!("{:?} {:?}", machine.clone().build().metadata, other.clone().build().metadata);
+            let claim = found(&machine, vec![other], vec![]).claim;
+            assert_eq!(
+                (claim.conflicting, claim.keeper.as_deref()),
+                (conflicting.into_iter().map(str::to_owned).collect(), keeper),
+                "{case}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_nodes_name_is_the_drivers_or_its_own() {
+        assert_eq!(joined_as(&with_names(Some("n"), None), &node("x", ID)), "n");
+        assert_eq!(joined_as(&with_names(None, Some("label")), &node("x", ID)), "x");
     }
 
     #[test]
     fn a_vm_stays_with_the_machine_that_had_it_first() {
-        let proven = |name: &str, minute: u32, reason: &str| {
-            let noted = json!([{"type": "InstanceProvisioned", "status": "True", "reason": reason, "message": ID,
-                "lastTransitionTime": format!("2026-06-01T11:{minute:02}:00Z")}]);
-            machine(name).with("/spec/providerID", ID).with("/status/conditions", noted)
-        };
         let going =
             |machine: MachineBuilder| machine.with("/metadata/deletionTimestamp", "2026-06-01T11:59:00Z").build();
         let ours = |minute| going(proven("ours", minute, "Provisioned"));

@@ -540,6 +540,10 @@ fn a_stopped_vm_taints_its_node_until_it_is_ready_again() {
     json_patch::merge(&mut live, &conditions("False"));
     let tainted = after(&stopped, &live);
     assert_eq!(tainted["spec"]["taints"], json!([{"key": SHUTDOWN, "effect": "NoSchedule"}]));
+    let Outcome::Instance(instance) = vm(&json!([]), Power::Stopped) else { unreachable!() };
+    let anothers = Instance { owner_uid: Some("uid-x".into()), provider_id: "p:///9".into(), ..instance };
+    let anothers = unknown(Outcome::Instance(anothers), None);
+    assert_eq!(condition(&plan(&anothers), "InstanceRunning"), None, "another's VM is stopped");
     for power in [Power::Running, Power::Unknown] {
         assert!(after(&unknown(vm(&json!([]), power), None), &live)["spec"]["taints"].is_null());
     }

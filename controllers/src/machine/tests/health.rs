@@ -140,6 +140,18 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     let sure = silent(&[(9, failed(Code::NotFound))], Some(40));
     assert_eq!(due(&sure), ("VMNotFound".to_owned(), at("2026-06-01T11:59:50Z")));
     assert_eq!(silent(&[(9, vm())], Some(40)).plan().notes, Notes::Clear, "it was found again");
+    assert_eq!(silent(&[(9, failed(Code::Internal))], Some(40)).plan().notes, Notes::Keep, "an error says nothing");
+    // The Machine's own VM would be found before another's of its name.
+    let found = |owner: Option<&str>, id: &str| {
+        let Outcome::Instance(instance) = vm() else { unreachable!() };
+        let owner_uid = owner.map(str::to_owned);
+        let answer = Outcome::Instance(Instance { owner_uid, provider_id: id.into(), ..instance });
+        due(&silent(&[(9, answer)], Some(40))).0
+    };
+    assert_eq!(found(Some("uid-x"), "p:///9"), "VMNotFound", "there is only another's VM of its name");
+    assert_eq!(found(Some("uid-x"), "p:///1"), "Unhealthy", "its VM has been made for another");
+    assert_eq!(found(Some("uid-m"), "p:///9"), "Unhealthy", "it has another VM");
+    assert_eq!(found(None, "p:///9"), "Unhealthy", "nothing says whose it is");
     // Once all can see the time, the machine is replaced within the budget.
     let reported = |mut fixture: Fixture| {
         let mut machine = (*fixture.snapshot.machine).clone();

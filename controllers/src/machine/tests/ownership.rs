@@ -94,6 +94,46 @@ fn an_adoption_is_noted_and_needs_no_list_afterwards() {
     assert!(!again.steps().contains(&"call Namesakes".to_owned()), "{:?}", again.steps());
 }
 
+#[test]
+fn the_token_of_the_machine_itself_ends_what_is_noted_of_an_adoption() {
+    let adopted = json!([{"type": "VMAdopted", "status": "True", "reason": "VMAdopted", "message": "uid-of-former"}]);
+    let found = unproven(linked("").with("/status/conditions", adopted)).answered(Verb::Status, 1, vm());
+    assert_eq!(condition(&found.plan(), "InstanceProvisioned")["status"], "True");
+    assert_eq!(condition(&found.plan(), "VMAdopted"), Value::Null);
+}
+
+#[test]
+fn an_id_is_noted_as_the_machine_writes_it_if_only_its_beginning_differs() {
+    let Outcome::Instance(instance) = vm() else { unreachable!() };
+    for (answered, noted) in [("p:///1", "p:///1"), ("p:///zone/1", "p:///1"), ("p:///2", "p:///2")] {
+        let answer = Instance { provider_id: answered.into(), ..instance.clone() };
+        let found = unproven(linked("Running")).answered(Verb::Status, 1, Outcome::Instance(answer));
+        assert_eq!(condition(&found.plan(), "InstanceProvisioned")["message"], noted, "{answered}");
+    }
+}
+
+/// A message of another controller in the condition is no name: the driver's is noted, and the status stays.
+#[test]
+fn the_name_that_the_driver_gives_is_noted_with_whether_the_node_has_joined() {
+    for (phase, joined, expected) in [
+        ("Pending", None, "False"),
+        ("Pending", Some("False"), "False"),
+        ("Pending", Some("True"), "True"),
+        ("Running", None, "True"),
+        ("Unknown", None, "True"),
+    ] {
+        let known = joined.map(|status| json!({"type": "NodeJoined", "status": status, "reason": "Other"}));
+        let known = json!(known.into_iter().collect::<Vec<_>>());
+        let found = unproven(linked(phase).with("/status/conditions", known)).answered(Verb::Status, 1, vm());
+        let noted = condition(&found.plan(), "NodeJoined");
+        assert_eq!(
+            (noted["status"].as_str(), noted["message"].as_str()),
+            (Some(expected), Some("n")),
+            "{phase} {joined:?}"
+        );
+    }
+}
+
 fn dying(machine: MachineBuilder) -> Fixture {
     let begun = json!({"phase": "Terminating", "lastUpdateTime": "2026-06-01T11:59:58Z"});
     let mut fixture = unproven(machine.phase("Terminating").deleting().with("/status/currentStatus", begun));
@@ -138,4 +178,40 @@ fn a_vm_that_is_noted_and_bears_anothers_token_is_adopted_before_it_goes_or_left
     assert_eq!(condition(&free.plan(), "VMAdopted")["message"], "uid-of-another");
     let taken = found().answered(Verb::Namesakes, 1, others(&["b/m"]));
     assert!(taken.steps()[0].starts_with("edit"), "it ends without the VM: {:?}", taken.steps());
+}
+
+/// Its status is from a backup, and says which VM it had.
+#[test]
+fn a_vm_without_a_token_is_the_machines_if_its_status_notes_that_vm() {
+    let shown = |machine: MachineBuilder, id: &str| {
+        let Outcome::Instance(instance) = made_for(None) else { unreachable!() };
+        let answer = Outcome::Instance(Instance { provider_id: id.into(), ..instance });
+        unproven(machine).answered(Verb::Status, 2, answer).steps()
+    };
+    assert_eq!(shown(noted(), "p:///1"), ["status Pending"]);
+    assert_eq!(shown(noted(), "p:///2"), ["call Namesakes"], "another VM");
+    assert_eq!(shown(linked(""), "p:///1"), ["call Namesakes"], "nothing is noted");
+}
+
+#[test]
+fn what_is_unclear_is_described() {
+    let reported = |outcome: Outcome| {
+        let taken =
+            unproven(linked("")).answered(Verb::Status, 2, outcome).answered(Verb::Namesakes, 1, others(&["b/m"]));
+        condition(&taken.plan(), "InstanceProvisioned")["message"].as_str().unwrap().to_owned()
+    };
+    for (outcome, expected) in [
+        (
+            made_for(Some("uid-x")),
+            "VM p:///1 has the name of this machine and was made for one with UID uid-x, and machines",
+        ),
+        (
+            made_for(None),
+            "VM p:///1 has the name of this machine, and nothing says for which machine it was made, and machines",
+        ),
+        (failed(Code::Unimplemented), "the provider cannot say whose VM p:///1 is, and machines"),
+    ] {
+        let message = reported(outcome);
+        assert!(message.starts_with(expected), "{message}");
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nodewright_runtime::{
-    cache::{Store, Stores},
+    cache::{Store, Stores, Unreadable},
     plan::FailureClass,
 };
 use serde_json::{Value, json};
@@ -220,11 +220,33 @@ fn a_pod_on_a_silent_node_is_not_waited_for_once_its_time_is_up() {
             json!({"metadata": {"name": "n"}, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
         Fixture { node, ..fixture(&[leaving(pod("p"), after(ends))]) }
     };
-    assert_eq!(silent(0).evictions().end, Some(End::Done));
+    assert_eq!((silent(0).evictions().end, silent(0).evictions().wake), (Some(End::Done), None));
     let progress = silent(10).evictions();
     assert_eq!((progress.end, progress.wake), (None, Some(after(10))));
+    let forced = Fixture { force: Some("the drain timeout is over"), ..silent(10) }.noted(Note::Forced, 0).evictions();
+    assert_eq!((forced.end, forced.wake), (None, Some(after(10))), "not at the end of the limit, which is later");
     let answers = fixture(&[leaving(pod("p"), after(-10))]).evictions();
     assert_eq!(answers.blockers, [Blocker::Overdue { pod: "default/p".into(), since: after(-10), finalizers: vec![] }]);
+    let ended = fixture(&[leaving(pod("p"), after(0))]).evictions();
+    assert_eq!(ended.blockers, [Blocker::Overdue { pod: "default/p".into(), since: after(0), finalizers: vec![] }]);
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_ends_no_drain_unless_it_stays_anyway() {
+    let unreadable = |object: &Value, others: &[Value]| {
+        let drain = fixture(&[]);
+        let node: Node = serde_json::from_value(drain.node.clone()).unwrap();
+        add::<PodView>(&drain.stores, "spec.nodeName=n", others);
+        let pods = drain.stores.seen::<PodView>(TARGET, "spec.nodeName=n").unwrap();
+        pods.add_unreadable(Unreadable::new(serde_json::from_value(object["metadata"].clone()).unwrap()));
+        let view = View::take(&drain.stores, TARGET, &node);
+        drain.with(|drain| Drain { view: &view, ..drain }.evictions())
+    };
+    let alone = unreadable(&pod("x"), &[]);
+    assert!(alone.end.is_none() && describe(&alone.blockers).contains("default/x"), "{}", describe(&alone.blockers));
+    assert_eq!(unreadable(&of_daemon_set(pod("x")), &[]).end, Some(End::Done));
+    let beside = unreadable(&pod("x"), &[pod("a")]);
+    assert_eq!((beside.end, beside.removals.len()), (None, 1), "the others leave meanwhile");
 }
 
 #[test]
@@ -289,6 +311,12 @@ fn a_budget_with_room_is_not_kept_waiting_and_one_without_says_why() {
     assert!([ready, allowed].iter().all(|fixture| !text(fixture).contains("not ready")));
     let stale = held(json!({"observedGeneration": 0, "currentHealthy": 3}));
     assert!(text(&stale).contains("older than its spec"), "{}", text(&stale));
+    let mut starting = held(json!({}));
+    let not_ready = json!([{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}]);
+    starting.pods = vec![merged(pod("p"), json!({"status": {"conditions": not_ready}}))];
+    assert!(text(&starting).contains("not ready"), "{}", text(&starting));
+    let uncounted = held(json!({"expectedPods": 0, "currentHealthy": 0, "desiredHealthy": 0}));
+    assert!(text(&uncounted).contains("no controller says how many pods there should be"), "{}", text(&uncounted));
     let mut two = held(json!({}));
     two.budgets.push(budget("c", json!({})));
     assert!(text(&two).contains("b and c select it"), "{}", text(&two));
@@ -325,6 +353,8 @@ fn pods_with_volumes_leave_one_after_the_other_by_priority() {
         2,
         "volumes that nobody attaches do not count"
     );
+    let finished = merged(stateful("z"), json!({"status": {"phase": "Succeeded"}}));
+    assert_eq!(two(&[finished]).reported(), ["Evict z"], "it uses its volume no more, and need not wait for others");
 }
 
 #[test]
@@ -343,6 +373,8 @@ fn the_next_pod_waits_until_the_volume_is_detached_here_and_attached_elsewhere()
     let mut begun = next().attached("a", "m").noted(attaching_note(), -1);
     begun.attachments[1]["status"]["attached"] = false.into();
     assert!(begun.reported().is_empty());
+    let both = next().attached("a", "n").noted(Note::Attaching(Volume::Named("pv-z".into())), -1);
+    assert!(both.reported().is_empty(), "one volume is being detached, and another one attached");
 }
 
 #[test]
@@ -380,6 +412,22 @@ fn the_end_of_a_detachment_is_waited_for_but_not_for_ever() {
     assert_eq!(stuck.detachment().end, Some(End::Done));
     let unnamed = with_volumes(fixture(&[]), &["v"]);
     assert_eq!(unnamed.detachment().blockers, [Blocker::Detaching { volume: "of the node".into(), since: now() }]);
+    let both = with_volumes(fixture(&[]).attached("a", "n"), &["v", "w"]);
+    assert_eq!(both.detachment().end, None, "one has an attachment, and another one has none");
+}
+
+#[test]
+fn of_volumes_that_cannot_be_listed_those_count_that_the_node_names() {
+    let unlisted = |names: &[&str]| {
+        let drain =
+            with_volumes(Fixture { has_volumes: false, ..fixture(&[]) }, names).noted(Note::WatchingVolumes, -1);
+        let store = Arc::new(Store::<ClaimView>::new(TARGET, ""));
+        store.fail("forbidden");
+        drain.stores.add_scoped(&ScopedWatch::at::<ClaimView>(TARGET, ""), store);
+        drain.detachment().end
+    };
+    assert_eq!(unlisted(&["v"]), None);
+    assert_eq!(unlisted(&[]), Some(End::Done));
 }
 
 fn foreign(volumes: &[&str]) -> Whose {

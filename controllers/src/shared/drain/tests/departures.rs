@@ -44,6 +44,7 @@ fn a_pod_that_has_left_is_reported_once_with_what_this_process_knows() {
     ];
     assert_eq!(reported(&progress), gone);
     assert_eq!(progress.end, Some(End::Done));
+    assert_eq!(progress.departures[0].error(), None);
 }
 
 #[test]
@@ -54,8 +55,19 @@ fn a_pod_that_somebody_else_removed_has_no_removal_and_one_that_is_left_says_so(
     assert_eq!(reported(&run(&mut drain)), ["a since 0: None, None"], "its eviction was refused");
     drain = Fixture { force: Some("the drain timeout is over"), now: after(120), ..drain };
     drain.notes.insert(Note::Forced, now());
-    assert_eq!(reported(&run(&mut drain)), ["b since 0: Some(\"eviction\"), None, and is left"]);
+    drain.pods.push(leaving(pod("c"), after(150)));
+    let progress = run(&mut drain);
+    assert_eq!(reported(&progress), ["b since 0: Some(\"eviction\"), None, and is left"]);
+    assert_eq!(progress.departures[0].error().as_deref(), Some("the drain ended before the pod did"));
+    assert!(!drain.notes.keys().any(|note| matches!(note, Note::Leaving(_))), "the drain is over: {:?}", drain.notes);
     assert!(run(&mut drain).departures.is_empty());
+}
+
+#[test]
+fn only_pods_that_leave_because_of_the_drain_are_noted() {
+    let mut idle = traced(&[of_daemon_set(leaving(pod("d"), after(20)))]);
+    assert!(run(&mut idle).departures.is_empty());
+    assert!(idle.notes.is_empty(), "{:?}", idle.notes);
 }
 
 #[test]
@@ -81,6 +93,9 @@ fn a_wait_for_volumes_is_reported_once_when_it_is_over() {
     assert!(waited(traced(&[]).attached("a", "n")).detachment.is_none(), "it lasts");
     let late = || traced(&[]).attached("a", "n").noted(detaching_note(), -130);
     assert!(late().detachment().detachment.unwrap().is_left);
-    assert!(late().noted(Note::DetachmentReported, -1).detachment().detachment.is_none());
+    let again = late().noted(Note::DetachmentReported, -1).detachment();
+    assert!(again.detachment.is_none() && again.notes.contains(&Note::DetachmentReported), "{:?}", again.notes);
+    assert!(late().detachment().notes.contains(&Note::DetachmentReported));
+    assert!(!fixture(&[]).detachment().notes.contains(&Note::DetachmentReported));
     assert!(waited(fixture(&[])).detachment.is_none());
 }
