@@ -12,7 +12,7 @@
 //!   count of the Node grows, so that a request that comes too late fails.
 //! * Claims of machines ([`disruption`]) are kept until the Node is gone, or its update in place is over.
 //! * Who writes by hand what a Node is to run is not overruled before the Node has finished that, unless its agent reports a failure:
-//!   also one of before, until the agent begins.
+//!   also one of before, until the agent begins. Once the list of claims is lost, what a Node is to run counts as the pool's.
 
 use std::collections::BTreeMap;
 

@@ -107,7 +107,9 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     }
     let machines = cluster.server().objects(MACHINES);
     let is_in_place = pool["spec"]["strategy"]["type"] == "InPlaceUpdate";
-    if let Some(left) = is_in_place.then(|| updates::left_over(cluster.server())).flatten() {
+    let has_machine = |node: &str| machines.iter().any(|machine| name(machine) == node);
+    let is_known = |node: &str| has_machine(node) || !cluster.oracles.lock().was_forced(node);
+    if let Some(left) = is_in_place.then(|| updates::left_over(cluster.server(), is_known)).flatten() {
         return Some(left);
     }
     let is_well = |machine: &&Arc<Value>| {

@@ -167,11 +167,12 @@ impl Updates {
     }
 }
 
-/// What is left of an update on a Node or a machine.
-pub(super) fn left_over(server: &ApiServer) -> Option<String> {
+/// What is left of an update on a Node or a machine, of the Nodes that managers know.
+pub(super) fn left_over(server: &ApiServer, is_known: impl Fn(&str) -> bool) -> Option<String> {
     let nodes = server.objects(NODES);
     let is_left = |node: &Value| LABELS.iter().any(|key| has_label(node, key)) || node["spec"]["unschedulable"] == true;
-    if let Some(node) = nodes.iter().find(|node| is_left(node)) {
+    let is_known = |node: &Value| node["metadata"]["name"].as_str().is_none_or(&is_known);
+    if let Some(node) = nodes.iter().find(|node| is_left(node) && is_known(node)) {
         return Some(format!("node {} is not done: {}", node["metadata"]["name"], node["metadata"]["labels"]));
     }
     let machines = server.objects(MACHINES);

@@ -38,6 +38,12 @@ impl Pool {
     }
 }
 
+/// Whether a pool no longer has a list of claims.
+pub(super) fn has_lost_claims(old: Option<&Value>, new: &Value) -> bool {
+    let has_list = |pool: &Value| pool["metadata"]["annotations"][DISRUPTIONS].is_string();
+    old.is_some_and(has_list) && !has_list(new)
+}
+
 pub(super) fn claims_of(pool: &Value) -> Disruptions {
     let text = pool["metadata"]["annotations"][DISRUPTIONS].as_str();
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
@@ -68,14 +74,18 @@ impl Rollouts {
         let new: Vec<&String> = after.0.iter().filter(is_new).map(|(node, _)| node).collect();
         let (Some(pool), false) = (self.pools.get(name), new.is_empty()) else { return vec![] };
         let mut wrongs = vec![];
-        // A list that was lost has the Nodes again that are being moved, whatever has happened to others meanwhile.
+        // A list that was lost has the Nodes again that are being moved.
         let begins = new.iter().any(|node| self.nodes.get(*node).is_none_or(|node| !node.is_moved));
         if pool.now().is_paused && begins {
             wrongs.push(format!("I38: pool {name} is paused, and claims {new:?}"));
         }
-        let others = self.disrupted(name).into_iter().filter(|node| !after.0.contains_key(*node)).count();
+        let disrupted = self.disrupted(name);
+        let others = disrupted.iter().filter(|node| !after.0.contains_key(**node)).count();
         let (all, most) = (after.0.len() + others, self.budget(name));
-        if all > most && begins {
+        // The claim of a Node that is disrupted already takes nothing more. One that was used before only records that the Node is.
+        let given = |node: &str| self.nodes.get(node).map_or(0, |node| node.past.now().given);
+        let disrupts = |node: &&String| !disrupted.contains(&node.as_str()) && after.0[*node].given >= given(node);
+        if all > most && new.iter().any(disrupts) {
             wrongs
                 .push(format!("I36: pool {name} claims {new:?}, so that {all} nodes are disrupted, and {most} may be"));
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    claims::{Pool, claims_of},
+    claims::{Pool, claims_of, has_lost_claims},
     node::Member,
     past::Past,
 };
@@ -97,6 +97,11 @@ impl Rollouts {
             self.claims.remove(name);
             return vec![];
         };
+        if has_lost_claims(old, new) {
+            // Nothing says any more which Nodes the pool itself has given what they are to run.
+            let own = self.nodes.values_mut().filter(|node| node.pool.as_deref() == Some(name));
+            own.for_each(|node| node.by_hand = None);
+        }
         let (claims, mut wrongs) = (claims_of(new), vec![]);
         let before = self.claims.get(name).cloned().unwrap_or_default();
         match self.writer {
