@@ -34,7 +34,12 @@ impl Joins {
     }
 
     /// Observes a change of a machine. `most`: how many there may be. Returns the violation, if any.
-    pub(super) fn machine(&mut self, name: &str, new: Option<&Value>, most: u64) -> Option<String> {
+    pub(super) fn machine(
+        &mut self,
+        name: &str,
+        (old, new): (Option<&Value>, Option<&Value>),
+        most: u64,
+    ) -> Option<String> {
         let new = new?;
         let uid = new["metadata"]["uid"].as_str().unwrap_or_default();
         let now = Instant::now();
@@ -45,7 +50,9 @@ impl Joins {
         let age = now - self.born[uid];
         let timeout =
             new["spec"]["creationTimeout"].as_str().and_then(|text| text.parse::<GoDuration>().ok())?.to_std();
-        let is_early = self.keeps_ages && has_timed_out(new) && age + UNNOTICED < timeout;
+        // Later a user may give it another timeout.
+        let fails = has_timed_out(new) && !old.is_some_and(has_timed_out);
+        let is_early = self.keeps_ages && fails && age + UNNOTICED < timeout;
         is_early.then(|| format!("I29: machine {name} fails {age:?} after its creation, and has {timeout:?}"))
     }
 

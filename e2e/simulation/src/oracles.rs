@@ -383,7 +383,7 @@ impl Oracles {
                 self.violations.extend(wrong);
                 let wrong = self.set_backs.machine(name, old, new);
                 self.violations.extend(wrong);
-                let wrong = self.joins.machine(name, new, self.wanted.most);
+                let wrong = self.joins.machine(name, (old, new), self.wanted.most);
                 self.violations.extend(wrong);
             }
             "machinedeployments" => {
