@@ -170,6 +170,14 @@ mod tests {
     }
 
     #[test]
+    fn a_set_whose_machines_cannot_go_counts_as_one_that_has_none() {
+        let stuck =
+            Size { replicas: 5, live: 9, deleting: 2, available: 4, without_vm: 1, preserved: 3, observed: false };
+        let none = Size { live: 0, available: 0, ..rest(5) };
+        assert_eq!(format!("{:?}", stuck.without_machines()), format!("{none:?}"));
+    }
+
+    #[test]
     fn a_set_alone_gets_what_is_desired() {
         for (desired, present) in [(3, 0), (50, 3), (5, 50), (0, 5), (3, 3)] {
             assert_eq!(grow(goal(desired, 1, 0), rest(present), &[]), desired);

@@ -66,11 +66,12 @@ struct Fixture {
     unreadable: bool,
     vanished: u64,
     nodes: Vec<Node>,
+    mode: CloudNodeMode,
 }
 
 impl Fixture {
     fn of(machines: Vec<MachineBuilder>) -> Self {
-        Self { machines, sets: vec![], unreadable: false, vanished: 0, nodes: vec![] }
+        Self { machines, sets: vec![], unreadable: false, vanished: 0, nodes: vec![], mode: CloudNodeMode::On }
     }
 
     fn snapshot(self) -> Snapshot {
@@ -100,7 +101,7 @@ impl Fixture {
             &ObjectRef::new(CONTROL, "default", "class"),
             (&Provider::of(&Uncalled), Duration::from_secs(30)),
             (OrphanVmSettings::default(), self.vanished),
-            (CloudNodeMode::On, Duration::from_secs(30)),
+            (self.mode, Duration::from_secs(30)),
         )
         .unwrap()
     }
@@ -169,6 +170,10 @@ fn of_several_vms_of_a_machine_the_one_stays_that_it_has_or_else_the_oldest() {
     assert_eq!(orphans(&shown, with(running("a", "1"))), ["2", "3"]);
     assert_eq!(orphans(&shown, with(machine("a"))), ["1", "3"], "it has none yet");
     assert_eq!(orphans(&shown, with(machine("a").with("/spec/providerID", id("1")))), [""; 0], "a claim is no proof");
+    let two = dated(&[("1", "a", -60), ("2", "a", -90), ("9", "z", -90)]);
+    assert_eq!(orphans(&two, with(machine("a"))), ["1"]);
+    let leaving = running("a", "1").with("/metadata/deletionTimestamp", NOW);
+    assert_eq!(orphans(&two, with(leaving)), [""; 0], "its machine deletes them");
     let undated = listed(&[("1", "a"), ("2", "a"), ("9", "z")]);
     assert_eq!(orphans(&undated, with(machine("a"))), [""; 0], "nobody knows which is older");
     let part = dated(&[("2", "a", -90), ("3", "a", -30), ("9", "z", -90)]);
@@ -473,6 +478,18 @@ fn listers<const N: usize>(classes: [(&str, &str, Option<&str>); N]) -> [Option<
 }
 
 #[test]
+fn nothing_is_decided_while_a_list_or_a_sweep_is_under_way() {
+    let (mut process, snapshot) = (Process::new(), one_machine());
+    let all = listed(&[("1", "a"), ("2", "b")]);
+    process.run(15, &snapshot, &all);
+    let asks = process.plan(30, &snapshot);
+    let call = call_of(&asks).expect("a list is due");
+    assert!(process.outcomes.begin(call, minutes(30)));
+    let waiting = process.plan(31, &snapshot);
+    assert!(call_of(&waiting).is_none() && waiting.steps().next().is_none(), "{waiting}");
+}
+
+#[test]
 fn one_class_lists_for_all_with_the_same_cluster_and_credentials() {
     let lists = Some(true);
     assert_eq!(listers([("b", "one", None), ("c", "one", None), ("d", "two", None)]), [lists, None, lists]);
@@ -639,6 +656,7 @@ fn lists_that_have_the_vm_or_prove_nothing_mark_no_node() {
     assert_eq!(marked(many("Unknown"), |_| listed(&half)).first(), Some(&(30, true)), "in each answer");
     let alone = Fixture { nodes: vec![lost_node(&json!({}))], ..Fixture::of(vec![]) };
     assert_eq!(marked(alone, |_| listed(&[])), [], "no machine proves the list");
+    assert_eq!(marked(Fixture { mode: CloudNodeMode::Off, ..lost() }, |_| vm(false)), [], "others delete nodes");
     let mark = json!({"metadata": {"annotations": {annotations::VM_MISSING: id("2")}}});
     let reappeared = Fixture { nodes: vec![lost_node(&mark)], ..Fixture::of(vec![running("a", "1")]) };
     assert_eq!(marked(reappeared, |_| vm(true)).first(), Some(&(15, false)), "it loses the mark");

@@ -55,6 +55,34 @@ fn a_machine_that_is_created_and_loses_its_node_does_not_wait_for_itself() {
     assert!(held.message.starts_with("1 other machines"), "{}", held.message);
 }
 
+/// The caches have yet to show which other Nodes are being deleted.
+#[test]
+fn of_several_due_machines_one_whose_node_was_just_deleted_waits_a_moment() {
+    let lost = |due: &[i64], lost: bool| {
+        let mut pool = pool(Limit::Count(2), &[], &[], due);
+        pool.candidates[0].has_lost_node = lost;
+        // It goes first.
+        pool.candidates[0].due = now() - SignedDuration::from_secs(1);
+        pool.candidates.iter_mut().skip(1).for_each(|other| other.due = now());
+        let held = pool.decide(now()).of("u0").err();
+        held.map(|held| (held.message, held.until))
+    };
+    let waits = ("other nodes are being deleted, too".to_owned(), Some(now() + SignedDuration::from_secs(2)));
+    assert_eq!(lost(&[0, 0], true), Some(waits));
+    assert_eq!(lost(&[0, 0], false), None, "its node is there");
+    assert_eq!(lost(&[0], true), None, "it is alone");
+    let mut settled = pool(Limit::Count(2), &[], &[], &[0, 0]);
+    settled.candidates[0].has_lost_node = true;
+    settled.candidates[0].due = now() - SignedDuration::from_secs(3);
+    assert!(settled.decide(now()).of("u0").is_ok(), "the caches have caught up");
+}
+
+#[test]
+fn a_place_that_ends_now_is_not_named_with_a_time() {
+    let held = pool(Limit::Count(1), &[0], &[0, -5], &[5]).decide(now()).of("u0").err().unwrap();
+    assert!(held.status.ends_with("now these are: p11"), "{}", held.status);
+}
+
 #[test]
 fn as_many_go_as_there_are_free_places_those_that_wait_for_the_longest_time_first() {
     let one = Limit::Count(1);

@@ -483,9 +483,11 @@ fn a_machine_without_a_node_fails_once_the_api_server_has_shown_none() {
     fixture.snapshot.unseen_node = Lookup::Pending;
     let plan = fixture.plan();
     assert_eq!((plan.waits[0].reason, plan.scoped_watches.len()), ("LookingForNode", 1));
+    assert_eq!(plan.waits[0].message, "the API server is asked whether there is a node n");
     let node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": "p:///1"}})).unwrap();
     fixture.snapshot.unseen_node = Lookup::Found(Arc::new(node));
     assert_eq!(fixture.plan().waits[0].reason, "LookingForNode");
+    assert_eq!(fixture.plan().waits[0].message, "node n is there again, and is yet to show in the cache");
     fixture.snapshot.unseen_node = Lookup::Missing;
     assert_eq!(fixture.steps(), ["status Failed"]);
 }
@@ -667,6 +669,7 @@ fn a_node_of_another_vm_is_not_taken_for_the_machines() {
     let draining = json!({"status": {"conditions": [{"type": "Terminating", "status": "True"}]}});
     let waiting = [
         ("younger than the machine", beside_foreign_node("Pending", "n", "2026-06-01T11:59:30Z", json!({}))),
+        ("of the same second", beside_foreign_node("Pending", "n", "2026-06-01T11:59:00Z", json!({}))),
         ("about to go", beside_foreign_node("Pending", "n", OLD, going)),
         ("drained", beside_foreign_node("Pending", "n", OLD, draining)),
         ("with the machine's own name", beside_foreign_node("Pending", "m", OLD, json!({}))),

@@ -42,6 +42,47 @@ fn a_termination_begins_with_the_phase_and_the_cordon() {
     assert_eq!(listing.plan().scoped_watches[0].selector(), "spec.nodeName=n");
 }
 
+/// The condition by which machine-controller-manager's other controllers know a Node that goes.
+#[test]
+fn the_node_says_whether_its_machine_had_failed() {
+    let joined = |status: &str, reason: &str| json!([{"type": "NodeJoined", "status": status, "reason": reason, "lastTransitionTime": "2026-06-01T11:30:00Z"}]);
+    let (failed, scaled) =
+        ("Machine Controller is terminating failed machine", "Machine Controller is scaling down machine");
+    let table = [
+        (joined("True", "Joined"), "False", "Unhealthy", failed),
+        (joined("False", "Timeout"), "False", "Unhealthy", failed),
+        (joined("False", "NodeAwaited"), "False", "ScaleDown", scaled),
+        (json!([]), "False", "ScaleDown", scaled),
+        (joined("True", "Joined"), "True", "ScaleDown", scaled),
+    ];
+    for (joined, ready, reason, message) in table {
+        let case = format!("{joined} {ready}");
+        // That there is a VM has been asked.
+        let dying = fixture(unseen().with("/status/conditions", joined)).node(synced(ready));
+        let plan = dying.answered(Verb::Status, 1, vm()).plan();
+        let said = plan.steps().find_map(|planned| match &planned.step {
+            Step::Edit { patch, .. } => serde_json::to_value(patch).unwrap().as_array()?.iter().find_map(|operation| {
+                let condition = &operation["value"];
+                (condition["type"] == "Terminating").then(|| condition.clone())
+            }),
+            _ => None,
+        });
+        let said = said.unwrap_or_else(|| panic!("{case}: {plan}"));
+        let texts =
+            ["status", "reason", "message", "lastTransitionTime", "lastHeartbeatTime"].map(|key| said[key].as_str());
+        assert_eq!(texts, [Some("True"), Some(reason), Some(message), Some(NOW), Some(NOW)], "{case}");
+    }
+}
+
+#[test]
+fn a_drain_waits_for_the_answer_whether_a_node_that_is_not_ready_has_a_vm() {
+    let not_ready = || fixture(dying()).node(synced("False"));
+    assert_eq!(not_ready().steps(), ["call Status"]);
+    let asked = not_ready().running(Verb::Status);
+    assert_eq!((asked.steps(), asked.plan().waits[0].reason), (vec![], "CallingProvider"));
+    assert_eq!(not_ready().answered(Verb::Status, 1, vm()).steps(), ["edit Node n", "edit Node n"], "it has one");
+}
+
 #[test]
 fn pods_are_evicted_and_waited_for_before_the_vm_goes() {
     let pod = json!({"metadata": {"name": "p", "namespace": "default", "uid": "uid-p"}});
