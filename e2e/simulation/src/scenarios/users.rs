@@ -113,6 +113,10 @@ pub(super) fn orphans() -> Vec<Scenario> {
                 ],
             ),
         ),
+        named("machines that outlive their deployment while the API server does not answer each request", {
+            let refuses = at(20_000, Act::ApiRefuses { code: 503, percent: 40, seconds: 40 });
+            Run { replicas: 5, elects: false, ..run([], vec![refuses, at(20_000, Act::OrphanMachines)]) }
+        }),
         named(
             "a set that hears late that it goes, and leaves its machines behind",
             run([Act::OrphanMachines], vec![at(0, Act::LateWatches(of("machinesets"), 300))]),
