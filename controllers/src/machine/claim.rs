@@ -306,7 +306,9 @@ mod tests {
         others.into_iter().chain([machine.clone()]).for_each(|machine| drop(machines.apply(machine.build())));
         let store = Store::<Node>::new(TARGET, "");
         store.add_index(NODE_BY_INSTANCE);
-        nodes.into_iter().for_each(|node| drop(store.apply(Arc::unwrap_or_clone(node))));
+        for node in nodes {
+            store.apply(Arc::unwrap_or_clone(node));
+        }
         let stores = Stores::default();
         stores.add(Arc::new(machines));
         find(&stores, Some(&store), &machine.clone().build())
