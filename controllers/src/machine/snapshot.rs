@@ -29,10 +29,10 @@ use crate::shared::{
     drain::View,
     driver::DriverProperties,
     in_place,
-    indexes::SET_BY_UID,
+    indexes::{MACHINE_BY_NODE, SET_BY_UID},
     ledger::{Ledger, Ordinal},
     node::Node,
-    node_claims::{is_missing_by_machine, is_of_namespace},
+    node_claims::{is_missing_by_machine, is_of_namespace, machine_name},
     ownership::{missing_vm, node_name, noted_node, vm_id},
     usable_class::{CLASS_NOT_FOUND, usable},
 };
@@ -269,13 +269,18 @@ pub(super) fn node_named(node: &str) -> String {
 }
 
 /// Names are given to other VMs again: only a Node with the id of the VM is the Machine's. One that nobody has given an id yet is
-/// the Machine's if the driver gave it that name, as in the [cache](claim::find).
+/// the Machine's if the driver gave it that name, as in the [cache](claim::find), and no other Machine may have it.
 fn unseen_node(stores: &Stores, machine: &Machine) -> Lookup<Node> {
     let seen = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
     let Some(seen) = seen else { return Lookup::Pending };
     let is_its = |node: &Arc<Node>| match node.provider_id() {
         Some(id) => vm_id(machine) == Some(id),
-        None => noted_node(machine) == Some(name(node.as_ref())),
+        None => {
+            let others = stores.of::<Machine>(CONTROL).by(MACHINE_BY_NODE, name(node.as_ref()));
+            noted_node(machine) == Some(name(node.as_ref()))
+                && machine_name(node).is_none_or(|named| named == name(machine))
+                && others.iter().all(|other| uid(other.as_ref()) == uid(machine))
+        }
     };
     seen.all().into_iter().find(is_its).map_or(Lookup::Missing, Lookup::Found)
 }

@@ -181,8 +181,11 @@ fn prepare<'a>(scope: &Scope<'a>, own_scope: &Scope<'a>) -> Result<Vec<Preparati
     }
     if !own.orphans.is_empty() {
         let adopt = Preparation::Adopt(&own.orphans);
-        // Without a set of the present template, another one would be made beside all Machines of the refused one.
-        if own.current().is_none() || !is_refused(scope, own.orphans.iter().map(AsRef::as_ref)) {
+        let is_refused = is_refused(scope, own.orphans.iter().map(AsRef::as_ref));
+        let is_refused = is_refused && scope.context.failure.is_some_and(Failure::is_refusal);
+        // Without a set of the present template, another one would be made beside all Machines of the refused one. The Machines of a set
+        // that may be adopted yet are not replaced.
+        if own.current().is_none() || !is_refused {
             return Err(adopt);
         }
         refused.push(adopt);
@@ -209,7 +212,7 @@ fn prepare<'a>(scope: &Scope<'a>, own_scope: &Scope<'a>) -> Result<Vec<Preparati
 /// Whether the last plan failed because the API server refuses to change one of these objects.
 fn is_refused<'a, K: Kind>(scope: &Scope<'_>, mut objects: impl Iterator<Item = &'a K>) -> bool {
     let verbs = [StepVerb::Patch, StepVerb::Apply];
-    let failure = scope.context.failure.filter(|failure| failure.is_of::<K>() && failure.is_refusal());
+    let failure = scope.context.failure.filter(|failure| failure.is_of::<K>() && !failure.is_passing());
     let failure = failure.filter(|failure| verbs.contains(&failure.verb));
     failure.is_some_and(|failure| objects.any(|object| name(object) == &*failure.key.name))
 }

@@ -96,8 +96,8 @@ pub(super) struct Fill {
     pub(super) first: First,
     /// Why fewer Machines are created than the set lacks.
     pub(super) ceiling: Option<Ceiling>,
-    /// How many Machines the set adopts after all else, because the API server has just failed to change one of them.
-    pub(super) failed_adoptions: usize,
+    /// How many Machines the set would adopt, if the API server did not refuse it.
+    pub(super) refused_adoptions: usize,
     /// When time changes what is decided.
     pub(super) wake: Option<Timestamp>,
     /// Why Machines that fail to join are replaced later.
@@ -135,7 +135,8 @@ pub(super) fn decide<'a>(context: &Context<'_>, members: &Members<'a>) -> Decisi
     let fleet = &members.snapshot.settings.fleet;
     let retired = retired::retired(context, members, enough, fleet);
     // One whose annotation is refused is deleted: it must not stay for good.
-    let preserves = invalid.is_none() && !is_denied(context.failure);
+    let is_refused = is_denied(context.failure) && context.failure.is_some_and(Failure::is_refusal);
+    let preserves = invalid.is_none() && !is_refused;
     let preservation = if preserves { preservation::evaluate(context, members) } else { AutoPreservation::default() };
     let candidates = match invalid {
         Some(_) => vec![],
@@ -227,18 +228,15 @@ fn fill(context: &Context<'_>, members: &Members<'_>, missing: usize, backoff: &
     let missing = ceiling.as_ref().map_or(missing, |ceiling| ceiling.room);
     let room = if is_sized(&snapshot.set) { BATCH } else { missing.min(BATCH) };
     let adoptions = room.min(snapshot.orphans.len());
-    let failure = failed_adoption(context.failure, snapshot).filter(|_| adoptions > 0);
-    let adopts = adoptions > 0 && failure.is_none();
-    // What the API server has not refused may be adopted yet, and is not replaced.
-    let pending = if failure.is_some_and(Failure::is_refusal) { 0 } else { snapshot.orphans.len() };
-    let missing = missing.saturating_sub(pending);
+    let is_refused = adoptions > 0 && is_adoption_denied(context.failure, snapshot);
+    let adopts = adoptions > 0 && !is_refused;
     let first = if adopts { First::Adopt(adoptions) } else { ordinals(context, members, missing) };
     let ceiling = ceiling.filter(|_| !adopts);
     // Machines of other sets may go.
     let thawing = snapshot.set.is_frozen().then(|| context.now.saturating_add(fleet.overshoot.period).ok()).flatten();
     let wake = thawing.into_iter().chain(next_expiry(context, members, backoff)).min();
-    let failed_adoptions = if failure.is_some() { adoptions } else { 0 };
-    Fill { first, ceiling, failed_adoptions, wake, backoff: backoff.report() }
+    let refused_adoptions = if is_refused { adoptions } else { 0 };
+    Fill { first, ceiling, refused_adoptions, wake, backoff: backoff.report() }
 }
 
 fn ordinals(context: &Context<'_>, members: &Members<'_>, missing: usize) -> First {
@@ -261,10 +259,11 @@ fn creation_blocker(set: &MachineSet) -> Option<(&'static str, &'static str)> {
     is_disabled.then_some(("ScaleUpDisabled", "machines are being moved to another set: none is created here"))
 }
 
-/// The failure of the last plan, if it failed at an adoption, and not because another writer was faster.
-fn failed_adoption<'a>(failure: Option<&'a Failure>, snapshot: &Snapshot) -> Option<&'a Failure> {
+/// Whether the last plan failed because the API server refuses an adoption: the others of its stage have been made. A server that does
+/// not answer, or is overloaded, refuses nothing: what may be adopted yet is not replaced.
+fn is_adoption_denied(failure: Option<&Failure>, snapshot: &Snapshot) -> bool {
     let verbs = [StepVerb::Apply, StepVerb::Correct];
     let failure = failure.filter(|failure| verbs.contains(&failure.verb) && failure.is_of::<Machine>());
-    let failure = failure.filter(|failure| !failure.is_passing())?;
-    snapshot.orphans.iter().any(|orphan| name(orphan.as_ref()) == &*failure.key.name).then_some(failure)
+    let failure = failure.filter(|failure| failure.is_refusal());
+    failure.is_some_and(|failure| snapshot.orphans.iter().any(|it| name(it.as_ref()) == &*failure.key.name))
 }

@@ -32,7 +32,7 @@ use crate::shared::{
     availability::Availability,
     freeze,
     ledger::{Ledger, Ordinal},
-    membership::release,
+    membership::{is_sized, release},
     preservation::preserve_expiry,
     status_writer::StatusWrite,
 };
@@ -250,9 +250,9 @@ fn fill(context: &Context<'_>, members: &Members<'_>, decided: Fill) -> Plan {
         let again = context.now.saturating_add(CEILING_RETRY).unwrap_or(context.now);
         plan.wait_until(again, ceiling.reason, ceiling.text);
     }
-    if decided.failed_adoptions > 0 {
+    if decided.refused_adoptions > 0 {
         // They are tried again after what the set can do without them.
-        plan.append(adopt(members, decided.failed_adoptions));
+        plan.append(adopt(members, decided.refused_adoptions));
     }
     plan.wake_at(decided.wake);
     if let Some(text) = decided.backoff {
@@ -325,7 +325,7 @@ fn keep(context: &Context<'_>, members: &Members<'_>, ordinals: Vec<Ordinal>) ->
         plan.wait(reasons::machine::PROVIDER_ID_NOT_UNIQUE, text.clone());
         plan.event(Event::warning(reference(set), reasons::machine::PROVIDER_ID_NOT_UNIQUE, text));
     }
-    if !snapshot.orphans.is_empty() {
+    if !snapshot.orphans.is_empty() && !is_sized(set) {
         let text = "machines without an owner that the set selects: its deployment has yet to give it its size";
         plan.wait("SurplusOrphans", format!("{} {text}", snapshot.orphans.len()));
     }

@@ -1,11 +1,15 @@
 //! When the VMs are listed, and which orphans are deleted. Which VMs are orphans at all is in `orphans`; the last look at one before
 //! its deletion, which may keep it, is in `sweep`.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::reasons::machine_class as reasons;
-use nodewright_runtime::object::{ObjectRef, uid};
+use nodewright_api::{Machine, reasons::machine_class as reasons};
+use nodewright_runtime::object::{ObjectRef, name, uid};
 
 use super::{
     OrphanVmSettings,
@@ -15,7 +19,7 @@ use super::{
     snapshot::{Problem, Snapshot},
     unexplained::Unexplained,
 };
-use crate::shared::{indexes::instance_id, node::Node, node_claims::machine_name};
+use crate::shared::{indexes::instance_id, node::Node, node_claims::machine_name, ownership::noted_id};
 
 /// A list that is older says nothing about now.
 const FRESH: Duration = Duration::from_mins(1);
@@ -236,12 +240,18 @@ impl Search<'_> {
             return vec![];
         }
         // Providers and kubelets may write the beginning of an id differently.
-        let ids: BTreeSet<&str> = list.listed.keys().map(|id| instance_id(id)).collect();
-        let machines: BTreeSet<&str> = list.listed.values().map(|vm| vm.machine.as_str()).collect();
+        let ids: BTreeMap<&str, &str> =
+            list.listed.iter().map(|(id, vm)| (instance_id(id), vm.machine.as_str())).collect();
+        let machines: BTreeSet<&str> = ids.values().copied().collect();
+        let is_named = |machine: &Arc<Machine>| {
+            let listed = noted_id(machine).and_then(|id| ids.get(instance_id(id)));
+            listed.is_none_or(|named| *named == name(machine.as_ref()))
+        };
+        let are_named = snapshot.fleet.listed.iter().all(is_named);
         let has_vm = |node: &Node| match node.provider_id() {
-            Some(id) => ids.contains(instance_id(id)),
-            // Nobody has given it one: its VM has the tags of its Machine.
-            None => machine_name(node).is_some_and(|machine| machines.contains(machine)),
+            Some(id) => ids.contains_key(instance_id(id)),
+            // Nobody has given it one: its VM has the tags of its Machine, if VMs have the tags of theirs.
+            None => !are_named || machine_name(node).is_some_and(|machine| machines.contains(machine)),
         };
         let finding = |node: &Arc<Node>| if has_vm(node) { Finding::Listed } else { self.missing(list, node) };
         snapshot.lost_nodes.iter().map(|node| (node.clone(), finding(node))).collect()

@@ -628,6 +628,7 @@ fn a_node_without_an_id_is_marked_if_two_lists_lack_a_vm_of_its_machine() {
     assert_eq!(marked(new(), own), [(30, true), (45, true)]);
     assert_eq!(marked(new(), |_| listed(&[("1", "a"), ("9", "gone")])), [], "a VM has the tags of its machine");
     assert_eq!(marked(new(), late), [], "the second list has its VM");
+    assert_eq!(marked(new(), |_| listed(&[("1", "")])), [], "the list has no tags, as that of machine a shows");
     let mark = json!({"spec": null, "metadata": {"annotations": {annotations::VM_MISSING: ""}}});
     assert_eq!(marked(with(mark), late).first(), Some(&(30, false)), "it loses the mark");
 }

@@ -15,7 +15,7 @@ use super::super::budget::{
 use super::{super::budget, super::snapshot::node_named, *};
 use crate::shared::{
     CONTROL, TARGET,
-    indexes::{MACHINE_BY_INSTANCE, NODE_BY_INSTANCE, SET_BY_UID},
+    indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, NODE_BY_INSTANCE, SET_BY_UID},
 };
 use crate::testing::{answer, secret_store};
 
@@ -114,18 +114,32 @@ fn an_unseen_node_without_an_id_is_the_machines_if_the_driver_gave_its_name() {
     let named =
         || linked("Terminating").with("/metadata/deletionTimestamp", NOW).with("/status/conditions", named.clone());
     let labelled = || linked("Terminating").with("/metadata/deletionTimestamp", NOW);
+    let of = |id: Value, label: Value| {
+        let mut node = json!({"metadata": {"name": "n", "uid": "uid-n", "labels": {}}, "spec": {}});
+        // A merge leaves out what is null.
+        let own =
+            json!({"metadata": {"labels": {"node.gardener.cloud/machine-name": label}}, "spec": {"providerID": id}});
+        json_patch::merge(&mut node, &own);
+        parse::<Node>(node)
+    };
+    let (none, other) = (|| Value::Null, || machine("other").label("node", "n"));
     let table = [
-        (named(), Some("p:///1"), true, "it has the id of the VM"),
-        (named(), None, true, "it has the name that the driver gave"),
-        (named(), Some("p:///2"), false, "another VM has the name"),
-        (labelled(), Some("p:///1"), true, "the id is enough"),
-        (labelled(), None, false, "only a label of the machine has the name, which any client can set"),
+        (named(), None, of(json!("p:///1"), none()), true, "it has the id of the VM"),
+        (named(), None, of(none(), none()), true, "it has the name that the driver gave"),
+        (named(), None, of(none(), json!("m")), true, "and the label of the machine"),
+        (named(), None, of(none(), json!("other")), false, "it has the label of another machine"),
+        (named(), Some(other()), of(none(), none()), false, "another machine has a node of that name"),
+        (named(), Some(other()), of(json!("p:///1"), none()), true, "the other one has only its name"),
+        (named(), None, of(json!("p:///2"), none()), false, "another VM has the name"),
+        (labelled(), None, of(json!("p:///1"), none()), true, "the id is enough"),
+        (labelled(), None, of(none(), none()), false, "only a label of the machine names it, which any client can set"),
     ];
-    for (machine, id, is_found, case) in table {
-        let cache = Cache::default().with([machine.build()]).with([class_of(1, &[])]);
+    for (machine, other, node, is_found, case) in table {
+        let machines = other.into_iter().chain([machine]).map(MachineBuilder::build);
+        let cache = Cache::default().indexed(CONTROL, &[MACHINE_BY_NODE], machines).with([class_of(1, &[])]);
         let nodes = Arc::new(Store::<Node>::new(TARGET, ""));
         cache.0.add_scoped(&ScopedWatch::at::<Node>(TARGET, node_named("n")), nodes.clone());
-        answer(&nodes, Some(parse(json!({"metadata": {"name": "n", "uid": "uid-n"}, "spec": {"providerID": id}}))));
+        answer(&nodes, Some(node));
         assert_eq!(matches!(cache.see("m").unseen_node, Lookup::Found(_)), is_found, "{case}");
     }
 }

@@ -130,12 +130,17 @@ fn machines_that_fail_after_a_change_of_the_number_go_by_the_earlier_expiry() {
 fn a_machine_whose_annotation_is_refused_is_deleted() {
     let snapshot = failing(1, vec![failed(0, "2026-06-01T10:00:00Z")]);
     let outcomes = Outcomes::default();
-    let key = ObjectRef::new(CONTROL, "default", index_name(LEDGER, 0));
-    let refused = Failure::of::<Machine>(StepVerb::Patch, key, FailureClass::Forbidden, "no");
-    let at = Context::new("2026-06-01T09:00:00Z".parse().unwrap(), &outcomes);
-    let at = Context { now: NOW.parse().unwrap(), attempt: 1, failure: Some(&refused), ..at };
-    let plan = plan(&at, &snapshot);
-    assert!(plan.steps().any(|planned| matches!(planned.step, Step::Delete(_))), "{:?}", steps(&plan));
+    let is_deleted_after = |class: FailureClass| {
+        let key = ObjectRef::new(CONTROL, "default", index_name(LEDGER, 0));
+        let failed = Failure::of::<Machine>(StepVerb::Patch, key, class, "no");
+        let at = Context::new("2026-06-01T09:00:00Z".parse().unwrap(), &outcomes);
+        let at = Context { now: NOW.parse().unwrap(), attempt: 1, failure: Some(&failed), ..at };
+        plan(&at, &snapshot).steps().any(|planned| matches!(planned.step, Step::Delete(_)))
+    };
+    assert!(is_deleted_after(FailureClass::Forbidden) && is_deleted_after(FailureClass::Invalid));
+    for class in [FailureClass::Unknown, FailureClass::Unreachable, FailureClass::TooManyRequests] {
+        assert!(!is_deleted_after(class), "{class:?}: the API server has refused nothing");
+    }
 }
 
 #[test]

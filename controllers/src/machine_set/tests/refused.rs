@@ -75,17 +75,19 @@ fn a_machine_that_may_not_be_adopted_does_not_block_its_siblings() {
 /// An API server that does not answer, or is overloaded, has refused nothing: the Machines are the fleet, and are adopted yet.
 #[test]
 fn what_may_be_adopted_yet_is_not_replaced() {
+    let set = || machine_set("set", 3, Some(LEDGER));
+    let own = index_name(LEDGER, 0);
     let orphans = |names: &[&str]| -> Vec<_> {
         names.iter().map(|name| Arc::new(crate::testing::machine(name).label("name", "set").build())).collect()
     };
     for class in [FailureClass::Unknown, FailureClass::Unreachable, FailureClass::TooManyRequests] {
-        for (names, created) in [(&["a"][..], 2), (&["a", "b"], 1), (&["a", "b", "c"], 0), (&["a", "b", "c", "d"], 0)] {
-            let set = machine_set("set", 3, Some(LEDGER));
-            let snapshot = Snapshot { orphans: orphans(names), ..snapshot(set, vec![]) };
-            let failed = failure(StepVerb::Apply, class, "a");
-            let steps = steps(&plan_after(&snapshot, &failed, 1)).concat();
-            let count = |prefix: &str| steps.iter().filter(|step| step.starts_with(prefix)).count();
-            assert_eq!((count("create"), count("apply ")), (created, names.len()), "{class:?} {names:?}: {steps:?}");
+        for names in [&[own.as_str()][..], &["a"], &["a", "b", "c", "d"]] {
+            let snapshot = Snapshot { orphans: orphans(names), ..snapshot(set(), vec![]) };
+            let first = steps(&planned(&snapshot));
+            let failed = failure(StepVerb::Apply, class, names[0]);
+            let mut after = steps(&plan_after(&snapshot, &failed, 1));
+            after.retain(|stage| !stage[0].contains("status"));
+            assert_eq!(after, first, "{class:?} {names:?}");
         }
     }
 }

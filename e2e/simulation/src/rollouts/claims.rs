@@ -68,8 +68,14 @@ impl Rollouts {
         own.filter(is_disrupted).map(|(node, _)| node.as_str()).collect()
     }
 
-    /// Checks the claims that a manager writes. Managers write them only if the pool is as they have read it.
-    pub(super) fn claimed(&self, name: &str, before: &Disruptions, after: &Disruptions) -> Vec<String> {
+    /// Checks the claims that a manager writes. Managers write them only if the pool is as they have read it. `is_lost`: before, there was
+    /// no list.
+    pub(super) fn claimed(
+        &self,
+        name: &str,
+        (before, after): (&Disruptions, &Disruptions),
+        is_lost: bool,
+    ) -> Vec<String> {
         let is_new = |(node, claim): &(&String, &Claim)| before.0.get(*node).is_none_or(|known| known.uid != claim.uid);
         let new: Vec<&String> = after.0.iter().filter(is_new).map(|(node, _)| node).collect();
         let (Some(pool), false) = (self.pools.get(name), new.is_empty()) else { return vec![] };
@@ -82,9 +88,10 @@ impl Rollouts {
         let disrupted = self.disrupted(name);
         let others = disrupted.iter().filter(|node| !after.0.contains_key(**node)).count();
         let (all, most) = (after.0.len() + others, self.budget(name));
-        // The claim of a Node that is disrupted already takes nothing more. One that was used before only records that the Node is.
+        // The claim of a Node that is disrupted already takes nothing more. After a loss, one that was used only records that the Node is.
         let given = |node: &str| self.nodes.get(node).map_or(0, |node| node.past.now().given);
-        let disrupts = |node: &&String| !disrupted.contains(&node.as_str()) && after.0[*node].given >= given(node);
+        let is_record = |node: &str| is_lost && after.0[node].given < given(node);
+        let disrupts = |node: &&String| !disrupted.contains(&node.as_str()) && !is_record(node);
         if all > most && new.iter().any(disrupts) {
             wrongs
                 .push(format!("I36: pool {name} claims {new:?}, so that {all} nodes are disrupted, and {most} may be"));

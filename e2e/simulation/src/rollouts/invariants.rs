@@ -1,6 +1,9 @@
 //! What must hold at each write of a manager to a pool, to its Nodes, and to their Pods: I36 to I44. See also `claims`.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use nodewright_api::stored::Disruptions;
 use nodewright_testing::api_server::{ChangeRecord, RequestRecord};
@@ -40,6 +43,8 @@ pub(in super::super) struct Rollouts {
     claims: BTreeMap<String, Disruptions>,
     /// When others changed claims.
     touched: BTreeMap<String, Instant>,
+    /// The pools whose list of claims was lost, and that have yet to make another one.
+    lost: BTreeSet<String>,
     /// How many Nodes each pool has.
     pub(super) sizes: BTreeMap<String, Past<usize>>,
     pub(super) nodes: BTreeMap<String, Watched>,
@@ -97,16 +102,18 @@ impl Rollouts {
             self.claims.remove(name);
             return vec![];
         };
-        if has_lost_claims(old, new) {
+        if self.writer != Writer::Manager && has_lost_claims(old, new) {
             // Nothing says any more which Nodes the pool itself has given what they are to run.
             let own = self.nodes.values_mut().filter(|node| node.pool.as_deref() == Some(name));
             own.for_each(|node| node.by_hand = None);
+            self.lost.insert(name.to_owned());
         }
         let (claims, mut wrongs) = (claims_of(new), vec![]);
         let before = self.claims.get(name).cloned().unwrap_or_default();
         match self.writer {
             Writer::Manager => {
-                wrongs.extend(self.claimed(name, &before, &claims));
+                let is_lost = before != claims && self.lost.remove(name);
+                wrongs.extend(self.claimed(name, (&before, &claims), is_lost));
                 let done = |pool: &Value| pool["status"]["configuration"]["name"].as_str().map(str::to_owned);
                 let completed = done(new).filter(|config| old.and_then(done).as_ref() != Some(config));
                 wrongs.extend(completed.and_then(|config| self.incomplete(name, &config)));

@@ -12,8 +12,8 @@ use std::{
 use rustix::fs::{Mode, fchmod};
 use tokio::net::{UnixListener, UnixSocket};
 
-/// How many callers may wait to be accepted, as in the standard library.
-const BACKLOG: u32 = 128;
+/// How many connections may wait to be accepted, as in tokio.
+const BACKLOG: u32 = 1_024;
 
 /// A Unix socket that its user alone may use.
 #[derive(Debug)]
