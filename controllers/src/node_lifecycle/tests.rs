@@ -247,6 +247,12 @@ fn a_permit_is_good_for_five_minutes() {
         matches!(plan.steps().map(|planned| &planned.step).next(), Some(Step::Delete(_)))
     };
     assert!(deletes(299) && !deletes(300));
+    let of_former = Permit { node_uid: "uid-former".to_owned(), ..permit.clone() };
+    let plan = cluster.plan(&answered(&of_former, NOW.parse().unwrap(), Answer::Granted));
+    assert!(
+        matches!(plan.steps().map(|planned| &planned.step).next(), Some(Step::Call(_))),
+        "it is another node's: {plan}"
+    );
 }
 
 #[test]

@@ -95,3 +95,37 @@ impl NodeProof {
         is_claimed.then(|| machine.provider_id()).flatten().map(|id| (id, machine.node_name()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::machine;
+
+    #[test]
+    fn a_node_is_a_machines_by_the_proven_id_unless_the_driver_has_named_another() {
+        let of = |noted: Option<&str>, named: Option<&str>, id: Option<&str>| {
+            let vm = noted.map(
+                |id| json!({"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": id}),
+            );
+            let node =
+                named.map(|name| json!({"type": "NodeJoined", "status": "True", "reason": "Joined", "message": name}));
+            let conditions: Vec<_> = vm.into_iter().chain(node).collect();
+            let machine = machine("m").with("/status/conditions", json!(conditions)).build();
+            let node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {"providerID": id}})).unwrap();
+            is_node_of(&machine, &node)
+        };
+        let table = [
+            (Some("p:///1"), None, Some("p:///1"), true),
+            (Some("p:///1"), Some("n"), Some("p:///1"), true),
+            (Some("p:///1"), Some("x"), Some("p:///1"), false),
+            (Some("p:///1"), Some("n"), Some("p:///2"), false),
+            (Some("p:///1"), Some("n"), None, false),
+            (None, Some("n"), None, false),
+        ];
+        for (noted, named, id, expected) in table {
+            assert_eq!(of(noted, named, id), expected, "{noted:?} {named:?} {id:?}");
+        }
+    }
+}

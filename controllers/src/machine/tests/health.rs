@@ -640,6 +640,30 @@ fn mcm_defect_24_one_stuck_machine_does_not_block_the_others() {
 }
 
 #[test]
+fn a_failed_machine_whose_node_is_healthy_again_runs_unless_the_node_goes() {
+    let with = |change: Value| {
+        let mut node = synced(READY);
+        json_patch::merge(&mut node, &change);
+        fixture(linked("Failed")).set(machine_set("set", 1, Some("k7f;"))).node(node)
+    };
+    assert_eq!(with(json!({})).steps(), ["status Running"]);
+    assert!(!with(json!({"metadata": {"deletionTimestamp": NOW}})).steps().contains(&"status Running".to_owned()));
+    let not_ready = fixture(linked("Failed")).set(machine_set("set", 1, Some("k7f;"))).node(synced("False"));
+    assert!(not_ready.steps().is_empty(), "its set replaces it: {:?}", not_ready.steps());
+}
+
+#[test]
+fn an_event_names_the_node_that_has_joined_or_is_healthy_again() {
+    for (operation, message) in [("Create", "node n is ready"), ("HealthCheck", "node n is healthy again")] {
+        let machine =
+            linked("Pending").with("/status/lastOperation", json!({"type": operation, "state": "Processing"}));
+        let joined = fixture(machine.created("2026-06-01T11:59:00Z")).node(synced(READY)).plan();
+        let messages: Vec<_> = joined.events.iter().map(|event| event.message.as_str()).collect();
+        assert_eq!(messages, [message]);
+    }
+}
+
+#[test]
 fn a_machine_that_does_not_join_in_time_is_failed() {
     let late = fixture(linked("Pending").created("2026-06-01T11:30:00Z"));
     assert_eq!(late.steps(), ["status Failed"]);
