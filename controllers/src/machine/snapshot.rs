@@ -273,14 +273,15 @@ pub(super) fn node_named(node: &str) -> String {
 fn unseen_node(stores: &Stores, machine: &Machine) -> Lookup<Node> {
     let seen = node_name(machine).and_then(|name| stores.seen::<Node>(TARGET, &node_named(name)));
     let Some(seen) = seen else { return Lookup::Pending };
-    let is_its = |node: &Arc<Node>| match node.provider_id() {
-        Some(id) => vm_id(machine) == Some(id),
-        None => {
-            let others = stores.of::<Machine>(CONTROL).by(MACHINE_BY_NODE, name(node.as_ref()));
-            noted_node(machine) == Some(name(node.as_ref()))
-                && machine_name(node).is_none_or(|named| named == name(machine))
-                && others.iter().all(|other| uid(other.as_ref()) == uid(machine))
+    let machines = stores.of::<Machine>(CONTROL);
+    let is_alone = |other: &Arc<Machine>| uid(other.as_ref()) == uid(machine);
+    let is_its = |node: &Arc<Node>| {
+        if let Some(id) = node.provider_id() {
+            return vm_id(machine) == Some(id);
         }
+        noted_node(machine) == Some(name(node.as_ref()))
+            && machine_name(node).is_none_or(|named| named == name(machine))
+            && machines.by(MACHINE_BY_NODE, name(node.as_ref())).iter().all(is_alone)
     };
     seen.all().into_iter().find(is_its).map_or(Lookup::Missing, Lookup::Found)
 }
