@@ -366,7 +366,12 @@ impl Executor {
         match self.send(key.cluster, call).await {
             Ok(_) => done_at(at, leaving),
             Err(error) if error.is_not_found() => done_at(at, leaving),
-            Err(error) if matches!(error.class, FailureClass::Expired | FailureClass::Unreachable) => {
+            Err(error)
+                if matches!(
+                    error.class,
+                    FailureClass::Expired | FailureClass::Unreachable | FailureClass::Unauthorized
+                ) =>
+            {
                 failed(StepVerb::Evict, at, error)
             }
             // What refuses one Pod, such as a disruption budget, must not stop the evictions of others.

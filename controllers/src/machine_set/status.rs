@@ -176,10 +176,12 @@ fn is_lasting(failure: &Failure, attempt: u32) -> bool {
     match failure.class {
         FailureClass::Invalid | FailureClass::Forbidden => true,
         FailureClass::TooManyRequests | FailureClass::Unknown => failure.is_of::<Machine>() && attempt >= IN_A_ROW,
-        // Another writer was faster, or there is no connection, and so nowhere to write the condition.
-        FailureClass::Conflict | FailureClass::AlreadyExists | FailureClass::Unreachable | FailureClass::Expired => {
-            false
-        }
+        // Another writer was faster, or nothing can be written, nor could the condition.
+        FailureClass::Conflict
+        | FailureClass::AlreadyExists
+        | FailureClass::Unreachable
+        | FailureClass::Unauthorized
+        | FailureClass::Expired => false,
     }
 }
 

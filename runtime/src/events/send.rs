@@ -122,7 +122,13 @@ impl Sender {
             }
             let result = connection.send(call.clone()).await;
             let may_pass = |error: &RequestError| {
-                matches!(error.class, FailureClass::TooManyRequests | FailureClass::Unreachable | FailureClass::Unknown)
+                matches!(
+                    error.class,
+                    FailureClass::TooManyRequests
+                        | FailureClass::Unreachable
+                        | FailureClass::Unauthorized
+                        | FailureClass::Unknown
+                )
             };
             match pauses.next().filter(|_| result.as_ref().is_err_and(may_pass)) {
                 Some(pause) => tokio::time::sleep(pause).await,

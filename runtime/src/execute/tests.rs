@@ -398,7 +398,7 @@ async fn an_outdated_plan_sends_nothing_after_the_batch_that_is_on_its_way() {
 
 #[tokio::test]
 async fn a_failure_that_meets_every_request_ends_the_stage() {
-    for fault in [Fault::Status(503), Fault::Unreachable, Fault::too_many_requests("busy", 1)] {
+    for fault in [Fault::Status(503), Fault::Status(401), Fault::Unreachable, Fault::too_many_requests("busy", 1)] {
         let server = ApiServer::new();
         server.fail_next(Match::any(), fault);
         let steps = (0..20).map(|n| create(&format!("pod-{n:02}"))).collect();

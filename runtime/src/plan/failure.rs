@@ -86,7 +86,7 @@ impl Failure {
     }
 
     /// Whether the server has refused this request as it is, so that it fails again until somebody changes something. A server that does
-    /// not answer, or is overloaded, refuses nothing.
+    /// not answer, is overloaded, or does not know who asks, refuses nothing.
     pub fn is_refusal(&self) -> bool {
         matches!(self.class, FailureClass::Invalid | FailureClass::Forbidden)
     }

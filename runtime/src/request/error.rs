@@ -26,8 +26,10 @@ pub enum FailureClass {
     AlreadyExists,
     /// The request can never succeed unchanged (400, 404 of the resource, 413, 422).
     Invalid,
-    /// Not allowed (401, 403).
+    /// Not allowed (403).
     Forbidden,
+    /// The server does not know who asks (401): a token has expired, or what verifies it does not answer.
+    Unauthorized,
     /// Too many requests (429): retry after the time that the server named.
     TooManyRequests,
     /// The server was unreachable: nothing was sent.
@@ -51,6 +53,7 @@ impl FailureClass {
             Self::AlreadyExists => "taken",
             Self::Invalid => "invalid",
             Self::Forbidden => "forbidden",
+            Self::Unauthorized => "unauthorized",
             Self::TooManyRequests => "busy",
             Self::Unreachable => "unreachable",
             Self::Unknown => "unknown",
@@ -157,7 +160,8 @@ fn explained(status: &Status) -> String {
 fn classify_status(code: StatusCode) -> FailureClass {
     match code.as_u16() {
         409 => FailureClass::Conflict,
-        401 | 403 => FailureClass::Forbidden,
+        401 => FailureClass::Unauthorized,
+        403 => FailureClass::Forbidden,
         429 => FailureClass::TooManyRequests,
         500.. => FailureClass::Unknown,
         _ => FailureClass::Invalid,
@@ -175,6 +179,6 @@ mod tests {
         assert_eq!(of(422), FailureClass::Invalid);
         assert_eq!(of(429), FailureClass::TooManyRequests);
         assert_eq!(of(504), FailureClass::Unknown);
-        assert_eq!(of(403), FailureClass::Forbidden);
+        assert_eq!((of(401), of(403)), (FailureClass::Unauthorized, FailureClass::Forbidden));
     }
 }

@@ -138,7 +138,9 @@ fn a_machine_whose_annotation_is_refused_is_deleted() {
         plan(&at, &snapshot).steps().any(|planned| matches!(planned.step, Step::Delete(_)))
     };
     assert!(is_deleted_after(FailureClass::Forbidden) && is_deleted_after(FailureClass::Invalid));
-    for class in [FailureClass::Unknown, FailureClass::Unreachable, FailureClass::TooManyRequests] {
+    for class in
+        [FailureClass::Unknown, FailureClass::Unreachable, FailureClass::Unauthorized, FailureClass::TooManyRequests]
+    {
         assert!(!is_deleted_after(class), "{class:?}: the API server has refused nothing");
     }
 }

@@ -80,7 +80,9 @@ fn what_may_be_adopted_yet_is_not_replaced() {
     let orphans = |names: &[&str]| -> Vec<_> {
         names.iter().map(|name| Arc::new(crate::testing::machine(name).label("name", "set").build())).collect()
     };
-    for class in [FailureClass::Unknown, FailureClass::Unreachable, FailureClass::TooManyRequests] {
+    let passing =
+        [FailureClass::Unknown, FailureClass::Unreachable, FailureClass::Unauthorized, FailureClass::TooManyRequests];
+    for class in passing {
         for names in [&[own.as_str()][..], &["a"], &["a", "b", "c", "d"]] {
             let snapshot = Snapshot { orphans: orphans(names), ..snapshot(set(), vec![]) };
             let first = steps(&planned(&snapshot));
@@ -173,6 +175,7 @@ fn every_class_of_refusal_is_a_condition_as_soon_as_a_retry_does_not_help() {
         (FailureClass::Conflict, false, false),
         (FailureClass::AlreadyExists, false, false),
         (FailureClass::Unreachable, false, false),
+        (FailureClass::Unauthorized, false, false),
         (FailureClass::Expired, false, false),
     ] {
         for (verb, reason) in
