@@ -38,10 +38,8 @@ impl Pool {
     }
 }
 
-/// Whether a pool no longer has a list of claims.
-pub(super) fn has_lost_claims(old: Option<&Value>, new: &Value) -> bool {
-    let has_list = |pool: &Value| pool["metadata"]["annotations"][DISRUPTIONS].is_string();
-    old.is_some_and(has_list) && !has_list(new)
+pub(super) fn has_claims(pool: &Value) -> bool {
+    pool["metadata"]["annotations"][DISRUPTIONS].is_string()
 }
 
 pub(super) fn claims_of(pool: &Value) -> Disruptions {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::{
-    claims::{Pool, claims_of, has_lost_claims},
+    claims::{Pool, claims_of, has_claims},
     node::Member,
     past::Past,
 };
@@ -102,7 +102,7 @@ impl Rollouts {
             self.claims.remove(name);
             return vec![];
         };
-        if self.writer != Writer::Manager && has_lost_claims(old, new) {
+        if self.writer != Writer::Manager && old.is_some_and(has_claims) && !has_claims(new) {
             // Nothing says any more which Nodes the pool itself has given what they are to run.
             let own = self.nodes.values_mut().filter(|node| node.pool.as_deref() == Some(name));
             own.for_each(|node| node.by_hand = None);
@@ -112,7 +112,7 @@ impl Rollouts {
         let before = self.claims.get(name).cloned().unwrap_or_default();
         match self.writer {
             Writer::Manager => {
-                let is_lost = before != claims && self.lost.remove(name);
+                let is_lost = has_claims(new) && self.lost.remove(name);
                 wrongs.extend(self.claimed(name, (&before, &claims), is_lost));
                 let done = |pool: &Value| pool["status"]["configuration"]["name"].as_str().map(str::to_owned);
                 let completed = done(new).filter(|config| old.and_then(done).as_ref() != Some(config));
