@@ -53,6 +53,9 @@ pub struct Arguments {
     /// scale-down. The named scenarios run first in any case.
     #[arg(long)]
     no_crashes: bool,
+    /// A named run that is made before the others.
+    #[arg(long, value_name = "NAME", value_parser = named)]
+    begin_with: Option<Scenario>,
     /// Prints the whole trace of each run of a seed, one after the other, until a run breaks an invariant. The output is the
     /// same in each process.
     #[arg(long, conflicts_with_all = ["minutes", "seed", "replay", "fail_fast", "no_shrink", "jobs"])]
@@ -69,6 +72,11 @@ pub struct Arguments {
     /// The number of parallel runs; by default the number of processors.
     #[arg(long)]
     jobs: Option<NonZeroUsize>,
+}
+
+fn named(name: &str) -> Result<Scenario, String> {
+    let known = scenarios::all().into_iter().find(|scenario| scenario.name == name);
+    known.ok_or_else(|| "no named run has this name: see e2e/simulation/src/scenarios".to_owned())
 }
 
 /// Why the command failed.
@@ -178,7 +186,10 @@ struct Source<'a> {
 
 impl<'a> Source<'a> {
     fn new(arguments: &'a Arguments, begun: Instant) -> Self {
-        let mut given = scenarios::all();
+        let others = scenarios::all().into_iter();
+        let first = arguments.begin_with.clone();
+        let others = others.filter(|run| first.as_ref().is_none_or(|first| first.name != run.name));
+        let mut given: Vec<_> = first.clone().into_iter().chain(others).collect();
         let named = given.len() as u64;
         if !arguments.no_crashes {
             let run = Run::up_roll_down(arguments.first);
