@@ -340,7 +340,25 @@ fn a_machine_without_index_counts_and_can_be_deleted() {
     assert!(note.at.version().is_some());
     // After a crash in between, the same Machine is deleted, and no other.
     let noted = machine_set("set", 1, Some("k7f;;set-abcde"));
-    assert_eq!(steps(&planned(&snapshot(noted, vec![adopted, own]))), [["delete set-abcde"]]);
+    assert_eq!(steps(&planned(&snapshot(noted, vec![adopted.clone(), own.clone()]))), [["delete set-abcde"]]);
+    // The next note forgets what is gone.
+    let noted = machine_set("set", 1, Some("k7f;;set-gone"));
+    assert_eq!(steps(&planned(&snapshot(noted, vec![adopted, own])))[0], [ledger_apply("k7f;;set-abcde")]);
+}
+
+#[test]
+fn the_annotation_of_a_set_chooses_which_machines_go_first() {
+    for (order, ordinal) in [(None, 0), (Some("Oldest"), 0), (Some("Newest"), 1)] {
+        let mut set = machine_set("set", 1, Some(LEDGER));
+        set.metadata
+            .annotations
+            .get_or_insert_default()
+            .extend(order.map(|order| ("nodewright.dev/deletion-order".to_owned(), order.to_owned())));
+        let members = [(0, "2026-06-01T10:00:00Z"), (1, "2026-06-01T11:00:00Z")];
+        let members = members.map(|(ordinal, at)| member(&set, ordinal).created(at).build());
+        let plan = planned(&snapshot(set, members.into()));
+        assert_eq!(steps(&plan)[1], [format!("delete {}", index_name(LEDGER, ordinal))], "{order:?}");
+    }
 }
 
 #[test]

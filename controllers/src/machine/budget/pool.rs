@@ -1,5 +1,8 @@
 //! What the decision sees: the Machines of one deployment that hold a place or wait for one, and the indexes that find them.
 
+#[cfg(test)]
+mod tests;
+
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};

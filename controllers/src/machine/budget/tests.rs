@@ -79,7 +79,7 @@ fn of_several_due_machines_one_whose_node_was_just_deleted_waits_a_moment() {
 
 #[test]
 fn a_place_that_ends_now_is_not_named_with_a_time() {
-    let held = pool(Limit::Count(1), &[0], &[0, -5], &[5]).decide(now()).of("u0").err().unwrap();
+    let held = pool(Limit::Count(1), &[0], &[-5, 0], &[5]).decide(now()).of("u0").err().unwrap();
     assert!(held.status.ends_with("now these are: p11"), "{}", held.status);
 }
 

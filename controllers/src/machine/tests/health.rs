@@ -129,6 +129,12 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     assert!(!asks(&silent(&[(60, failed(Code::Unimplemented))], None)), "it never knows");
     // An answer from before the Node was silent says nothing.
     assert!(asks(&silent(&[(121, vm())], None)));
+    let mut of_another = silent(&[], None);
+    let own = of_another.snapshot.machine.clone();
+    Arc::make_mut(&mut of_another.snapshot.machine).spec.provider_id = "p:///9".to_owned();
+    let mut of_another = of_another.answered(Verb::Status, 1, vm());
+    of_another.snapshot.machine = own;
+    assert!(asks(&of_another), "an answer about another VM says nothing");
     // The first time that there is none is confirmed half a minute later.
     let first = silent(&[(1, failed(Code::NotFound))], None);
     assert!(!asks(&first));
@@ -163,6 +169,12 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     let held = reported(silent(&[(9, failed(Code::NotFound))], Some(40))).set(machine_set("set", 2, Some("k7f;")));
     let held = held.beside([machine("a").phase("Pending").created("2026-06-01T11:59:00Z").build()]);
     assert_eq!(held.plan().waits[0].reason, "ReplacementHeld");
+    let other = machine("a").phase("Pending").created("2026-06-01T11:59:00Z").build();
+    let alone = reported(silent(&[(9, failed(Code::NotFound))], Some(40))).beside([other]).plan();
+    let text = "it belongs to no machine set, and of such machines one at a time goes for bad health";
+    assert_eq!(alone.waits[0].message, text);
+    let conditions = status_of(&alone)["conditions"].to_string();
+    assert!(conditions.contains(&format!("Machine m is unhealthy for too long; {text}")), "{conditions}");
 }
 
 #[test]

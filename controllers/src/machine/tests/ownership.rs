@@ -48,6 +48,9 @@ fn a_vm_that_was_not_made_for_the_machine_is_taken_only_if_no_other_machine_has_
         assert_eq!((reported["status"].as_str(), reported["reason"].as_str()), (Some("False"), Some("VMNotOwned")));
         assert!(reported["message"].as_str().unwrap().contains("b/m"), "{reported}");
         assert_eq!((plan.events[0].reason, plan.waits[0].reason), ("VMNotOwned", "VMNotOwned"));
+        let often = [1; 4].iter().fold(found(), |found, ago| found.answered(Verb::Namesakes, *ago, forbidden()));
+        let again = at(NOW) + SignedDuration::from_secs(3 * 60 - 1);
+        assert_eq!(often.plan().wake, Some(again), "a right may be granted at any time: the pause does not grow");
     }
 }
 
