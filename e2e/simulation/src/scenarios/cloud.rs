@@ -28,6 +28,15 @@ pub(super) fn clouds() -> Vec<Scenario> {
             ]),
         ),
         named(
+            "a clock that is behind, a manager that is killed when it has asked for a VM, and a machine that is to go",
+            one(vec![
+                at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
+                at(0, Act::JumpClock(-60)),
+                at(350, Act::Crash),
+                at(400, delete(0)),
+            ]),
+        ),
+        named(
             "answers of the cloud that are lost",
             run([], vec![at(0, cloud(FaultOperation::Create, Effect::Cut { applied: true }))]),
         ),
