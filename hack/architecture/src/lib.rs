@@ -3,6 +3,7 @@
 //! The parser is our own because it has to know `use` and paths only. `syn` with its `full` and `visit` features would be
 //! compiled beside the `syn` of all derive macros, and everything that derives would be compiled twice.
 
+mod bodies;
 mod circles;
 mod code;
 mod functions;
@@ -17,6 +18,7 @@ use std::{
 };
 
 pub use self::{
+    bodies::combine,
     circles::circles,
     code::product_code,
     functions::{Function, functions},
