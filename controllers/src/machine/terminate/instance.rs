@@ -194,7 +194,8 @@ fn confirmed<'a>(provider: &Provider<'a>, deleted: &Known<Outcome>) -> Deletion<
     let answer = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.order);
     let Some(answer) = answer else { return Deletion::Ask(ask.0, ask.1) };
     match answer.outcome {
-        outcome if outcome.says_none() || outcome.error().is_some_and(|error| is_left(scope, error)) => {
+        // Of several VMs of its name, of which none is the Machine's, none is deleted: once the Machine is gone, they are orphans.
+        outcome if outcome.says_none() || outcome.error().is_some_and(is_of_others) => {
             return none_on_its_way(provider, answer.ended, Verb::Status);
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
@@ -227,7 +228,12 @@ fn is_anothers(provider: &Provider<'_>, instance: &Instance) -> bool {
 /// Whether a VM that the Machine names is left where it is. A proven VM is not: its tags or the class have changed since. Nor
 /// is one that bears the Machine's name in another cluster: most likely the class was edited.
 fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
-    scope.snapshot.claim.vm != Vm::Proven && error.mismatch == Some(Mismatch::Machine)
+    scope.snapshot.claim.vm != Vm::Proven && is_of_others(error)
+}
+
+/// Whether the provider knows only VMs that were not made for the Machine.
+fn is_of_others(error: &DriverError) -> bool {
+    error.mismatch == Some(Mismatch::Machine)
 }
 
 /// Until when a VM may exist although the provider does not show one.

@@ -221,6 +221,18 @@ fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected()
     }
 }
 
+/// Its name has been used again and again while VMs were on their way. Those are orphans once the Machine is gone.
+#[test]
+fn vms_that_were_made_for_others_of_the_name_do_not_keep_a_machine_whose_own_vm_is_deleted() {
+    let after = |mismatch| {
+        let deleted = dying(fixture(proven(""))).answered(Verb::Delete, 2, Outcome::Done);
+        assert_eq!(deleted.steps(), ["call Status"]);
+        deleted.answered(Verb::Status, 1, refuted(mismatch))
+    };
+    assert_eq!(after(Mismatch::Machine).steps(), ["edit Machine default/m"]);
+    assert_eq!(after(Mismatch::Cluster).plan().waits[0].reason, "FailedPrecondition", "the class was edited");
+}
+
 #[test]
 fn what_two_machines_name_is_touched_by_neither() {
     let contested = |fixture: Fixture| {
