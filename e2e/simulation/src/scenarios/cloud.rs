@@ -5,7 +5,7 @@ use nodewright_e2e_cloud::{Effect, FaultOperation};
 use super::builders::{at, cloud, delete, fails, for_seconds, lasting, late_by, named, one, run, scale, struck};
 use crate::{
     run::{Run, Scenario},
-    schedule::{Act, Trouble},
+    schedule::{Act, Edit, Trouble},
 };
 
 pub(super) fn clouds() -> Vec<Scenario> {
@@ -32,7 +32,7 @@ pub(super) fn clouds() -> Vec<Scenario> {
             one(vec![
                 at(0, cloud(FaultOperation::Create, Effect::Invisible { seconds: 4.0 })),
                 at(0, Act::JumpClock(-60)),
-                at(350, Act::Crash),
+                at(240, Act::Crash),
                 at(400, delete(0)),
             ]),
         ),
@@ -102,6 +102,10 @@ pub(super) fn late_vms() -> Vec<Scenario> {
     };
     vec![
         named("a VM that appears after its machine was deleted", late(1_500, vec![])),
+        named(
+            "a machine that is created again twice while its VMs are on their way, and that is to go",
+            late(920, [300, 900].map(|millis| at(millis, Act::Edit(Edit::RecreateMachine(0)))).into()),
+        ),
         named(
             "a clock that is set ahead while a VM is on its way to a machine that was deleted",
             late(1_500, vec![at(2_000, Act::JumpClock(536))]),
