@@ -144,9 +144,11 @@ impl Machine {
             AgentFault::FailsAfterDrain => Fault::FailAfterDrain(String::new()),
             AgentFault::ReturnsUnchanged if self.refused == desired => Fault::FailAfterDrain(desired.to_owned()),
             AgentFault::Drifts => Fault::Drift,
-            AgentFault::NeverReturns | AgentFault::ReturnsUnchanged | AgentFault::TwoAgents | AgentFault::Slow => {
-                Fault::None
-            }
+            AgentFault::NeverReturns
+            | AgentFault::ReturnsUnchanged
+            | AgentFault::TwoAgents
+            | AgentFault::Slow
+            | AgentFault::Restarts => Fault::None,
         }
     }
 }
@@ -181,10 +183,13 @@ impl State {
 
     /// Lets the agent of a Node take a step.
     fn work(&mut self, node: &Value) {
-        let seen = Seen::read(|key| annotation(node, key));
+        let mut seen = Seen::read(|key| annotation(node, key));
         let target = self.target_of(node);
         let Some(machine) = self.machines.get_mut(name(node)) else { return };
         machine.boots_until = None;
+        if machine.has(AgentFault::Restarts) && seen.asks.starts_with("drain-") {
+            seen.asks.clear();
+        }
         let late = machine.late_view.take().filter(|_| machine.has(AgentFault::TwoAgents));
         let is_due = late.as_ref().is_some_and(|(at, _)| at.elapsed() >= LATE);
         machine.late_view = machine

@@ -14,7 +14,7 @@ use crate::{
 const LATEST: u64 = 600_000;
 /// How many contents a MachineConfig may have: few, so that some come back.
 const CONTENTS: u32 = 3;
-const FAULTS: [AgentFault; 10] = [
+const FAULTS: [AgentFault; 11] = [
     AgentFault::NeverStarts,
     AgentFault::Hangs,
     AgentFault::Unreconcilable,
@@ -25,6 +25,7 @@ const FAULTS: [AgentFault; 10] = [
     AgentFault::Drifts,
     AgentFault::TwoAgents,
     AgentFault::Slow,
+    AgentFault::Restarts,
 ];
 
 /// The same run, with pools. `trouble` makes the faults of managers and of the servers that they talk to.

@@ -94,6 +94,8 @@ pub enum AgentFault {
     TwoAgents,
     /// The agent takes half a minute for each step.
     Slow,
+    /// It starts again at each step, and does not know that it has asked for a drain.
+    Restarts,
 }
 
 /// What somebody does to pools and Nodes. Pools and Nodes have numbers, modulo how many there are.

@@ -74,12 +74,12 @@ fn closed_late() -> Run {
 }
 
 /// Pods take twenty seconds to end. Meanwhile the target is what the Nodes run already.
-fn taken_back() -> Run {
+fn taken_back(others: impl IntoIterator<Item = Trouble>) -> Run {
     let turns = (0..4).flat_map(|turn| {
         let begin = 240_000 + turn * 90_000;
         [act(begin, RolloutAct::Configure(0, 2)), act(begin + 9_000 + turn * 2_000, RolloutAct::Configure(0, 1))]
     });
-    let mut run = workers(turns.collect());
+    let mut run = workers(turns.chain(others).collect());
     for app in run.workload.iter_mut().flat_map(|workload| &mut workload.apps) {
         app.ends = Ending::Killed;
     }
@@ -129,7 +129,12 @@ fn targets() -> Vec<Scenario> {
             "a rollout while nodes fail one after the other",
             workers(each(FIRST + 1_000, 13_000, 20, |turn| RolloutAct::NotReady(turn, 25))),
         ),
-        named("targets that are taken back while nodes are drained for them", taken_back()),
+        named("targets that are taken back while nodes are drained for them", taken_back([])),
+        // What the agents do then is to ask for an uncordon, as they did after the rollout before.
+        named(
+            "targets that are taken back while nodes are drained for them, and agents that start again",
+            taken_back((0..4).map(|node| act(235_000, RolloutAct::Agent(node, AgentFault::Restarts, 400)))),
+        ),
     ]
 }
 
