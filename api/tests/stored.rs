@@ -20,9 +20,9 @@ use nodewright_api::{
     annotations, labels, operations,
     stored::{
         AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
-        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, Ordinal, PoolRollout,
-        PoolTarget, Preserve, PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating,
-        VirtualCapacity, is_operator_finalizer, removals, set_of,
+        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, NodeClass, Ordinal,
+        PoolRollout, PoolTarget, Preserve, PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms,
+        Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
     },
 };
 use serde_json::{Value, json};
@@ -51,7 +51,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("marked-for-deletion", 4, 0xac42_6c05),
     ("max-replicas", 7, 0xa7b4_5a45),
     ("missing-vm", 4, 0x69d4_d4df),
-    ("node-class", 1, 0x92c6_0178),
+    ("node-class", 3, 0x5a77_64ef),
     ("node-preserve", 7, 0x610c_c1d0),
     ("node-vm-missing", 1, 0xc606_65fc),
     ("operation", 7, 0x0fe1_9bbe),
@@ -183,7 +183,8 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
         "cordoned" => [annotations::CORDONED_HERE, annotations::CORDONED_BEFORE].into_iter().find_map(|value| {
             constant(fact, value).map(|_| (json!(value == annotations::CORDONED_HERE), value.to_owned()))
         }),
-        "node-class" | "node-vm-missing" => text(fact, |it: &String| json!(it)),
+        "node-class" => text(fact, |it: &NodeClass| json!(it.to_string())),
+        "node-vm-missing" => text(fact, |it: &String| json!(it)),
         "freeze" => constant(fact, labels::FREEZE_VALUE),
         "scale-down-disabled" => constant(fact, "true"),
         "class-identity" => as_json::<ClassIdentity>(fact),

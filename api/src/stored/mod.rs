@@ -17,6 +17,7 @@ mod config_drain;
 mod creation_round;
 mod disruptions;
 mod ledger;
+mod node_class;
 mod node_template;
 mod orphans;
 mod pool_rollout;
@@ -42,6 +43,7 @@ pub use self::{
     creation_round::CreationRound,
     disruptions::{Claim, Disruptions},
     ledger::{ALPHABET, InvalidLedger, Ledger, Ordinal, SUFFIX, base, fnv1a, set_of},
+    node_class::{InvalidNodeClass, NodeClass},
     node_template::{AppliedKeys, LastApplied, VirtualCapacity},
     orphans::{SweptVms, UnexplainedVms},
     pool_rollout::{PoolRollout, RolloutInputs},
@@ -137,6 +139,8 @@ pub const LEDGER: Annotation<Ledger> = Annotation::new(annotations::LEDGER);
 pub const ORDINAL: Annotation<Ordinal> = Annotation::new(annotations::INDEX);
 /// See [`annotations::UPDATING`].
 pub const UPDATING: Annotation<Updating> = Annotation::new(annotations::UPDATING);
+/// The class of a Node's Machine.
+pub const NODE_CLASS: Annotation<NodeClass> = Annotation::new(annotations::MACHINE_CLASS);
 /// See [`annotations::UPDATE_BEGAN`].
 pub const UPDATE_BEGAN: Annotation<Timestamp> = Annotation::new(annotations::UPDATE_BEGAN);
 /// See [`annotations::CONFIG_DRAIN`].

@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{Machine, MachineClass, annotations, labels};
+use nodewright_api::{
+    Machine, MachineClass, labels,
+    stored::{NODE_CLASS, NodeClass},
+};
 use nodewright_runtime::{
     cache::Stores,
-    object::{annotation, label, name, namespace, uid},
+    object::{label, name, namespace, uid},
 };
 
 use super::{
@@ -32,15 +35,15 @@ pub(crate) fn machine_name(node: &Node) -> Option<&str> {
     label(node, labels::MACHINE_NAME)
 }
 
-/// What a Node remembers of the class of its Machine: which lists have its VM. A class that was made again is another one.
+/// What a Node remembers of the class of its Machine.
 pub(crate) fn class_of_node(class: &MachineClass) -> String {
-    format!("{}/{}/{}", namespace(class), name(class), uid(class))
+    let [namespace, name, uid] = [namespace(class), name(class), uid(class)].map(str::to_owned);
+    NodeClass { namespace, name, uid }.to_string()
 }
 
 /// Whether the Machine of a Node was of this manager's namespace: others have managers of their own. Its class may be gone.
 pub(crate) fn is_of_namespace(stores: &Stores, node: &Node) -> bool {
-    let namespace = format!("{}/", stores.of::<Machine>(CONTROL).namespace());
-    annotation(node, annotations::MACHINE_CLASS).is_some_and(|class| class.starts_with(&namespace))
+    NODE_CLASS.of(node).is_some_and(|class| class.namespace == stores.of::<Machine>(CONTROL).namespace())
 }
 
 /// Whether the VM of a Node is missing, as its Machine says. `false` if that is not certain: another Machine claims the Node, or may.
