@@ -193,9 +193,11 @@ fn confirmed<'a>(provider: &Provider<'a>, deleted: &Known<Outcome>) -> Deletion<
     let ask = ("ask whether the VM is gone", Verb::Status);
     let answer = provider.newest(&[Verb::Status]).filter(|answer| answer.known.order > deleted.order);
     let Some(answer) = answer else { return Deletion::Ask(ask.0, ask.1) };
+    // What else has its name was made for others, and becomes orphans with the Machine.
+    let is_deleted = deleted.last.as_ref().is_some_and(|(_, outcome)| outcome.error().is_none());
+    let is_gone = |error: &DriverError| is_left(scope, error) || is_deleted && is_of_others(error);
     match answer.outcome {
-        // Of several VMs of its name, of which none is the Machine's, none is deleted: once the Machine is gone, they are orphans.
-        outcome if outcome.says_none() || outcome.error().is_some_and(is_of_others) => {
+        outcome if outcome.says_none() || outcome.error().is_some_and(is_gone) => {
             return none_on_its_way(provider, answer.ended, Verb::Status);
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
@@ -231,7 +233,7 @@ fn is_left(scope: &Scope<'_>, error: &DriverError) -> bool {
     scope.snapshot.claim.vm != Vm::Proven && is_of_others(error)
 }
 
-/// Whether the provider knows only VMs that were not made for the Machine.
+/// Whether what the provider knows was not made for the Machine.
 fn is_of_others(error: &DriverError) -> bool {
     error.mismatch == Some(Mismatch::Machine)
 }

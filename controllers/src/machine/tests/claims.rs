@@ -224,13 +224,16 @@ fn a_proven_vm_under_other_tags_keeps_its_machine_until_the_class_is_corrected()
 /// Its name has been used again and again while VMs were on their way. Those are orphans once the Machine is gone.
 #[test]
 fn vms_that_were_made_for_others_of_the_name_do_not_keep_a_machine_whose_own_vm_is_deleted() {
-    let after = |mismatch| {
-        let deleted = dying(fixture(proven(""))).answered(Verb::Delete, 2, Outcome::Done);
+    let after = |outcome, mismatch| {
+        let deleted = dying(fixture(proven(""))).answered(Verb::Delete, 2, outcome);
         assert_eq!(deleted.steps(), ["call Status"]);
         deleted.answered(Verb::Status, 1, refuted(mismatch))
     };
-    assert_eq!(after(Mismatch::Machine).steps(), ["edit Machine default/m"]);
-    assert_eq!(after(Mismatch::Cluster).plan().waits[0].reason, "FailedPrecondition", "the class was edited");
+    assert_eq!(after(Outcome::Done, Mismatch::Machine).steps(), ["edit Machine default/m"]);
+    let waits = |outcome, mismatch| after(outcome, mismatch).plan().waits[0].reason;
+    assert_eq!(waits(Outcome::Done, Mismatch::Cluster), "FailedPrecondition", "the class was edited");
+    let unseen = failed(Code::NotFound);
+    assert_eq!(waits(unseen, Mismatch::Machine), "FailedPrecondition", "it may be there, under other tags");
 }
 
 #[test]

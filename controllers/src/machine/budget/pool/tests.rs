@@ -89,9 +89,10 @@ fn while_the_brake_holds_a_pool_has_the_namespace_except_machines_that_may_not_g
 #[test]
 fn a_machine_without_a_node_is_found_by_its_vm_or_by_the_name_that_the_driver_gave() {
     let set = set("set", None);
-    let condition = |kind: &str, message: &str| json!({"type": kind, "status": "True", "reason": if kind == "NodeJoined" { "Joined" } else { "Provisioned" }, "message": message});
     let with = |name: &str, vm: &str, node: &str| {
-        let noted = json!([condition("InstanceProvisioned", vm), condition("NodeJoined", node)]);
+        let noted = json!([
+            {"type": "InstanceProvisioned", "status": "True", "reason": "Provisioned", "message": vm},
+            {"type": "NodeJoined", "status": "True", "reason": "Joined", "message": node}]);
         machine(name).owned_by(&set).phase("Running").with("/status/conditions", noted)
     };
     let machines = || vec![with("a", "p:///1", "n-a"), with("b", "p:///2", "n-b"), with("c", "p:///3", "n-c")];
