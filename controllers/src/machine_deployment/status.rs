@@ -18,7 +18,7 @@ use nodewright_api::{
 use nodewright_runtime::{
     clip::clip,
     object::{is_deleting, name},
-    plan::{Failure, FailureClass},
+    plan::Failure,
 };
 
 use super::{
@@ -352,10 +352,7 @@ fn rolling_out(snapshot: &Snapshot) -> &'static str {
 }
 
 pub(super) fn refused_creation(failure: Option<&Failure>) -> Option<&Failure> {
-    failure.filter(|failure| {
-        let lasting = matches!(failure.class, FailureClass::Invalid | FailureClass::Forbidden);
-        lasting && failure.creates::<MachineSet>()
-    })
+    failure.filter(|failure| failure.is_refusal() && failure.creates::<MachineSet>())
 }
 
 pub(super) fn deadline(spec: &MachineDeploymentSpec, progressing: Option<&Condition>) -> Option<Timestamp> {
