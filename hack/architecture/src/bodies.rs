@@ -2,40 +2,22 @@
 
 use std::{collections::BTreeMap, ops::Range};
 
+use crate::{functions, product_code};
+
 /// The variable that chooses a version.
 const VARIABLE: &str = "NODEWRIGHT_MUTANT";
 
-/// The lines of each body, those of functions in functions aside. The code is formatted: a body ends with a brace below the first
-/// letter of its function.
-fn bodies(lines: &[&str]) -> Vec<Range<usize>> {
-    let mut found = vec![];
-    let mut at = 0;
-    while at < lines.len() {
-        let body = body(lines, at);
-        at = body.as_ref().map_or(at, |body| body.end) + 1;
-        found.extend(body);
+/// The lines of each body of product code, those of functions in functions aside: the lines between its braces.
+fn bodies(text: &str) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = vec![];
+    for function in functions(&product_code(text)) {
+        // The numbers of lines begin at 1.
+        let body = function.opened..function.line + function.lines - 2;
+        if found.last().is_none_or(|before| before.end <= body.start) && !body.is_empty() {
+            found.push(body);
+        }
     }
     found
-}
-
-/// The body of the function that begins in a line.
-fn body(lines: &[&str], first: usize) -> Option<Range<usize>> {
-    let indent = &lines[first][..lines[first].len() - lines[first].trim_start().len()];
-    let is_same = |line: &&str| line.strip_prefix(indent).is_some_and(|rest| !rest.starts_with([' ', '}']));
-    let item = lines[first].trim_start();
-    let item = item.strip_prefix("pub(").and_then(|rest| Some(rest.split_once(')')?.1)).unwrap_or(item);
-    let mut words = item.split_whitespace().skip_while(|word| ["pub", "const", "async", "unsafe"].contains(word));
-    words.next().filter(|word| *word == "fn")?;
-    let head = lines[first..]
-        .iter()
-        .enumerate()
-        .position(|(place, line)| line.ends_with(';') || line.ends_with('{') && (place == 0 || is_same(line)))?;
-    let begin = first + head + 1;
-    if lines[begin - 1].ends_with(';') {
-        return None;
-    }
-    let end = lines[begin..].iter().position(|line| line.strip_prefix(indent) == Some("}"))?;
-    Some(begin..begin + end)
 }
 
 /// Puts several versions of a file into one. A version differs in bodies of functions only, and the environment variable
@@ -45,42 +27,36 @@ fn body(lines: &[&str], first: usize) -> Option<Range<usize>> {
 /// The name of a version that differs elsewhere.
 pub fn combine<'a>(text: &str, versions: &'a [(String, String)]) -> Result<String, &'a str> {
     let lines: Vec<_> = text.lines().collect();
-    let own = bodies(&lines);
+    let own = bodies(text);
     let mut changed: BTreeMap<usize, Vec<(&str, Vec<&str>)>> = BTreeMap::new();
     for (name, version) in versions {
-        let theirs: Vec<_> = version.lines().collect();
-        let found = bodies(&theirs);
+        let (theirs, found): (Vec<_>, _) = (version.lines().collect(), bodies(version));
         if outside(&lines, &own) != outside(&theirs, &found) {
             return Err(name);
         }
-        for (own, theirs) in own.iter().zip(found.iter().map(|body| &theirs[body.clone()])) {
-            if lines[own.clone()] != *theirs {
-                changed.entry(own.start).or_default().push((name, theirs.to_vec()));
+        for (place, (own, found)) in own.iter().zip(found).enumerate() {
+            if lines[own.clone()] != theirs[found.clone()] {
+                changed.entry(place).or_default().push((name, theirs[found].to_vec()));
             }
         }
     }
-    let mut combined = String::with_capacity(text.len());
-    let mut write = |line: &str| {
-        combined.push_str(line);
-        combined.push('\n');
-    };
-    let mut closed = None;
-    for (at, line) in lines.iter().enumerate() {
-        if let Some(versions) = changed.get(&at) {
-            for (name, body) in versions {
-                write(&chosen(name));
-                body.iter().copied().for_each(&mut write);
-                write("} else");
-            }
-            write("{");
-            closed = own.iter().find(|body| body.start == at).map(|body| body.end);
+    let (mut combined, mut at): (Vec<String>, _) = (vec![], 0);
+    let owned = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
+    for (place, versions) in changed {
+        let body = own[place].clone();
+        combined.extend(owned(&lines[at..body.start]));
+        for (name, version) in versions {
+            combined.push(chosen(name));
+            combined.extend(owned(&version));
+            combined.push("} else".to_owned());
         }
-        if closed == Some(at) {
-            write("}");
-        }
-        write(line);
+        combined.push("{".to_owned());
+        combined.extend(owned(&lines[body.clone()]));
+        combined.push("}".to_owned());
+        at = body.end;
     }
-    Ok(combined)
+    combined.extend(owned(&lines[at..]));
+    Ok(combined.join("\n") + "\n")
 }
 
 /// The lines outside all bodies.

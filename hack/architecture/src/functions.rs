@@ -9,6 +9,8 @@ pub struct Function {
     pub line: usize,
     /// How many lines it has, from `fn` to the brace that closes it.
     pub lines: usize,
+    /// The number of the line with the brace that opens its body.
+    pub opened: usize,
     /// How many parameters it has, `self` aside.
     pub parameters: usize,
 }
@@ -26,11 +28,13 @@ fn function(code: &str, at: usize) -> Option<Function> {
     let rest = if rest.starts_with('<') { &rest[enclosed(rest)?.len() + 2..] } else { rest };
     let parameters = enclosed(rest)?;
     let rest = &rest[parameters.len() + 2..];
-    let body = rest.len() - rest[body(rest)..].len();
-    let length = code.len() - rest.len() + body + item(&rest[body..]) - at;
+    let body = code.len() - rest.len() + body(rest);
+    let length = body + item(&code[body..]) - at;
+    let line_of = |at: usize| code[..at].matches('\n').count() + 1;
     Some(Function {
         name: name.trim().to_owned(),
-        line: code[..at].matches('\n').count() + 1,
+        line: line_of(at),
+        opened: line_of(body),
         lines: code[at..at + length].matches('\n').count() + 1,
         parameters: split(parameters).into_iter().filter(|parameter| !is_self(parameter)).count(),
     })
@@ -125,10 +129,11 @@ mod tests {
             }
             trait B { fn none(); }
         ";
-        let found: Vec<_> = functions(code).into_iter().map(|it| (it.name, it.line, it.lines, it.parameters)).collect();
+        let found: Vec<_> =
+            functions(code).into_iter().map(|it| (it.name, it.line, it.opened, it.lines, it.parameters)).collect();
         assert_eq!(
             found,
-            [("short".to_owned(), 3, 1, 0), ("long".to_owned(), 4, 10, 2), ("none".to_owned(), 15, 1, 0)]
+            [("short".to_owned(), 3, 3, 1, 0), ("long".to_owned(), 4, 11, 10, 2), ("none".to_owned(), 15, 15, 1, 0)]
         );
     }
 }

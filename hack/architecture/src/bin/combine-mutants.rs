@@ -1,5 +1,5 @@
 //! Puts the changes of patches into one tree, so that it is compiled once for all of them: `combine-mutants TREE PATCH…`. The
-//! environment variable `NODEWRIGHT_MUTANT` chooses one by the patch's name. Prints the names.
+//! environment variable `NODEWRIGHT_MUTANT` chooses one by the patch's name.
 
 use std::{collections::BTreeMap, error::Error, fs, path::Path, process::Command};
 
@@ -18,7 +18,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             versions.entry(file.to_owned()).or_default().push((name.clone(), text));
         }
         git(&tree, &["checkout", "--quiet", "."])?;
-        println!("{name}");
     }
     for (file, versions) in versions {
         let path = Path::new(&tree).join(&file);
