@@ -107,13 +107,9 @@ pub const UPDATE_FAILED_REASON: &str = "node.machine.sapcloud.io/update-failed-r
 pub const UPDATING: &str = "nodewright.dev/updating";
 /// Ours, on a Node: when the drain before its update in place began (RFC 3339).
 pub const UPDATE_BEGAN: &str = "nodewright.dev/update-began";
-/// Ours, on a Node that is to be drained, value [`CORDONED_HERE`]: the controller has made it unschedulable, and no one had before.
-/// During an update in place also [`CORDONED_BEFORE`].
+/// Ours, on a Node that is to be drained: `true` if the controller has made it unschedulable, and no one had before. During an update in
+/// place, also `false`: it was unschedulable before, and stays so.
 pub const CORDONED: &str = "nodewright.dev/cordoned";
-/// A value of [`CORDONED`].
-pub const CORDONED_HERE: &str = "true";
-/// A value of [`CORDONED`]: the Node was unschedulable before, and stays so.
-pub const CORDONED_BEFORE: &str = "false";
 /// Ours, on a MachineDeployment, or on one Machine: for how long single Node conditions may make a machine unhealthy until it is replaced,
 /// such as `DiskPressure=30m,Ready=5m`.
 ///

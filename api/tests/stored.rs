@@ -21,8 +21,8 @@ use nodewright_api::{
     stored::{
         AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
         Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, NodeClass, Ordinal,
-        PoolRollout, PoolTarget, Preserve, PreservedNode, ProvenVm, Seconds, SizedFor, SweptVms, UnexplainedVms,
-        Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
+        PoolRollout, PoolTarget, Preserve, PreservedNode, ProvenVm, RevisionHistory, Seconds, SizedFor, SweptVms,
+        UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
     },
 };
 use serde_json::{Value, json};
@@ -54,6 +54,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("node-class", 3, 0x5a77_64ef),
     ("node-preserve", 7, 0x610c_c1d0),
     ("node-vm-missing", 1, 0xc606_65fc),
+    ("not-managed", 1, 0x6501_bd9d),
     ("operation", 7, 0x0fe1_9bbe),
     ("operator-finalizer", 3, 0x1ab1_7f29),
     ("ordinal", 7, 0x5b1b_e1c0),
@@ -65,6 +66,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("proven-vm", 5, 0x92d1_09b5),
     ("removals", 4, 0x32d8_0d3d),
     ("revision", 7, 0xa7b4_5a45),
+    ("revision-history", 5, 0xc9f1_a0d0),
     ("scale-down-disabled", 1, 0x128f_0344),
     ("scaler-change", 4, 0xac42_6c05),
     ("sized-for", 6, 0x7574_8b2c),
@@ -180,12 +182,12 @@ fn decode(name: &str, key: &str, fact: &str) -> Decoded {
         "sized-for" => text(fact, |it: &SizedFor| json!([it.uid, it.generation])),
         "desired-replicas" | "max-replicas" | "revision" | "machine-priority" => text(fact, |it: &i64| json!(it)),
         "updating" => text(fact, |it: &Updating| json!(it.0)),
-        "cordoned" => [annotations::CORDONED_HERE, annotations::CORDONED_BEFORE].into_iter().find_map(|value| {
-            constant(fact, value).map(|_| (json!(value == annotations::CORDONED_HERE), value.to_owned()))
-        }),
+        "cordoned" => text(fact, |it: &bool| json!(it)),
         "node-class" => text(fact, |it: &NodeClass| json!(it.to_string())),
         "node-vm-missing" => text(fact, |it: &String| json!(it)),
         "freeze" => constant(fact, labels::FREEZE_VALUE),
+        "not-managed" => constant(fact, annotations::NOT_MANAGED_VALUE),
+        "revision-history" => text(fact, |it: &RevisionHistory| json!(it.to_string())),
         "scale-down-disabled" => constant(fact, "true"),
         "class-identity" => as_json::<ClassIdentity>(fact),
         "unexplained-vms" => as_json::<UnexplainedVms>(fact),

@@ -24,6 +24,7 @@ mod pool_rollout;
 mod preservation;
 mod registry;
 mod removal;
+mod revision_history;
 mod sized_for;
 mod time;
 mod updating;
@@ -50,6 +51,7 @@ pub use self::{
     preservation::{Preserve, PreservedNode},
     registry::{FACTS, Fact},
     removal::{Removal, is_operator_finalizer, removals},
+    revision_history::RevisionHistory,
     sized_for::SizedFor,
     time::Seconds,
     updating::Updating,
@@ -143,6 +145,10 @@ pub const UPDATING: Annotation<Updating> = Annotation::new(annotations::UPDATING
 pub const NODE_CLASS: Annotation<NodeClass> = Annotation::new(annotations::MACHINE_CLASS);
 /// See [`annotations::UPDATE_BEGAN`].
 pub const UPDATE_BEGAN: Annotation<Timestamp> = Annotation::new(annotations::UPDATE_BEGAN);
+/// See [`annotations::CORDONED`]: whether the controller has cordoned the Node.
+pub const CORDONED: Annotation<bool> = Annotation::new(annotations::CORDONED);
+/// See [`annotations::VM_MISSING`].
+pub const NODE_VM_MISSING: Annotation<String> = Annotation::new(annotations::VM_MISSING);
 /// See [`annotations::CONFIG_DRAIN`].
 pub const CONFIG_DRAIN: Annotation<ConfigDrain> = Annotation::new(annotations::CONFIG_DRAIN);
 /// See [`annotations::CONFIG_GIVEN`].
@@ -181,6 +187,8 @@ pub const PRESERVE: Annotation<Preserve> = Annotation::new(annotations::PRESERVE
 pub const NODE_PRESERVE: Annotation<Preserve> = Annotation::new(annotations::LAST_APPLIED_NODE_PRESERVE_VALUE);
 /// See [`annotations::REVISION`].
 pub const REVISION: Annotation<i64> = Annotation::new(annotations::REVISION);
+/// See [`annotations::REVISION_HISTORY`].
+pub const REVISION_HISTORY: Annotation<RevisionHistory> = Annotation::new(annotations::REVISION_HISTORY);
 /// See [`annotations::DESIRED_REPLICAS`].
 pub const DESIRED_REPLICAS: Annotation<i64> = Annotation::new(annotations::DESIRED_REPLICAS);
 /// See [`annotations::MAX_REPLICAS`].

@@ -38,7 +38,7 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 44] = [
+pub const FACTS: [Fact; 46] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
@@ -48,6 +48,7 @@ pub const FACTS: [Fact; 44] = [
     Fact::annotation("desired-replicas", "MachineSet", annotations::DESIRED_REPLICAS),
     Fact::annotation("max-replicas", "MachineSet", annotations::MAX_REPLICAS),
     Fact::annotation("revision", "MachineSet", annotations::REVISION),
+    Fact::annotation("revision-history", "MachineSet", annotations::REVISION_HISTORY),
     Fact::label("freeze", "MachineSet", labels::FREEZE),
     Fact::annotation("class-identity", "MachineClass", annotations::IDENTITY),
     Fact::annotation("unexplained-vms", "MachineClass", annotations::UNEXPLAINED_VMS),
@@ -72,6 +73,7 @@ pub const FACTS: [Fact; 44] = [
     Fact::condition("preserved-node", "Node", node::PRESERVED),
     Fact::annotation("update-began", "Node", annotations::UPDATE_BEGAN),
     Fact::annotation("node-class", "Node", annotations::MACHINE_CLASS),
+    Fact::annotation("not-managed", "Node", annotations::NOT_MANAGED),
     Fact::annotation("node-vm-missing", "Node", annotations::VM_MISSING),
     Fact::annotation("cordoned", "Node", annotations::CORDONED),
     Fact::annotation("config-drain", "Node", annotations::CONFIG_DRAIN),

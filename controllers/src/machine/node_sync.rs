@@ -154,9 +154,8 @@ pub(super) fn terminating(node: &Node, condition: &NodeCondition) -> Option<Patc
 pub(super) fn cordon(node: &Node) -> Option<Patch> {
     let mut operations = vec![];
     if !node.is_cordoned() {
-        let mark = Some(annotations::CORDONED_HERE);
         operations.push(patch::set(&["spec", "unschedulable"], true.into()));
-        operations.extend(nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, mark).0);
+        operations.extend(nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some("true")).0);
     }
     let live = node.metadata.labels.as_ref();
     if live.is_none_or(|live| !live.contains_key(labels::EXCLUDE_FROM_LOAD_BALANCERS)) {

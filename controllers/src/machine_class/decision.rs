@@ -1,19 +1,19 @@
 //! When a class gets and loses its finalizer, and which fields are recorded by which its VMs are found.
 
-use json_patch::Patch;
-use nodewright_api::{ClassIdentity, MachineClass, annotations as keys, finalizers};
-use nodewright_runtime::{annotations, finalizers as finalizer, object::has_finalizer};
+use nodewright_api::{ClassIdentity, MachineClass, finalizers};
+use nodewright_runtime::object::has_finalizer;
 
 use super::snapshot::Snapshot;
 
 #[derive(Debug)]
 pub(super) enum Decision<'a> {
-    /// Machines name the class: it gets the finalizer, and the record of the fields that identify its VMs.
-    Hold(Patch),
+    /// Machines name the class: it gets the finalizer, and the record of the fields that identify its VMs, if they are known. A record of
+    /// an earlier use goes.
+    Hold(Option<ClassIdentity>),
     /// The record is that of another providerSpec, or is missing.
-    RecordIdentity(Patch),
+    RecordIdentity(ClassIdentity),
     /// No Machine names the class: it loses both.
-    Release(Patch),
+    Release,
     /// A Machine that cannot be read may name the class.
     AwaitReadable(&'a str),
     /// The class is being deleted, and so many Machines name it.
@@ -30,24 +30,15 @@ pub(super) fn decide<'a>(snapshot: &'a Snapshot, errors: Option<&[String]>) -> D
     let fields = errors.is_some_and(<[_]>::is_empty).then_some(snapshot.provider.identity.as_slice());
     match (snapshot.machines, &snapshot.unreadable) {
         (0, Some(text)) if is_held => Decision::AwaitReadable(text),
-        (0, None) if is_held => {
-            let mut remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-            remove.0.extend(record(class, None).0);
-            Decision::Release(remove)
-        }
+        (0, None) if is_held => Decision::Release,
         (0, _) => Decision::Report,
         _ if snapshot.is_used && !is_held && !class.is_deleting() => {
-            let mut add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-            // The record of an earlier use is replaced.
-            let identity = fields.map(|fields| ClassIdentity::of(class, fields));
-            add.0.extend(record(class, identity.as_ref()).0);
-            Decision::Hold(add)
+            Decision::Hold(fields.map(|fields| ClassIdentity::of(class, fields)))
         }
         (machines, _) => {
             let identity = fields.filter(|_| is_held).and_then(|fields| outdated(class, fields));
-            let record = identity.map(|identity| Decision::RecordIdentity(record(class, Some(&identity))));
             let otherwise = if class.is_deleting() { Decision::AwaitMachines(machines) } else { Decision::Report };
-            record.unwrap_or(otherwise)
+            identity.map_or(otherwise, Decision::RecordIdentity)
         }
     }
 }
@@ -56,9 +47,4 @@ pub(super) fn decide<'a>(snapshot: &'a Snapshot, errors: Option<&[String]>) -> D
 fn outdated(class: &MachineClass, fields: &[String]) -> Option<ClassIdentity> {
     let identity = ClassIdentity::in_force(class, fields);
     (ClassIdentity::recorded(class).as_ref() != Some(&identity)).then_some(identity)
-}
-
-fn record(class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
-    let text = identity.map(ClassIdentity::to_string);
-    annotations::set(&class.metadata, keys::IDENTITY, text.as_deref())
 }

@@ -1,7 +1,11 @@
 //! The plan of a MachineClass.
 
-use nodewright_api::{ConditionStatus, MachineClass, conditions, finalizers, reasons::unreadable};
+use json_patch::Patch;
+use nodewright_api::{
+    ClassIdentity, ConditionStatus, MachineClass, annotations as keys, conditions, finalizers, reasons::unreadable,
+};
 use nodewright_runtime::{
+    annotations,
     cache::Lookup,
     clip::clip,
     events::Event,
@@ -39,15 +43,20 @@ pub(super) fn plan(context: &Context<'_, Validate>, snapshot: &Snapshot) -> Plan
     }
     let errors = validation.errors();
     match decide(snapshot, errors) {
-        Decision::Hold(patch) => {
+        Decision::Hold(identity) => {
+            let add = finalizer::add(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+            let patch = with_record(add, class, identity.as_ref());
             plan.beside("machines name the class", Step::edit(CONTROL, class, patch));
             return plan;
         }
-        Decision::RecordIdentity(patch) => {
+        Decision::RecordIdentity(identity) => {
+            let patch = with_record(Patch::default(), class, Some(&identity));
             plan.beside("record the class identity", Step::edit(CONTROL, class, patch));
             return plan;
         }
-        Decision::Release(patch) => {
+        Decision::Release => {
+            let remove = finalizer::remove(&class.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
+            let patch = with_record(remove, class, None);
             plan.then("no machine names the class any more", Step::edit(CONTROL, class, patch));
             return plan;
         }
@@ -67,6 +76,13 @@ pub(super) fn plan(context: &Context<'_, Validate>, snapshot: &Snapshot) -> Plan
     }
     report(context, snapshot, errors, &mut plan);
     plan
+}
+
+/// The patch, and the record of a class's identity.
+fn with_record(mut patch: Patch, class: &MachineClass, identity: Option<&ClassIdentity>) -> Patch {
+    let text = identity.map(ClassIdentity::to_string);
+    patch.0.extend(annotations::set(&class.metadata, keys::IDENTITY, text.as_deref()).0);
+    patch
 }
 
 /// What the status, or events in its place, say of the class.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodewright_api::{
     MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels,
-    stored::{REVISION, SizedFor, Updating},
+    stored::{REVISION, REVISION_HISTORY, SizedFor, Updating},
 };
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
@@ -130,12 +130,12 @@ impl SetPart {
         if REVISION.within(all).is_some_and(|before| before.map_or(true, |before| before >= revision)) {
             return;
         }
-        let before = all.get(REVISION.key).cloned();
+        let before = REVISION.within(all).and_then(Result::ok);
         all.insert(annotations::REVISION.to_owned(), revision.to_string());
         if let Some(before) = before {
-            let history = all.entry(annotations::REVISION_HISTORY.to_owned()).or_default();
-            let comma = if history.is_empty() { "" } else { "," };
-            *history = format!("{history}{comma}{before}");
+            let mut history = REVISION_HISTORY.within(all).and_then(Result::ok).unwrap_or_default();
+            history.push(before);
+            all.insert(annotations::REVISION_HISTORY.to_owned(), history.to_string());
         }
     }
 

@@ -2,10 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_api::{Machine, annotations, labels};
+use nodewright_api::{Machine, labels, stored::NODE_VM_MISSING};
 use nodewright_runtime::{
     cache::{Index, Stores},
-    object::{ObjectRef, annotation, label},
+    object::{ObjectRef, label},
 };
 
 use crate::shared::{
@@ -74,13 +74,15 @@ pub(super) fn is_missing(stores: &Stores, node: &Node) -> bool {
 
 /// Whether the mark of a Node is about its VM, and no Machine has that.
 fn is_marked_rightly(stores: &Stores, node: &Node) -> bool {
-    let marked = annotation(node, annotations::VM_MISSING);
+    let marked = NODE_VM_MISSING.of(node);
     let is_without_machine = || !is_claimed(stores, node) || is_missing_by_machine(stores, node);
-    marked == Some(node.provider_id().unwrap_or_default()) && machine_name(node).is_some() && is_without_machine()
+    marked.as_deref() == Some(node.provider_id().unwrap_or_default())
+        && machine_name(node).is_some()
+        && is_without_machine()
 }
 
 pub(super) fn is_mismarked(stores: &Stores, node: &Node) -> bool {
-    annotation(node, annotations::VM_MISSING).is_some()
+    NODE_VM_MISSING.of(node).is_some()
         && is_of_namespace(stores, node)
         && (node.is_ready() || !is_marked_rightly(stores, node))
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use nodewright_api::{MachineClass, annotations};
+use nodewright_api::{MachineClass, annotations, stored::NODE_VM_MISSING};
 use nodewright_runtime::{
     cache::{Index, Stores},
     object::{annotation, is_deleting},
@@ -21,7 +21,7 @@ use crate::shared::{
 pub(super) const LOST_BY_CLASS: Index<Node> = Index {
     name: "lost",
     key_of: |node| {
-        let is_suspect = !node.is_ready() || annotation(node, annotations::VM_MISSING).is_some();
+        let is_suspect = !node.is_ready() || NODE_VM_MISSING.of(node).is_some();
         annotation(node, annotations::MACHINE_CLASS).filter(|_| is_suspect).map(str::to_owned)
     },
 };

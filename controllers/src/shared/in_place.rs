@@ -9,13 +9,12 @@ use jiff::Timestamp;
 use json_patch::{Patch, PatchOperation};
 use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
 use nodewright_api::{
-    Machine, MachinePhase, Taint, annotations, conditions, labels, reasons::node as reasons, stored::UPDATE_BEGAN,
+    Machine, MachinePhase, Taint, annotations, conditions, labels,
+    reasons::node as reasons,
+    stored::{CORDONED, UPDATE_BEGAN},
     taints,
 };
-use nodewright_runtime::{
-    annotations as annotation_patch,
-    object::{annotation, label},
-};
+use nodewright_runtime::{annotations as annotation_patch, object::label};
 use serde_json::{Value, json};
 
 use super::{
@@ -136,11 +135,11 @@ pub(crate) fn begin(node: &Node, now: Timestamp) -> Vec<PatchOperation> {
     if !has_begun(node) {
         // machine-controller-manager says that the Node is selected before it makes it unschedulable.
         let was_closed = known.is_none() && is_closed;
-        let mark = if was_closed { annotations::CORDONED_BEFORE } else { annotations::CORDONED_HERE };
+        let is_cordoned_here = !was_closed;
         // The time on an open Node is that of an earlier update.
         let began = known.filter(|_| is_closed).unwrap_or(now);
         let began = Timestamp::from_second(began.as_second()).unwrap_or(now).to_string();
-        let wanted = [(annotations::CORDONED, mark.to_owned()), (annotations::UPDATE_BEGAN, began)];
+        let wanted = [(annotations::CORDONED, is_cordoned_here.to_string()), (annotations::UPDATE_BEGAN, began)];
         operations.extend(patch::annotate(&node.metadata, &wanted.into()).0);
     }
     operations.extend(forget_answer(node));
@@ -161,7 +160,7 @@ pub(crate) fn reopen(node: &Node) -> Vec<PatchOperation> {
     if UPDATE_BEGAN.read(node).is_none() {
         return vec![];
     }
-    let is_ours = annotation(node, annotations::CORDONED) == Some(annotations::CORDONED_HERE);
+    let is_ours = CORDONED.of(node) == Some(true);
     let mut operations =
         if is_ours && reason(node) != Some(reasons::UPDATE_SUCCESSFUL) { node::uncordon(node) } else { vec![] };
     operations.extend(patch::unannotate(&node.metadata, [annotations::CORDONED, annotations::UPDATE_BEGAN]));
@@ -187,12 +186,8 @@ pub(crate) fn end(node: &Node) -> Vec<PatchOperation> {
     let meta = &node.metadata;
     let keys = [labels::CANDIDATE_FOR_UPDATE, labels::SELECTED_FOR_UPDATE, labels::UPDATE_RESULT];
     let mut operations: Vec<_> = keys.iter().flat_map(|key| annotation_patch::set_label(meta, key, None).0).collect();
-    let is_ours = match annotation(node, annotations::CORDONED) {
-        Some(annotations::CORDONED_HERE) => true,
-        Some(annotations::CORDONED_BEFORE) => false,
-        // One without a mark was closed by machine-controller-manager, if it was selected.
-        _ => is_drained_by_mcm(node),
-    };
+    // One without a mark was closed by machine-controller-manager, if it was selected.
+    let is_ours = CORDONED.of(node).unwrap_or_else(|| is_drained_by_mcm(node));
     if is_ours {
         operations.extend(node::uncordon(node));
     }

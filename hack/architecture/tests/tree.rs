@@ -120,7 +120,8 @@ const OF_DRIVERS: [&str; 3] = ["nodewright-driver", "nodewright-driver-protocol"
 /// What each folder of a controller has.
 const SHAPE: [&str; 4] = ["mod.rs", "snapshot.rs", "decision.rs", "plan.rs"];
 /// What a decision must not make: it returns values, of which the plan makes steps. The verb of a step that failed is a value.
-const STEPS: [&str; 7] = ["Plan", "Planned", "PartialPlan", "Step", "Event", "ScopedWatch", "StatusWrite"];
+const STEPS: [&str; 9] =
+    ["Plan", "Planned", "PartialPlan", "Step", "Event", "ScopedWatch", "StatusWrite", "json_patch", "PatchOperation"];
 
 fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))

@@ -1,8 +1,8 @@
 //! What becomes of a Machine by the health of its Node. An `Unknown` Machine becomes `Failed` here ([`Unknown::Fail`]).
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{MachinePhase, OperationState, OperationType, annotations};
-use nodewright_runtime::object::{annotation, is_deleting, name};
+use nodewright_api::{MachinePhase, OperationState, OperationType, stored::NODE_VM_MISSING};
+use nodewright_runtime::object::{is_deleting, name};
 
 use super::{
     deadline::Deadline,
@@ -132,7 +132,7 @@ fn without_node<'a>(scope: &Scope<'a>) -> Health<'a> {
 fn is_stale(scope: &Scope<'_>, foreign: &Node) -> bool {
     let machine = scope.machine;
     // One whose VM others have deleted goes by a brake, which may take long.
-    let is_held = annotation(foreign, annotations::VM_MISSING).is_some();
+    let is_held = NODE_VM_MISSING.of(foreign).is_some();
     let is_going = is_deleting(foreign) || foreign.is_terminating() && !is_held;
     *machine.phase() == MachinePhase::Pending
         && !is_going
