@@ -28,9 +28,12 @@ use crate::{
     rollout_node::RolloutNodeController,
     shared::{
         CONTROL, TARGET,
+        drain::PodView,
         fleet::FleetSettings,
         frozen_metric::FrozenCollector,
+        machine_config::CachedConfig,
         mcm_metrics::{DriverCalls, register_provider_requests},
+        node::Node,
         ownership::NodeProof,
         schema::Schemas,
     },
@@ -45,6 +48,11 @@ pub const MACHINE_CONTROLLERS: [&str; 2] = ["machine", "machine-class"];
 /// The controllers of node configuration.
 pub const MACHINE_CONFIG_CONTROLLERS: [&str; 4] =
     ["controller-config", "kubelet-config", "machine-config-pool", "node-drain"];
+
+/// The sizes in bytes of the objects in the caches whose types are not those of the API, by the names of the types: a count of
+/// allocations recognises the objects by them.
+pub const CACHED_SIZES: [(&str, usize); 3] =
+    [("CachedConfig", size_of::<CachedConfig>()), ("Node", size_of::<Node>()), ("PodView", size_of::<PodView>())];
 
 /// The common options of the controllers of one process.
 pub struct Wiring {

@@ -9,7 +9,7 @@ use nodewright_runtime::object::name;
 use super::{
     call::{Generate, Outcome},
     memory::Context,
-    obstacle::Problem,
+    refusal::Refusal,
     snapshot::Part,
 };
 use crate::shared::{
@@ -26,7 +26,7 @@ pub(super) enum Decision {
     /// It becomes this, of inputs with this digest.
     Write(Arc<MachineConfigSpec>, String),
     /// Nothing can be made: what to correct.
-    Refuse(Problem),
+    Refuse(Refusal),
     /// Its content is made first, now or at this time.
     Generate(Option<Generate>, Option<Timestamp>),
 }
@@ -34,7 +34,7 @@ pub(super) enum Decision {
 pub(super) fn decide(context: &Context<'_>, part: &Part) -> Decision {
     let call = match &part.content {
         Ok(call) => call.clone(),
-        Err(problem) => return Decision::Refuse(problem.clone()),
+        Err(refusal) => return Decision::Refuse(refusal.clone()),
     };
     let pool = name(part.pool.as_ref());
     let is_present = |digest: &str| part.existing.as_ref().is_some_and(|it| is_as_generated(it, pool, digest));
@@ -47,7 +47,7 @@ pub(super) fn decide(context: &Context<'_>, part: &Part) -> Decision {
             Decision::Keep(Some(Generate { digest: Some(digest.clone()), ..call }))
         }
         RenderState::Done(Outcome::Content(spec, digest)) => Decision::Write(spec.clone(), digest.clone()),
-        RenderState::Done(Outcome::Refused(text)) => Decision::Refuse(Problem::Refused(text.clone())),
+        RenderState::Done(Outcome::Refused(text)) => Decision::Refuse(Refusal::Refused(text.clone())),
         RenderState::Done(Outcome::Failed) => {
             let ended = context.outcomes.latest().unwrap_or(context.now);
             let due = ended.checked_add(AGAIN).ok().filter(|due| *due > context.now);

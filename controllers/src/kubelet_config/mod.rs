@@ -15,8 +15,8 @@
 mod call;
 mod decision;
 mod memory;
-mod obstacle;
 mod plan;
+mod refusal;
 mod snapshot;
 mod status;
 #[cfg(test)]

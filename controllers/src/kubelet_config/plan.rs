@@ -64,7 +64,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     // After what it speaks of.
     let wanted = status::of(context, snapshot, &decisions);
     if context.traces && matches!(wanted, StatusWrite::Now(_)) {
-        let error = status::problems(snapshot, &decisions).join("; ");
+        let error = status::errors(snapshot, &decisions).join("; ");
         plan.spans.push(generation(context, snapshot, Some(error).filter(|error| !error.is_empty())));
     }
     for planned in wanted.plan().stages.into_iter().flatten() {

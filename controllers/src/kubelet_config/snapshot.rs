@@ -15,7 +15,7 @@ use nodewright_runtime::{
 
 use super::{
     call::Generate,
-    obstacle::{Problem, obstacle},
+    refusal::{Refusal, refusal},
 };
 use crate::shared::{
     TARGET,
@@ -41,7 +41,7 @@ pub struct Snapshot {
 pub(super) struct Part {
     pub(super) pool: Arc<MachineConfigPool>,
     /// What makes its content; else why nothing can be made.
-    pub(super) content: Result<Generate, Problem>,
+    pub(super) content: Result<Generate, Refusal>,
     /// The MachineConfig of the generated name.
     pub(super) existing: Option<Arc<CachedConfig>>,
 }
@@ -60,7 +60,7 @@ impl Snapshot {
         pools.sort_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())));
         let parts: Vec<_> = pools.iter().map(|pool| part(stores, &object, pool, extensions)).collect();
         let is_own = |config: &CachedConfig| {
-            let mut own = parts.iter().filter(|part| !matches!(part.content, Err(Problem::Taken(_))));
+            let mut own = parts.iter().filter(|part| !matches!(part.content, Err(Refusal::Taken(_))));
             own.any(|part| kubelet::name(name(part.pool.as_ref())) == name(config))
         };
         let mut stale = stores.of::<CachedConfig>(TARGET).owned_by(uid(object.as_ref()));
@@ -88,9 +88,9 @@ fn content(
     pool: &Arc<MachineConfigPool>,
     existing: Option<&CachedConfig>,
     extensions: Option<&[String]>,
-) -> Result<Generate, Problem> {
-    if let Some(problem) = obstacle(stores, object, pool, existing) {
-        return Err(problem);
+) -> Result<Generate, Refusal> {
+    if let Some(found) = refusal(stores, object, pool, existing) {
+        return Err(found);
     }
     let pool_name = name(pool.as_ref());
     let generated = kubelet::name(pool_name);

@@ -8,7 +8,7 @@ use nodewright_runtime::object::name;
 use super::{
     decision::Decision,
     memory::{Context, StatusWrite},
-    obstacle::Problem,
+    refusal::Refusal,
     snapshot::{Part, Snapshot},
 };
 use crate::shared::{
@@ -18,10 +18,10 @@ use crate::shared::{
 
 pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> StatusWrite {
     let object = snapshot.object.as_ref();
-    let problems = problems(snapshot, decisions);
-    let (is_accepted, message) = match problems.as_slice() {
+    let errors = errors(snapshot, decisions);
+    let (is_accepted, message) = match errors.as_slice() {
         [] => (true, "Success".to_owned()),
-        problems => (false, format!("Error: {}", problems.join("; "))),
+        errors => (false, format!("Error: {}", errors.join("; "))),
     };
     let known = object.status.iter().flat_map(|status| &status.conditions).cloned().collect::<Vec<_>>();
     let condition = |kind: &str, holds: bool| {
@@ -39,7 +39,7 @@ pub(super) fn of(context: &Context<'_>, snapshot: &Snapshot, decisions: &[(&Part
     write_status(context, object, wanted, Urgency::Now)
 }
 
-pub(super) fn problems(snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> Vec<String> {
+pub(super) fn errors(snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> Vec<String> {
     let errors = snapshot.object.validate();
     if !errors.is_empty() {
         return errors.iter().map(ToString::to_string).collect();
@@ -48,12 +48,12 @@ pub(super) fn problems(snapshot: &Snapshot, decisions: &[(&Part, Decision)]) -> 
         let text = "spec.machineConfigPoolSelector: Invalid value: no MachineConfigPool has these labels";
         return vec![snapshot.unreadable.clone().unwrap_or_else(|| text.to_owned())];
     }
-    let problem = |problem: &Problem| match problem {
-        Problem::Refused(text) => text.clone(),
-        Problem::Taken(first) => format!("KubeletConfig {first} has the pool: merge the two"),
+    let text = |refusal: &Refusal| match refusal {
+        Refusal::Refused(text) => text.clone(),
+        Refusal::Taken(first) => format!("KubeletConfig {first} has the pool: merge the two"),
     };
     let text = |(part, decision): &(&Part, Decision)| match decision {
-        Decision::Refuse(it) => Some(format!("pool {}: {}", name(part.pool.as_ref()), problem(it))),
+        Decision::Refuse(it) => Some(format!("pool {}: {}", name(part.pool.as_ref()), text(it))),
         Decision::Keep(_) | Decision::Write(..) | Decision::Generate(..) => None,
     };
     decisions.iter().filter_map(text).collect()

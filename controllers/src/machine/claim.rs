@@ -197,7 +197,7 @@ pub(super) fn joined_as(machine: &Machine, node: &Node) -> String {
     noted_node(machine).unwrap_or(name(node)).to_owned()
 }
 
-pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str, String)> {
+pub(super) fn conflict(machine: &Machine, claim: &Claim) -> Option<(&'static str, String)> {
     let id = vm_id(machine)?;
     if !claim.conflicting.is_empty() {
         let text = format!(
@@ -224,14 +224,14 @@ pub(super) fn problem(machine: &Machine, claim: &Claim) -> Option<(&'static str,
     None
 }
 
-pub(super) fn names_problem(machine: &Machine) -> bool {
-    let problems = [
+pub(super) fn reports_conflict(machine: &Machine) -> bool {
+    let conflicts = [
         reasons::machine::PROVIDER_ID_NOT_UNIQUE,
         reasons::machine::PROVIDER_ID_CHANGED,
         reasons::machine::SEVERAL_NODES,
     ];
     let condition = machine.condition(conditions::machine::CONFIGURATION_VALID);
-    condition.and_then(|condition| condition.reason.as_deref()).is_some_and(|reason| problems.contains(&reason))
+    condition.and_then(|condition| condition.reason.as_deref()).is_some_and(|reason| conflicts.contains(&reason))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use nodewright_runtime::{object::is_deleting, plan::Step};
 
 use super::{force_drain::Limit, memory::Note, partial_plan::PartialPlan, scope::Scope, trace, volumes};
 use crate::shared::{
-    drain::{Drain, Progress, Rules, Wait},
+    drain::{Blocker, Drain, Progress, Rules, Wait},
     node::Node,
 };
 
@@ -60,19 +60,19 @@ pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Opti
         return (stage, None);
     }
     let wait = Wait::of(&progress.blockers);
-    if let (Wait::Refused(_), Some(refused)) = (&wait, progress.blockers.first()) {
-        stage = refusal_reported(scope, stage, &refused.to_string());
-    }
-    (stage, Some(wait))
+    let refused = progress.blockers.first().filter(|_| matches!(wait, Wait::Refused(_)));
+    (refusal_reported(scope, stage, refused), Some(wait))
 }
 
-/// Reports a refused eviction once for each text. An object may cause few events, and those of a long drain would keep back the
-/// one that says that it is forced.
-fn refusal_reported(scope: &Scope<'_>, stage: PartialPlan, text: &str) -> PartialPlan {
-    let note = Note::EvictionRefused(text.to_owned());
-    let is_reported = scope.context.noted_since(&note).is_some();
-    let stage = stage.noting(note);
-    if is_reported { stage } else { stage.event(scope.warning(reasons::machine::EVICTION_REFUSED, text)) }
+/// Reports the first eviction of a drain that is refused. The condition `Drained` names those that follow: of Pods that wait for their
+/// turn, each is refused for a time, and an object may cause few events, among which is the one that says that a drain is forced.
+fn refusal_reported(scope: &Scope<'_>, stage: PartialPlan, refused: Option<&Blocker>) -> PartialPlan {
+    let is_reported = scope.context.noted_since(&Note::EvictionRefused).is_some();
+    if refused.is_none() && !is_reported {
+        return stage;
+    }
+    let warning = |refused: &Blocker| scope.warning(reasons::machine::EVICTION_REFUSED, refused.to_string());
+    stage.noting(Note::EvictionRefused).event(refused.filter(|_| !is_reported).map(warning))
 }
 
 /// The drain of a Node whose VM stays, which began then: what it does and waits for, or `None` if it is over.

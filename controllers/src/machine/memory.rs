@@ -17,8 +17,8 @@ pub enum Note {
     NoVm(Timestamp),
     /// An event has said that the annotation `preserve` of the Node has this value, which is none.
     InvalidPreserveValue(String),
-    /// An event has said why an eviction is refused: this text.
-    EvictionRefused(String),
+    /// An event has reported why an eviction of this drain is refused.
+    EvictionRefused,
     /// The Node is deleted, which the cache showed: it need not be looked for afterwards.
     NodeDeleted,
     /// The provider has described the VM of a healthy Machine then.

@@ -102,13 +102,13 @@ fn finalizer_added(scope: &Scope<'_>) -> PartialPlan {
 
 fn claim_reported(scope: &Scope<'_>) -> PartialPlan {
     let (machine, kind) = (scope.machine, conditions::machine::CONFIGURATION_VALID);
-    let part = match claim::problem(machine, &scope.snapshot.claim) {
+    let part = match claim::conflict(machine, &scope.snapshot.claim) {
         Some((reason, message)) => {
             let step = scope.status().condition(kind, false, reason, message.as_str()).step();
             let event = scope.warning(reason, message.as_str());
             PartialPlan::reporting("the machine's claim is not in order", step, event).and_wait(reason, message)
         }
-        None if claim::names_problem(machine) => {
+        None if claim::reports_conflict(machine) => {
             PartialPlan::step("the machine's claim is in order again", scope.status().without(kind).step())
         }
         None => PartialPlan::over(),

@@ -75,7 +75,7 @@ fn owned<'a>(provider: &Provider<'a>, answer: &Answer<'a>, instance: Option<&'a 
 fn prove(scope: &Scope<'_>) -> PartialPlan {
     let class = match &scope.snapshot.class {
         Ok(class) => class,
-        Err(problem) => return invalid(scope, problem.reason, &problem.message),
+        Err(error) => return invalid(scope, error.reason, &error.message),
     };
     let provider = Provider::of(scope, class);
     match proof(&provider) {
@@ -116,8 +116,8 @@ fn missing(provider: &Provider<'_>, due: Option<Timestamp>) -> PartialPlan {
 
 fn proven(scope: &Scope<'_>, instance: Option<&Instance>) -> PartialPlan {
     let draft = scope.status().proven(instance);
-    let has_problem = claim::problem(scope.machine, &scope.snapshot.claim).is_some();
-    let draft = if has_problem { draft } else { draft.without(conditions::machine::CONFIGURATION_VALID) };
+    let has_conflict = claim::conflict(scope.machine, &scope.snapshot.claim).is_some();
+    let draft = if has_conflict { draft } else { draft.without(conditions::machine::CONFIGURATION_VALID) };
     PartialPlan::step("the VM is the machine's", draft.step())
 }
 
@@ -135,7 +135,7 @@ pub(super) fn vm_settled(scope: &Scope<'_>) -> PartialPlan {
 }
 
 fn wait_for_conflicting(scope: &Scope<'_>) -> PartialPlan {
-    let Some((_, text)) = claim::problem(scope.machine, &scope.snapshot.claim) else { return PartialPlan::default() };
+    let Some((_, text)) = claim::conflict(scope.machine, &scope.snapshot.claim) else { return PartialPlan::default() };
     let text = format!("{}: {text}", operations::GET_VM_STATUS);
     let draft = scope.status().operation(OperationType::Delete, OperationState::Processing, text, None);
     PartialPlan::step("the deletion waits for other machines", draft.step())

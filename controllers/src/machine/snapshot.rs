@@ -37,12 +37,12 @@ use crate::shared::{
     usable_class::{CLASS_NOT_FOUND, usable},
 };
 
-pub(super) use crate::shared::usable_class::ClassProblem;
+pub(super) use crate::shared::usable_class::ClassError;
 
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     pub machine: Arc<Machine>,
-    pub class: Result<Class, ClassProblem>,
+    pub class: Result<Class, ClassError>,
     pub machine_class: Option<Arc<MachineClass>>,
     /// Whether the Machine is being deleted, and its Node is one that `node_lifecycle` deletes because others have deleted the VM.
     pub is_node_left: bool,
@@ -51,7 +51,7 @@ pub struct Snapshot {
     /// The class's Secrets, while the Machine needs its class.
     pub scoped_watches: Vec<ScopedWatch>,
     /// Why no VM is created with the class, although existing ones are handled: what the class finds VMs by was changed.
-    pub changed_identity: Option<ClassProblem>,
+    pub changed_identity: Option<ClassError>,
     pub claim: Claim,
     pub node: Option<Arc<Node>>,
     /// Whether the Nodes have been listed. A Machine that is being deleted is planned before that, and sees no Node.
@@ -180,15 +180,15 @@ impl Snapshot {
 
     /// Nothing is decided while the Machine needs its class, and a Secret of the class has yet to be read.
     pub(super) fn secret_pending(&self) -> Option<&str> {
-        let problem = self.class.as_ref().err()?;
-        let is_pending = problem.reason == class_secrets::PENDING && !self.scoped_watches.is_empty();
-        is_pending.then_some(problem.message.as_str())
+        let error = self.class.as_ref().err()?;
+        let is_pending = error.reason == class_secrets::PENDING && !self.scoped_watches.is_empty();
+        is_pending.then_some(error.message.as_str())
     }
 }
 
 /// What a Machine sees of its class and the Secrets of that.
 struct ClassView {
-    class: Result<Class, ClassProblem>,
+    class: Result<Class, ClassError>,
     class_held: bool,
     scoped_watches: Vec<ScopedWatch>,
 }
@@ -341,11 +341,11 @@ pub(super) fn needs_class(machine: &Machine) -> bool {
 }
 
 /// Whether VMs of the class were asked for under another identity: these would not be found, and would be created again.
-fn changed_identity(class: &MachineClass) -> Option<ClassProblem> {
+fn changed_identity(class: &MachineClass) -> Option<ClassError> {
     let wanted = name(class);
     let identity = ClassIdentity::recorded(class)?;
     let changed = identity.changed_in(class);
-    (!changed.is_empty()).then(|| ClassProblem {
+    (!changed.is_empty()).then(|| ClassError {
         reason: "ClassIdentityChanged",
         message: format!(
             "{} of MachineClass {wanted:?} was changed while machines use it, and their VMs are found by it: set it back to \
@@ -357,7 +357,7 @@ fn changed_identity(class: &MachineClass) -> Option<ClassProblem> {
     })
 }
 
-fn missing(stores: &Stores, machine: &Machine) -> ClassProblem {
+fn missing(stores: &Stores, machine: &Machine) -> ClassError {
     let (namespace, wanted) = (namespace(machine), machine.class_name());
     let (reason, message) = if stores.of::<MachineClass>(CONTROL).is_unreadable(namespace, wanted) {
         (reasons::MACHINE_CLASS, Unreadable::named(namespace, wanted, "").describe::<MachineClass>())
@@ -368,5 +368,5 @@ fn missing(stores: &Stores, machine: &Machine) -> ClassProblem {
         );
         (CLASS_NOT_FOUND, text)
     };
-    ClassProblem { reason, message, never_used: false }
+    ClassError { reason, message, never_used: false }
 }

@@ -121,7 +121,7 @@ fn confirm_generation(scope: &Scope<'_>, newer: i64) -> Plan {
     let seen = deployment.metadata.generation.unwrap_or_default();
     let text = format!(
         "its machine sets were sized for generation {newer}, and {seen} is seen here: nothing is done until the API server \
-         confirms that {seen} is the newest, as after a restore of etcd. To go on without: remove annotation {} of the machine sets",
+         confirms that {seen} is the newest, as after a restore of etcd. To continue without a confirmation, remove annotation {} of the machine sets",
         annotations::SIZED_FOR
     );
     let since = scope.context.waiting_since(reasons::OLD_VIEW);

@@ -98,12 +98,12 @@ fn drain(context: &Context<'_>, (node, request): (&Node, &Request), draining: Dr
     }
     let (reason, message) = Wait::of(&blockers).text(reasons::PODS_LEFT);
     plan.wake_at(forced_at);
-    tell_overdue(context, (node, request), since, &message, plan);
+    report_overdue(context, (node, request), since, &message, plan);
     plan.wait(reason, message);
 }
 
 /// Says once that a drain takes too long, and once more when it has failed by machine-config-operator's count. It goes on.
-fn tell_overdue(
+fn report_overdue(
     context: &Context<'_>,
     (node, request): (&Node, &Request),
     since: Timestamp,

@@ -16,7 +16,7 @@ use super::{
     calls::{Call, Listed, Orphan, Outcome, Request, SweepResult},
     memory::{Context, Note},
     orphans::{orphans, shows_ours},
-    snapshot::{Problem, Snapshot},
+    snapshot::{BlockedBy, Snapshot},
     unexplained::Unexplained,
 };
 use crate::shared::{indexes::instance_id, node::Node, node_claims::machine_name, ownership::noted_id};
@@ -33,7 +33,7 @@ pub(super) enum Decision<'a> {
     /// Another class lists the same VMs, and has its own record.
     Elsewhere,
     /// They cannot be listed.
-    Unlisted(&'a Problem),
+    Unlisted(&'a BlockedBy),
     /// A call is in progress.
     Calling,
     /// There is no list; the next one begins at this time.
@@ -45,7 +45,7 @@ pub(super) enum Decision<'a> {
     /// The list is so old that Machines may have gone since with their VMs; the next one begins at this time.
     Old(Timestamp),
     /// The list is not believed.
-    Disbelieved(List<'a>, Problem),
+    Disbelieved(List<'a>, BlockedBy),
     /// The list is believed.
     Believed(Findings<'a>, Verdict),
 }
@@ -55,7 +55,7 @@ pub(super) enum Verdict {
     /// None is due; the next list begins at this time.
     Wait(Timestamp),
     /// Orphans are due, and kept.
-    Blocked(Problem),
+    Blocked(BlockedBy),
     /// A sweep has followed this list; why it has left some.
     Swept(Option<String>),
     /// These are deleted.
@@ -121,7 +121,7 @@ pub(super) fn decide(search: Search<'_>) -> Decision<'_> {
     let Search { context, snapshot, settings } = search;
     let call = match &snapshot.lister {
         None => return Decision::Elsewhere,
-        Some(Err(problem)) => return Decision::Unlisted(problem),
+        Some(Err(error)) => return Decision::Unlisted(error),
         Some(Ok(_)) if context.outcomes.any_running() => return Decision::Calling,
         Some(Ok(class)) => Call::List(request(snapshot, class)),
     };
@@ -153,7 +153,7 @@ impl<'a> Search<'a> {
         }
         let orphans = match orphans(list.listed, &self.snapshot.fleet) {
             Ok(orphans) => orphans,
-            Err(problem) => return Decision::Disbelieved(list, problem),
+            Err(error) => return Decision::Disbelieved(list, error),
         };
         let unexplained = Unexplained::recorded(&self.snapshot.class).after(orphans.iter(), self.context.now);
         let candidates = orphans.into_iter().map(|orphan| self.candidate(&list, orphan, Some(&unexplained)));

@@ -8,7 +8,7 @@ use nodewright_runtime::object::{is_deleting, name};
 
 use super::{
     calls::{Listed, Orphan},
-    snapshot::{Fleet, Problem},
+    snapshot::{BlockedBy, Fleet},
 };
 use crate::shared::{
     indexes::instance_id,
@@ -22,7 +22,7 @@ pub(super) const FOREIGN: &str = "VMListForeign";
 
 /// The orphans of a list, in the order of their ids. The list is not believed if it lacks a VM that must exist, or has none of
 /// ours.
-pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Problem> {
+pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, BlockedBy> {
     let shown: BTreeMap<&str, &ListedVm> = listed.iter().map(|(id, vm)| (instance_id(id), vm)).collect();
     let has_vm = |machine: &&Machine| noted_id(machine).is_some_and(|id| shown.contains_key(instance_id(id)));
     let machines = || fleet.listed.iter().map(AsRef::as_ref);

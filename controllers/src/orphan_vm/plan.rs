@@ -15,7 +15,7 @@ use super::{
     calls::{Call, Orphan},
     decision::{Candidate, Decision, Finding, Findings, List, Search, Verdict, after, decide, request},
     memory::{Context, Note, Plan},
-    snapshot::{Problem, Snapshot},
+    snapshot::{BlockedBy, Snapshot},
     swept::Swept,
     unexplained::Unexplained,
 };
@@ -52,9 +52,9 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
             plan.notes = context.notes.keys().cloned().chain(search.vanished()).collect();
             search.list_at(&mut plan, next);
         }
-        Decision::Disbelieved(list, problem) => {
+        Decision::Disbelieved(list, error) => {
             plan.notes = search.vanished().into_iter().collect();
-            search.report_blocked(&mut plan, problem);
+            search.report_blocked(&mut plan, error);
             search.list_at(&mut plan, after(list.ended, search.settings.period));
         }
         Decision::Believed(findings, verdict) => search.sweep(&mut plan, &findings, verdict),
@@ -96,8 +96,8 @@ impl Search<'_> {
         let usual = after(findings.list.ended, self.settings.period);
         match verdict {
             Verdict::Wait(next) => self.list_at(plan, next),
-            Verdict::Blocked(problem) => {
-                self.report_blocked(plan, problem);
+            Verdict::Blocked(error) => {
+                self.report_blocked(plan, error);
                 self.list_at(plan, usual);
             }
             Verdict::Swept(failure) => {
@@ -197,7 +197,7 @@ impl Search<'_> {
     }
 
     /// Reports why no VM is deleted: once in an event, and for as long as it holds in a wait.
-    fn report_blocked(&self, plan: &mut Plan, (reason, text): Problem) {
+    fn report_blocked(&self, plan: &mut Plan, (reason, text): BlockedBy) {
         let note = Note::Blocked(reason);
         if self.context.noted_since(&note).is_none() {
             let class = reference(self.snapshot.class.as_ref());

@@ -28,13 +28,13 @@ use crate::shared::{
 };
 
 /// Why nothing is looked for: a reason and a message.
-pub(super) type Problem = (&'static str, String);
+pub(super) type BlockedBy = (&'static str, String);
 
 #[derive(Clone)]
 pub struct Snapshot {
     pub class: Arc<MachineClass>,
     /// The class as the driver gets it; `None` if another class lists the same VMs.
-    pub lister: Option<Result<Class, Problem>>,
+    pub lister: Option<Result<Class, BlockedBy>>,
     pub scoped_watches: Vec<ScopedWatch>,
     pub fleet: Fleet,
     /// The Nodes of swept VMs, by the ids of these; `None` until the Nodes are listed.
@@ -98,7 +98,7 @@ fn nodes_of_swept(stores: &Stores, class: &MachineClass) -> Option<BTreeMap<Stri
     Some(Swept::recorded(class).iter().map(|(id, _)| of(id)).collect())
 }
 
-fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result<Class, Problem> {
+fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result<Class, BlockedBy> {
     let machines = stores.of::<Machine>(CONTROL);
     if let Some(machine) = machines.unreadable().first() {
         let text = format!("{}; until then it may have any VM", machine.describe::<Machine>());
@@ -110,7 +110,7 @@ fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result
         return Err(("ClassIdentityChanged", text));
     }
     let secrets = ClassSecrets::of(stores, class);
-    usable(&secrets, class, &provider.name).map_err(|problem| (problem.reason, problem.message))
+    usable(&secrets, class, &provider.name).map_err(|error| (error.reason, error.message))
 }
 
 /// The Machines and MachineSets of a namespace.

@@ -20,7 +20,7 @@ use crate::shared::{
 pub(crate) const CLASS_NOT_FOUND: &str = "ClassNotFound";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClassProblem {
+pub struct ClassError {
     pub reason: &'static str,
     pub message: String,
     /// Whether no VM can have been asked for with the class: that needs our finalizers on the class and all its Secrets. So a
@@ -33,19 +33,19 @@ pub struct ClassProblem {
 }
 
 /// The class with its Secrets. Secrets of other namespaces are never read, whatever the class says.
-pub(crate) fn usable(secrets: &ClassSecrets, class: &MachineClass, provider: &str) -> Result<Class, ClassProblem> {
+pub(crate) fn usable(secrets: &ClassSecrets, class: &MachineClass, provider: &str) -> Result<Class, ClassError> {
     let wanted = name(class);
-    let problem = |reason, message: String| ClassProblem { reason, message, never_used: false };
+    let error = |reason, message: String| ClassError { reason, message, never_used: false };
     if !class.provider.is_empty() && !class.provider.eq_ignore_ascii_case(provider) {
         let text = format!(
             "MachineClass {wanted:?} is one of provider {:?}, and this manager runs {provider:?}: run the one that fits, or correct the class",
             class.provider
         );
-        return Err(problem("ProviderMismatch", text));
+        return Err(error("ProviderMismatch", text));
     }
     let is_held = has_finalizer(class, finalizers::MACHINE_CONTROLLER_MANAGER);
     let never_used = !is_held || class.metadata.generation == Some(1);
-    let unusable = |reason, message: String| ClassProblem { reason, message, never_used };
+    let unusable = |reason, message: String| ClassError { reason, message, never_used };
     let mut used = Vec::new();
     let mut revision = format!("{}/{}", uid(class), class.metadata.generation.unwrap_or_default());
     for reference in class.secret_refs() {
@@ -67,9 +67,9 @@ pub(crate) fn usable(secrets: &ClassSecrets, class: &MachineClass, provider: &st
                     format!("{text} does not exist in namespace {namespace:?}, or is not of type Opaque: create it");
                 return Err(unusable(class_secrets::NOT_FOUND, text));
             }
-            Lookup::Unreadable(object) => return Err(problem(reasons::SECRET, object.describe::<Secret>())),
-            Lookup::Pending => return Err(problem(class_secrets::PENDING, format!("{} has yet to be read", text()))),
-            Lookup::Failed(why) => return Err(problem(class_secrets::NOT_READ, class_secrets::not_read(&text(), why))),
+            Lookup::Unreadable(object) => return Err(error(reasons::SECRET, object.describe::<Secret>())),
+            Lookup::Pending => return Err(error(class_secrets::PENDING, format!("{} has yet to be read", text()))),
+            Lookup::Failed(why) => return Err(error(class_secrets::NOT_READ, class_secrets::not_read(&text(), why))),
         };
         revision.push('/');
         revision.push_str(found.metadata.resource_version.as_deref().unwrap_or_default());

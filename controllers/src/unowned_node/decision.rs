@@ -132,7 +132,7 @@ fn described<'a>(context: &Context<'a>, snapshot: &Snapshot, provider_id: &str, 
     if let Some((addresses, instance)) = found {
         return Decision::Initialize { addresses, instance };
     }
-    failures.extend(snapshot.problem.clone());
+    failures.extend(snapshot.error.clone());
     let why = if failures.is_empty() {
         "there is no MachineClass with which the provider could be asked about its VM".to_owned()
     } else {

@@ -26,7 +26,7 @@ pub struct Snapshot {
     /// With which classes the provider is asked: one for each cluster and credentials.
     pub classes: Vec<Class>,
     /// Why a class cannot be used.
-    pub problem: Option<String>,
+    pub error: Option<String>,
     pub scoped_watches: Vec<ScopedWatch>,
     /// Who initializes Nodes, as far as the cluster shows it.
     pub(crate) cloud_manager: CloudManager,
@@ -48,7 +48,7 @@ impl Snapshot {
             is_unowned,
             is_described: driver.describes_unowned,
             classes: vec![],
-            problem: None,
+            error: None,
             scoped_watches: vec![],
             cloud_manager: CloudManager::take(stores, mode, Some(&node)),
             deadline: driver.deadline,
@@ -69,7 +69,7 @@ impl Snapshot {
             self.scoped_watches.extend(class_secrets::scoped_watches(&class));
             match usable(&ClassSecrets::of(stores, &class), &class, &provider.name) {
                 Ok(class) => self.classes.push(class),
-                Err(problem) => self.problem = Some(problem.message),
+                Err(error) => self.error = Some(error.message),
             }
         }
     }

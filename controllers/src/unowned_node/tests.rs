@@ -51,7 +51,7 @@ fn snapshot_of(live: &Value, mode: CloudNodeMode) -> Snapshot {
         is_unowned: true,
         is_described: true,
         classes: vec![class("a"), class("b")],
-        problem: None,
+        error: None,
         scoped_watches: vec![],
         cloud_manager: CloudManager::take(&Stores::default(), mode, None),
         deadline: Duration::from_secs(30),
@@ -242,8 +242,8 @@ fn a_node_says_what_it_lacks_once_that_is_late() {
     assert!(event(&late).unwrap().contains("--provider-id"), "{:?}", event(&late));
     let early = planned(&nameless("2026-06-01T11:59:45Z"), &Outcomes::default(), 0);
     assert_eq!((event(&early), early.wake), (None, Some(at(15))));
-    let problem = Some("Secret \"s\" does not exist".to_owned());
-    let without = planned(&Snapshot { classes: vec![], problem, ..on(&json!({})) }, &Outcomes::default(), 0);
+    let error = Some("Secret \"s\" does not exist".to_owned());
+    let without = planned(&Snapshot { classes: vec![], error, ..on(&json!({})) }, &Outcomes::default(), 0);
     assert!(event(&without).unwrap().ends_with("Secret \"s\" does not exist"));
     let none = planned(&Snapshot { classes: vec![], ..on(&json!({})) }, &Outcomes::default(), 0);
     assert!(event(&none).unwrap().contains("no MachineClass"));

@@ -170,7 +170,7 @@ fn replacement_held(snapshot: &Snapshot, machine: &Machine) -> Option<Finding> {
 
 fn health(snapshot: &Snapshot, machine: &Machine) -> Option<Finding> {
     let condition = machine.condition(HEALTH_TIMEOUT)?;
-    let why = node_state::problem(snapshot, machine).unwrap_or_else(|| operation(machine).to_owned());
+    let why = node_state::unhealthy(snapshot, machine).unwrap_or_else(|| operation(machine).to_owned());
     let text = match HealthDeadline::of(condition) {
         Some(deadline) => format!("{why}; it fails at {:.0}, and is replaced then", deadline.at),
         None => format!("{why}; {}", message(condition)),
@@ -248,7 +248,7 @@ fn pending(snapshot: &Snapshot, machine: &Machine) -> Option<Finding> {
 fn joining(snapshot: &Snapshot, machine: &Machine, said: Option<&NodeCondition>) -> Finding {
     let end = deadline(machine).map(|at| format!("; without a healthy node it fails at {at:.0}")).unwrap_or_default();
     let why = if snapshot.node_of(machine).is_some() {
-        node_state::problem(snapshot, machine).unwrap_or_else(|| "its node is about to be ready".to_owned())
+        node_state::unhealthy(snapshot, machine).unwrap_or_else(|| "its node is about to be ready".to_owned())
     } else {
         let named = node_name(machine).map(|name| format!(" as node {name}")).unwrap_or_default();
         let id = machine.provider_id().unwrap_or_default();
@@ -269,8 +269,8 @@ fn running(snapshot: &Snapshot, machine: &Machine) -> Finding {
     if snapshot.nodes.is_empty() {
         return Finding::done(subject(machine), "it runs");
     }
-    if let Some(problem) = node_state::problem(snapshot, machine) {
-        let text = format!("{problem}; it becomes Unknown if that lasts for ten seconds");
+    if let Some(why) = node_state::unhealthy(snapshot, machine) {
+        let text = format!("{why}; it becomes Unknown if that lasts for ten seconds");
         return Finding::waiting(subject(machine), "Unhealthy", text);
     }
     let named = node_name(machine).map(|name| format!(" {name}")).unwrap_or_default();

@@ -56,7 +56,7 @@ pub(super) fn is_cordoned(node: &Node) -> bool {
 }
 
 /// What is wrong with the Node of a machine.
-pub(crate) fn problem(snapshot: &Snapshot, machine: &Machine) -> Option<String> {
+pub(crate) fn unhealthy(snapshot: &Snapshot, machine: &Machine) -> Option<String> {
     let Some(node) = snapshot.node_of(machine) else {
         let named = node_name(machine).map(|name| format!(" (it was {name})")).unwrap_or_default();
         return Some(format!("there is no node with the provider ID {}{named}", machine.provider_id()?));

@@ -14,7 +14,7 @@ use crate::{
         ownership::{Ownership, ownership},
         provider::{Answer, Inquiry, PAUSE_OVER, Provider, VmStatus, creation_pause},
         scope::Scope,
-        snapshot::{ClassProblem, Owner, Snapshot},
+        snapshot::{ClassError, Owner, Snapshot},
     },
     shared::class_secrets::{USER_DATA, USER_DATA_MISSING},
 };
@@ -64,8 +64,8 @@ pub(super) fn creation_class<'a>(scope: &Scope<'a>) -> Result<&'a Class, Obstacl
     if !snapshot.class_held {
         return Err(Obstacle::AwaitFinalizers);
     }
-    if let Some(problem) = snapshot.changed_identity.clone().or_else(|| lacks_user_data(class)) {
-        return Err(invalid(&problem));
+    if let Some(error) = snapshot.changed_identity.clone().or_else(|| lacks_user_data(class)) {
+        return Err(invalid(&error));
     }
     if let Some((reason, message)) = snapshot.ledger_problem() {
         return Err(Obstacle::Invalid(reason, message));
@@ -73,14 +73,14 @@ pub(super) fn creation_class<'a>(scope: &Scope<'a>) -> Result<&'a Class, Obstacl
     has_no_future(snapshot).map_or(Ok(class), |why| Err(Obstacle::NoFuture(why)))
 }
 
-pub(super) fn invalid(problem: &ClassProblem) -> Obstacle {
-    Obstacle::Invalid(problem.reason, problem.message.clone())
+pub(super) fn invalid(error: &ClassError) -> Obstacle {
+    Obstacle::Invalid(error.reason, error.message.clone())
 }
 
 /// Only a creation needs user data: a VM is found and deleted without.
-fn lacks_user_data(class: &Class) -> Option<ClassProblem> {
+fn lacks_user_data(class: &Class) -> Option<ClassError> {
     let lacks = !class.secret.is_empty() && class.secret.get(USER_DATA).is_none();
-    lacks.then(|| ClassProblem {
+    lacks.then(|| ClassError {
         reason: USER_DATA_MISSING,
         message: format!("the Secrets of MachineClass {:?} have no key {USER_DATA:?}: add it", class.name),
         never_used: false,

@@ -34,7 +34,7 @@ pub(in super::super) fn create(scope: &Scope<'_>) -> PartialPlan {
 
 pub(in super::super) fn initialize(scope: &Scope<'_>) -> PartialPlan {
     match &scope.snapshot.class {
-        Err(problem) => invalid(scope, problem.reason, &problem.message),
+        Err(error) => invalid(scope, error.reason, &error.message),
         Ok(class) => {
             let provider = Provider::of(scope, class);
             carry_out(&provider, decision::initialization(&provider))
@@ -117,7 +117,7 @@ fn created<'a>(scope: &Scope<'a>) -> StatusDraft<'a> {
     draft.operation(OperationType::Create, state, operations::CREATING_ON_PROVIDER, None)
 }
 
-/// The class or the ledger has to be corrected. The same condition may have a problem of the claim to report instead.
+/// The class or the ledger has to be corrected. The same condition may have a conflict of the claim to report instead.
 pub(in super::super) fn invalid(scope: &Scope<'_>, reason: &'static str, message: &str) -> PartialPlan {
     let draft = scope.status().condition(conditions::machine::CONFIGURATION_VALID, false, reason, message);
     let draft = if is_unprovisioned(scope.machine.phase()) {
@@ -126,7 +126,7 @@ pub(in super::super) fn invalid(scope: &Scope<'_>, reason: &'static str, message
     } else {
         draft
     };
-    let step = draft.step().filter(|_| claim::problem(scope.machine, &scope.snapshot.claim).is_none());
+    let step = draft.step().filter(|_| claim::conflict(scope.machine, &scope.snapshot.claim).is_none());
     PartialPlan::reporting("the machine's class cannot be used", step, scope.warning(reason, message))
         .and_wait(reason, message)
 }
@@ -172,8 +172,8 @@ fn back_off<'a>(scope: &Scope<'a>, error: &DriverError) -> StatusDraft<'a> {
     let text = refusal(scope, error);
     let (kind, state) = (OperationType::Create, OperationState::Failed);
     let draft = scope.status().last_known_state(error.last_known_state.as_ref()).phase(phase);
-    let has_problem = claim::problem(scope.machine, &scope.snapshot.claim).is_some();
-    let draft = if has_problem { draft } else { draft.without(conditions::machine::CONFIGURATION_VALID) };
+    let has_conflict = claim::conflict(scope.machine, &scope.snapshot.claim).is_some();
+    let draft = if has_conflict { draft } else { draft.without(conditions::machine::CONFIGURATION_VALID) };
     draft.operation(kind, state, text, Some(error.code.name()))
 }
 

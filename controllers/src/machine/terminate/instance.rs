@@ -13,7 +13,7 @@ use super::super::{
     provider::{Answer, CALLING, Inquiry, PAUSE_OVER, Provider, deletion_pause},
     provision::link,
     scope::Scope,
-    snapshot::ClassProblem,
+    snapshot::ClassError,
     status::true_since,
     token,
 };
@@ -267,12 +267,12 @@ fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
 /// never be used. Otherwise a typo in the name of a class or a Secret would keep the Machine for ever.
 ///
 /// Caveat: if the finalizer of a class is removed by force between the provider's answer and the link, the VM stays.
-fn never_had_a_vm(scope: &Scope<'_>, problem: &ClassProblem) -> bool {
+fn never_had_a_vm(scope: &Scope<'_>, error: &ClassError) -> bool {
     let machine = scope.machine;
     let said = machine.condition(conditions::machine::CONFIGURATION_VALID);
     let said = said.is_some_and(|said| said.status == "False" && said.reason.as_deref() == Some(CLASS_NOT_FOUND));
-    let never_existed = problem.reason == CLASS_NOT_FOUND && said;
-    vm_id(machine).is_none() && (never_existed || problem.never_used && scope.context.outcomes.is_empty())
+    let never_existed = error.reason == CLASS_NOT_FOUND && said;
+    vm_id(machine).is_none() && (never_existed || error.never_used && scope.context.outcomes.is_empty())
 }
 
 /// Whether this process has asked the provider to delete the VM: then the stages before are over.
@@ -284,10 +284,10 @@ pub(super) fn is_deletion_begun(scope: &Scope<'_>) -> bool {
 pub(in super::super) fn vm_deleted(scope: &Scope<'_>) -> PartialPlan {
     let class = match &scope.snapshot.class {
         Ok(class) => class,
-        Err(problem) if never_had_a_vm(scope, problem) => return PartialPlan::over(),
-        Err(problem) => {
-            let message = with_way_out(scope, &problem.message);
-            return lasting(scope, problem.reason, &message).and_wait(problem.reason, message);
+        Err(error) if never_had_a_vm(scope, error) => return PartialPlan::over(),
+        Err(error) => {
+            let message = with_way_out(scope, &error.message);
+            return lasting(scope, error.reason, &message).and_wait(error.reason, message);
         }
     };
     let provider = Provider::of(scope, class);

@@ -91,7 +91,7 @@ fn nothing_is_done_while_the_provider_has_not_said_whose_vm_it_is() {
     assert_eq!(away.plan().waits[0].reason, "Unavailable");
     let mut classless = unproven("Running");
     classless.snapshot.class =
-        Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
+        Err(ClassError { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     assert_eq!(classless.steps(), ["status Running"]);
     assert_eq!(classless.plan().waits[0].reason, "ClassNotFound");
 }

@@ -42,7 +42,7 @@ use super::{
     claim::{Claim, Vm},
     provider::Provider,
     scope::Scope,
-    snapshot::{ClassProblem, Owner, Snapshot},
+    snapshot::{ClassError, Owner, Snapshot},
 };
 use crate::{
     machine::memory::{Context, Note, Plan},
@@ -251,9 +251,9 @@ fn refusal() -> Failure {
 }
 
 /// The class finds other VMs than it has made.
-fn changed_identity() -> ClassProblem {
+fn changed_identity() -> ClassError {
     let message = "providerSpec.cluster was changed: set it back".to_owned();
-    ClassProblem { reason: "ClassIdentityChanged", message, never_used: false }
+    ClassError { reason: "ClassIdentityChanged", message, never_used: false }
 }
 
 /// The data of a Secret that has no key `userData`.

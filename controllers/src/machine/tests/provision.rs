@@ -196,7 +196,7 @@ fn after_the_creation_timeout_a_refusal_is_final() {
 fn a_class_that_is_missing_says_what_to_do() {
     let mut missing = fixture(machine("m"));
     missing.snapshot.class =
-        Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
+        Err(ClassError { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     let plan = missing.plan();
     let condition = &status_of(&plan)["conditions"][0];
     assert_eq!((condition["type"].as_str(), condition["status"].as_str()), (Some("ConfigurationValid"), Some("False")));

@@ -140,7 +140,7 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
         message: "needs 2".into(),
         retry_after: None,
     }];
-    let plan = held.plan();
+    let mut plan = held.plan();
     assert_eq!(held.steps(), ["status Terminating"]);
     assert_eq!(plan.wake, Some(held.now + SignedDuration::from_secs(20)));
     let drained = status_of(&plan)["conditions"][1].clone();
@@ -149,8 +149,16 @@ fn a_pod_that_its_budget_holds_back_is_asked_again_later_and_the_machine_says_so
                    at 2026-06-01T13:59:00Z";
     assert_eq!(drained["message"], message);
     assert_eq!(plan.events[0].reason, "EvictionRefused");
-    held.notes = plan.notes.after(BTreeMap::new(), held.now);
-    assert!(held.plan().events.is_empty(), "the same refusal is reported once");
+    for (refusals, what) in [
+        (vec![], "nothing is refused for a moment"),
+        (vec![Refusal { message: "needs 3".into(), ..held.refusals[0].clone() }], "for another reason"),
+        (held.refusals.clone(), "the same refusal"),
+    ] {
+        held.notes = plan.notes.after(std::mem::take(&mut held.notes), held.now);
+        held.refusals = refusals;
+        plan = held.plan();
+        assert!(plan.events.is_empty(), "one event for a drain: {what}");
+    }
     held.now = at("2026-06-01T13:59:00Z");
     assert_eq!(held.steps()[0], "delete now Pod default/p", "it does what it has said");
     assert!(!status_of(&held.plan()).to_string().contains("without grace"), "it is no more to come");
@@ -729,7 +737,7 @@ fn what_ends_of_a_drain_is_a_child_of_its_span() {
 
 #[test]
 fn a_machine_whose_class_never_was_needs_none_to_end() {
-    let missing = || Err(ClassProblem { reason: "ClassNotFound", message: "create it".into(), never_used: false });
+    let missing = || Err(ClassError { reason: "ClassNotFound", message: "create it".into(), never_used: false });
     let reported = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
     let dying = || machine("m").phase("Terminating").deleting().with("/status/conditions", reported.clone());
     let mut typo = fixture(dying());
@@ -746,7 +754,7 @@ fn a_machine_whose_class_never_was_needs_none_to_end() {
 
 #[test]
 fn a_machine_whose_class_could_never_be_used_needs_none_to_end() {
-    let unusable = |never_used| Err(ClassProblem { reason: "SecretNotFound", message: "create it".into(), never_used });
+    let unusable = |never_used| Err(ClassError { reason: "SecretNotFound", message: "create it".into(), never_used });
     let dying = || fixture(machine("m").phase("Terminating").deleting());
     let mut typo = dying();
     typo.snapshot.class = unusable(true);
@@ -766,8 +774,7 @@ fn a_deletion_that_waits_for_a_secret_says_so() {
     let waiting = dying().with("/status/currentStatus/lastUpdateTime", json!("2026-06-01T11:59:00Z"));
     let mut waiting = fixture(waiting);
     let message = "Secret \"s\" does not exist: create it".to_owned();
-    waiting.snapshot.class =
-        Err(ClassProblem { reason: "SecretNotFound", message: message.clone(), never_used: false });
+    waiting.snapshot.class = Err(ClassError { reason: "SecretNotFound", message: message.clone(), never_used: false });
     let status = status_of(&waiting.plan());
     let message = format!(
         "{message}; the class is needed to remove VM p:///1: if that is not to be removed, take finalizer \

@@ -225,7 +225,7 @@ fn a_termination_waits_for_a_class_that_cannot_be_read() {
     let reported = json!([{"type": "ConfigurationValid", "status": "False", "reason": "ClassNotFound"}]);
     let mut dying = fixture(machine("m").phase("Terminating").deleting().with("/status/conditions", reported));
     let message = "MachineClass default/class exists and cannot be read: correct it or delete it".to_owned();
-    dying.snapshot.class = Err(ClassProblem { reason: "MachineClassUnreadable", message, never_used: false });
+    dying.snapshot.class = Err(ClassError { reason: "MachineClassUnreadable", message, never_used: false });
     assert_eq!(reason(&dying), "MachineClassUnreadable");
     assert!(dying.steps().iter().all(|step| !step.starts_with("edit")), "the finalizer stays: {:?}", dying.steps());
 }

@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
-use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use nodewright_api::{Machine, MachineClass, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
+use nodewright_controllers::wiring::CACHED_SIZES;
 use nodewright_e2e_allocator::ObservedAllocator;
 use nodewright_testing::stand_in;
 
@@ -11,13 +11,15 @@ use nodewright_testing::stand_in;
 static ALLOCATOR: ObservedAllocator = ObservedAllocator(note);
 
 /// The kinds whose objects are recognised by the size of their blocks.
-const KINDS: [(&str, usize); 6] = [
-    ("Machine", shared::<Machine>()),
-    ("MachineClass", shared::<MachineClass>()),
-    ("MachineDeployment", shared::<MachineDeployment>()),
-    ("MachineSet", shared::<MachineSet>()),
-    ("Node", shared::<Node>()),
-    ("Pod", shared::<Pod>()),
+const KINDS: [(&str, usize); 8] = [
+    ("Machine", shared(size_of::<Machine>())),
+    ("MachineClass", shared(size_of::<MachineClass>())),
+    ("MachineConfigPool", shared(size_of::<MachineConfigPool>())),
+    ("MachineDeployment", shared(size_of::<MachineDeployment>())),
+    ("MachineSet", shared(size_of::<MachineSet>())),
+    (CACHED_SIZES[0].0, shared(CACHED_SIZES[0].1)),
+    (CACHED_SIZES[1].0, shared(CACHED_SIZES[1].1)),
+    (CACHED_SIZES[2].0, shared(CACHED_SIZES[2].1)),
 ];
 
 thread_local! {
@@ -27,9 +29,9 @@ thread_local! {
     static OBJECTS: [Cell<u64>; KINDS.len()] = const { [const { Cell::new(0) }; KINDS.len()] };
 }
 
-/// The size of the block of an `Arc`.
-const fn shared<T>() -> usize {
-    size_of::<T>() + 2 * size_of::<usize>()
+/// The size of the block of an `Arc` with a value of this size.
+const fn shared(size: usize) -> usize {
+    size + 2 * size_of::<usize>()
 }
 
 /// Counts the allocations of this thread from now on.
@@ -72,4 +74,15 @@ fn what_a_stand_in_allocates_is_not_counted() {
     assert_eq!(number(&after, "objects Machine"), number(&before, "objects Machine").map(|it| it + 1));
     let bytes = number(&after, "bytes allocated").zip(number(&before, "bytes allocated"));
     assert!(bytes.is_some_and(|(after, before)| (1..20_000).contains(&(after - before))), "{bytes:?}");
+}
+
+/// A kind that has another size than the type in the caches would never be counted.
+#[test]
+fn each_kind_is_counted_by_a_size_of_its_own() {
+    let table = include_str!("../../../../docs/reference/budget.tsv");
+    for (number, (kind, size)) in KINDS.iter().enumerate() {
+        assert!(table.contains(&format!("\tobjects {kind}\t")), "no phase counts an object {kind}");
+        let other = KINDS[..number].iter().find(|(_, other)| other == size);
+        assert_eq!(other, None, "{kind} has the size of another kind");
+    }
 }

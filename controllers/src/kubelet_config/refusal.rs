@@ -17,7 +17,7 @@ use crate::shared::{
 
 /// Why nothing can be generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(super) enum Refusal {
     /// For users: what to correct.
     Refused(String),
     /// Another KubeletConfig has the pool.
@@ -26,15 +26,15 @@ pub(super) enum Problem {
 
 /// The first of: an older KubeletConfig has the pool, the pool cannot have one, a foreign MachineConfig has the name of the generated
 /// one, a MachineConfig of the pool cannot be read. `existing`: the MachineConfig of the generated name.
-pub(super) fn obstacle(
+pub(super) fn refusal(
     stores: &Stores,
     object: &Arc<KubeletConfig>,
     pool: &Arc<MachineConfigPool>,
     existing: Option<&CachedConfig>,
-) -> Option<Problem> {
+) -> Option<Refusal> {
     let oldest = kubelet_configs_of(stores, pool).into_iter().find(|other| !is_deleting(other.as_ref()));
     if let Some(oldest) = oldest.filter(|oldest| uid(oldest.as_ref()) != uid(object.as_ref())) {
-        return Some(Problem::Taken(name(oldest.as_ref()).to_owned()));
+        return Some(Refusal::Taken(name(oldest.as_ref()).to_owned()));
     }
     let unreadable = || {
         let all = stores.of::<CachedConfig>(TARGET).unreadable();
@@ -42,5 +42,5 @@ pub(super) fn obstacle(
     };
     let wrong_pool = kubelet::check_pool(name(pool.as_ref()), &pool.spec).err().map(|error| error.to_string());
     let foreign = || existing.and_then(|existing| conflict(existing, object.as_ref()));
-    wrong_pool.or_else(foreign).or_else(unreadable).map(Problem::Refused)
+    wrong_pool.or_else(foreign).or_else(unreadable).map(Refusal::Refused)
 }
