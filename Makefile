@@ -233,7 +233,7 @@ test: ## Check everything: format, pages, workflows, lints, unit and end-to-end 
 test: fmt-check docs-check workflows control-plane clippy chart-check forget-times unit-test scenario-test deny
 	@hack/test-times --slowest
 # With machine-controller-manager's CRDs, test runs what they change most: what an API server checks, fills in and prunes.
-test: with_other_crds := claims creation errors machine_config_refusals sets undecodable
+test: with_other_crds := creation errors sets undecodable
 
 # Records how long each test takes.
 timed := --config "target.'cfg(all())'.runner='hack/test-times'"

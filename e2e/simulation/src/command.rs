@@ -124,12 +124,14 @@ pub fn run(arguments: &Arguments) -> Result<(), SimulateError> {
             (arguments.first..arguments.first + arguments.runs).try_for_each(|seed| replay(&generate::run(seed)))
         }
         None if arguments.plans => {
-            let mut of_pool = scenarios::all().into_iter().map(|named| named.run).find(|run| has_pool(&run.schedule));
+            let named = || scenarios::all().into_iter().map(|named| named.run);
+            let mut of_pool = named().find(|run| has_pool(&run.schedule));
             if let Some(run) = &mut of_pool {
                 run.schedule.0.truncate(EVENTS_OF_POOL);
             }
+            let of_cloud_nodes = named().find(|run| run.cloud_nodes && !run.schedule.0.is_empty());
             let seeds = (arguments.first..arguments.first + arguments.runs).map(generate::run);
-            of_pool.into_iter().chain(seeds).try_for_each(|run| transcribe(&run))
+            of_pool.into_iter().chain(of_cloud_nodes).chain(seeds).try_for_each(|run| transcribe(&run))
         }
         None => many(arguments),
     }

@@ -65,11 +65,15 @@ impl Cluster {
         Ok(Arc::new(Self { kubeconfig, kubectl, control_plane: Some(control_plane) }))
     }
 
-    /// Options of a control plane that notices silent nodes soon.
+    /// Options of a control plane that notices silent nodes soon, and collects garbage seldom: that is a quarter of the CPU of an API
+    /// server that starts, and API servers take most of the CPU of tests.
     pub fn options() -> ControlPlaneOptions {
         ControlPlaneOptions {
             node_monitor_grace_period: Some(NODE_GRACE),
             controller_manager_flags: vec!["--node-monitor-period=1s".to_owned()],
+            environment: [("GOGC", "400"), ("GOMEMLIMIT", "1GiB")]
+                .map(|(name, value)| (name.into(), value.into()))
+                .into(),
             ..ControlPlaneOptions::default()
         }
     }
