@@ -8,6 +8,7 @@ mod overshoot;
 mod preserved;
 mod refused;
 mod released;
+mod reported;
 mod retired;
 mod traced;
 mod unreadable;
