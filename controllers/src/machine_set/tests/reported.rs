@@ -1,16 +1,16 @@
 //! The events of a set that creates and deletes machines.
 
-use super::*;
+use super::{retired::moves, *};
 
 /// The event of a plan, and how many machines it is about.
 fn event(replicas: i32, machines: usize) -> Option<(&'static str, String, usize)> {
     let set = machine_set("set", replicas, Some(LEDGER));
     let machines = (0..machines).map(|at| member(&set, at).build()).collect();
-    let plan = planned(&snapshot(set, machines));
-    let is_move = |planned: &&Planned<Never>| matches!(planned.step, Step::Create { .. } | Step::Delete(_));
+    let snapshot = snapshot(set, machines);
+    let (plan, (created, deleted)) = (planned(&snapshot), moves(&snapshot));
     assert!(plan.events.len() <= 1, "one event for all: {:?}", plan.events);
     let event = plan.events.first()?;
-    Some((event.reason, event.message.clone(), plan.steps().filter(is_move).count()))
+    Some((event.reason, event.message.clone(), created + deleted))
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn edited(replicas: i32, retired: usize, phases: &[&str]) -> Snapshot {
 }
 
 /// How many Machines a plan creates and deletes.
-fn moves(snapshot: &Snapshot) -> (usize, usize) {
+pub(super) fn moves(snapshot: &Snapshot) -> (usize, usize) {
     let plan = planned(snapshot);
     let count = |is: fn(&Step<Never>) -> bool| plan.steps().filter(|planned| is(&planned.step)).count();
     (count(|step| matches!(step, Step::Create { .. })), count(|step| matches!(step, Step::Delete(_))))
