@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, ops::Range};
 
 use crate::{functions, product_code};
 
-/// The variable that chooses a version.
-const VARIABLE: &str = "NODEWRIGHT_MUTANT";
+/// The environment variable that chooses a version.
+pub const MUTANT: &str = "NODEWRIGHT_MUTANT";
 
 /// The lines of each body of product code, those of functions in functions aside: the lines between its braces.
 fn bodies(text: &str) -> Vec<Range<usize>> {
@@ -68,7 +68,7 @@ fn outside<'a>(lines: &[&'a str], bodies: &[Range<usize>]) -> Vec<&'a str> {
 fn chosen(name: &str) -> String {
     format!(
         "if {{ static CHOSEN: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| \
-         std::env::var(\"{VARIABLE}\").is_ok_and(|chosen| chosen == \"{name}\")); *CHOSEN }} {{"
+         std::env::var(\"{MUTANT}\").is_ok_and(|chosen| chosen == \"{name}\")); *CHOSEN }} {{"
     )
 }
 

@@ -18,7 +18,7 @@ use std::{
 };
 
 pub use self::{
-    bodies::combine,
+    bodies::{MUTANT, combine},
     circles::circles,
     code::product_code,
     functions::{Function, functions},
