@@ -38,6 +38,8 @@ pub trait Controller: Send + Sync + Sized + 'static {
     const NAME: &'static str;
     /// The reason of waits for the answer of a call outside Kubernetes. The log has the call instead, if it lasts.
     const CALL_WAIT: &'static str = "";
+    /// Whether a plan may compute for long: other tasks continue meanwhile on another thread.
+    const COMPUTES: bool = false;
     /// The kind that the controller reconciles; one controller per kind.
     type Primary: Kind;
     /// What a plan may see: `Arc`s taken from the caches at one moment.

@@ -1,8 +1,12 @@
-//! The controllers of deployments, sets and classes in the real runtime, against the API server in process.
+//! The controllers of deployments, sets and classes in the real runtime, against the API server in process, in simulated time.
 
 use std::{sync::Arc, time::Duration};
 
-use nodewright_runtime::manager::{Manager, Options};
+use jiff::Timestamp;
+use nodewright_runtime::{
+    leadership::{Clock, tokio_clock},
+    manager::{Manager, Options},
+};
 use nodewright_testing::api_server::{ApiServer, Fault, Match, RequestRecord};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -24,13 +28,15 @@ const DEPLOYMENT: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/
 /// A server, the controllers, and a stand-in for the machine controller.
 struct Plane {
     server: ApiServer,
+    clock: Arc<dyn Clock>,
     stop: CancellationToken,
     running: tokio::task::JoinHandle<()>,
 }
 
 impl Plane {
-    fn start(server: ApiServer) -> Self {
-        let mut manager = Manager::new(Options::new("nodewright", "test", CONTROL, server.client()));
+    fn start((server, clock): (ApiServer, Arc<dyn Clock>)) -> Self {
+        let options = Options { clock: clock.clone(), ..Options::new("nodewright", "test", CONTROL, server.client()) };
+        let mut manager = Manager::new(options);
         let namespace = || "default".to_owned();
         manager.add(MachineDeploymentController {
             has_pools: false,
@@ -53,7 +59,7 @@ impl Plane {
         let stop = CancellationToken::new();
         let token = stop.clone();
         let running = tokio::spawn(async move { manager.run(vec![], token).await.unwrap() });
-        Self { server, stop, running }
+        Self { server, clock, stop, running }
     }
 
     async fn end(self) {
@@ -127,8 +133,10 @@ fn writes(requests: &[RequestRecord]) -> Vec<String> {
     writes.map(|request| format!("{} {} {} {:?}", request.verb, request.path, request.status, request.body)).collect()
 }
 
-fn seeded() -> ApiServer {
-    let server = ApiServer::new();
+fn seeded() -> (ApiServer, Arc<dyn Clock>) {
+    let clock = tokio_clock(Timestamp::now());
+    let time = clock.clone();
+    let server = ApiServer::with_time(move || time.wall());
     server.seed(
         "/api/v1/namespaces/default/secrets",
         json!({"apiVersion": "v1", "kind": "Secret",
@@ -149,10 +157,10 @@ fn seeded() -> ApiServer {
     pool["apiVersion"] = "machine.sapcloud.io/v1alpha1".into();
     pool["kind"] = "MachineDeployment".into();
     server.seed(&format!("{API}/machinedeployments"), pool);
-    server
+    (server, clock)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn up_roll_scale_and_away() {
     let plane = Plane::start(seeded());
     plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
@@ -172,7 +180,7 @@ async fn up_roll_scale_and_away() {
     sleep(Duration::from_secs(3)).await;
     let corrections = plane.server.take_requests().into_iter().filter(|it| it.content_type.contains("merge-patch"));
     assert_eq!(corrections.count(), 0, "what is applied is what is read back");
-    sleep(Duration::from_secs(3)).await;
+    sleep(Duration::from_mins(10)).await;
     assert_eq!(writes(&plane.server.take_requests()), Vec::<String>::new(), "at rest nothing is written");
 
     for (plural, name) in [("machineclasses", "v1"), ("machineclasses", "v2"), ("machinedeployments", "pool")] {
@@ -207,7 +215,7 @@ fn keeps_bounds(plane: &Plane) {
     assert!(all <= 4 && ready >= 3, "{all} machines, {ready} ready");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn lost_answers_make_no_second_set_and_no_machine_too_many() {
     let plane = Plane::start(seeded());
     plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
@@ -222,7 +230,7 @@ async fn lost_answers_make_no_second_set_and_no_machine_too_many() {
     plane.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_manager_that_starts_again_amid_a_rollout_goes_on_with_it() {
     let mut plane = Plane::start(seeded());
     plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
@@ -230,9 +238,9 @@ async fn a_manager_that_starts_again_amid_a_rollout_goes_on_with_it() {
     for _ in 0..5 {
         let until = Instant::now() + Duration::from_millis(40);
         plane.until("a moment has passed", |_| Instant::now() > until, keeps_bounds).await;
-        let server = plane.server.clone();
+        let cluster = (plane.server.clone(), plane.clock.clone());
         plane.end().await;
-        plane = Plane::start(server);
+        plane = Plane::start(cluster);
     }
     plane.until("rolled", |plane| plane.is_at_rest(3), keeps_bounds).await;
     let requests = plane.server.requests();
@@ -249,7 +257,7 @@ fn condition(object: &Value, conditions: &str, kind: &str) -> Option<(String, St
     Some((text("reason"), text("status")))
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_set_whose_ledger_is_spoilt_says_so_until_it_is_restored() {
     let plane = Plane::start(seeded());
     plane.until("up", |plane| plane.is_at_rest(3), |_| {}).await;
@@ -323,13 +331,13 @@ async fn is_taken_back(change: impl Fn(&mut Value), back: impl Fn(&mut Value)) {
     plane.end().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_template_that_is_taken_back_at_once_costs_no_machine() {
     let class = |name: &'static str| move |spec: &mut Value| spec["template"]["spec"]["class"]["name"] = name.into();
     is_taken_back(class("v2"), class("v1")).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_replica_count_that_is_taken_back_at_once_costs_no_machine() {
     let replicas = |count: i64| move |spec: &mut Value| spec["replicas"] = count.into();
     is_taken_back(replicas(20), replicas(3)).await;

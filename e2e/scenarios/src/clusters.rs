@@ -48,6 +48,12 @@ pub async fn with_garbage_collector() -> TestResult<Arc<Cluster>> {
     Cluster::start(ControlPlaneOptions { controllers, scheduler: false, ..Cluster::options() }, true).await
 }
 
+/// Options of a control plane on which no Pod runs: of its controllers, nodes need only the one that misses their kubelets.
+pub fn without_pods() -> ControlPlaneOptions {
+    let controllers = vec!["node-lifecycle-controller".to_owned()];
+    ControlPlaneOptions { controllers, scheduler: false, ..Cluster::options() }
+}
+
 /// A control plane for one scenario, which may break it. It has no controller manager, because that would exit together with
 /// the API server. Dropping it stops it.
 pub async fn exclusive() -> TestResult<Arc<Cluster>> {

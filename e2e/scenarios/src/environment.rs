@@ -1,10 +1,11 @@
 //! A scenario's own namespace, cloud and manager.
 
 use std::{
+    collections::HashMap,
     env,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -33,7 +34,7 @@ use nodewright_e2e_lab::{
 
 /// The number of concurrent scenarios, whatever the number of test threads: each has three processes. Those whose controllers
 /// mostly wait count half.
-const AT_ONCE: u32 = 4;
+const AT_ONCE: u32 = 6;
 static TURNS: Semaphore = Semaphore::const_new(2 * AT_ONCE as usize);
 /// Only one environment at a time has webhooks: their registration is a single object of the cluster.
 static WEBHOOKS: Mutex<()> = Mutex::const_new(());
@@ -57,6 +58,8 @@ const CLOUD_FLAGS: [&str; 6] = [
     "--pod-end-seconds=0.3",
     "--never-register-again",
 ];
+/// How often kubectl is run with the same arguments, at most: it takes a quarter of a second of CPU.
+const KUBECTL_PERIOD: Duration = Duration::from_millis(500);
 /// The manager's flags that differ from the defaults.
 const MANAGER_FLAGS: [&str; 2] = ["--evict-retry=1s", "--provider-short-retry=1s"];
 
@@ -72,6 +75,8 @@ pub struct Environment {
     accounts: Vec<ServiceAccount>,
     // Made when it is asked for first.
     plugin_user: OnceCell<ServiceAccount>,
+    // When kubectl was last run with these arguments.
+    asked: Mutex<HashMap<String, Instant>>,
     manager: Mutex<Option<ManagerProcess>>,
     // Declared after the manager, so that it is dropped later: the manager must not see its cloud disappear.
     cloud_process: Mutex<CloudProcess>,
@@ -220,6 +225,7 @@ impl EnvironmentBuilder {
             target_client,
             accounts,
             plugin_user: OnceCell::new(),
+            asked: Mutex::default(),
             manager: Mutex::new(None),
             cloud_process: Mutex::new(cloud_process),
             machines,
@@ -392,12 +398,6 @@ impl Environment {
         self.apply(&self.class(name)).await
     }
 
-    /// Applies a manifest in the namespace with `kubectl apply --server-side`.
-    pub async fn apply(&self, manifest: &(impl Manifest + ?Sized)) -> TestResult {
-        let ended = self.run_kubectl("apply --server-side --force-conflicts -f -", Some(&manifest.manifest())).await?;
-        succeeded("apply", ended).map(drop)
-    }
-
     /// Applies a manifest in another namespace.
     pub async fn apply_to(&self, namespace: &str, manifest: &(impl Manifest + ?Sized)) -> TestResult {
         let arguments = format!("apply --server-side --namespace={namespace} -f -");
@@ -428,6 +428,7 @@ impl Environment {
     }
 
     async fn run_kubectl(&self, arguments: &str, input: Option<&str>) -> TestResult<Ended> {
+        self.pause_before(arguments).await;
         // In front: what follows `--` is not for kubectl.
         let namespace = format!("--namespace={}", self.namespace);
         let arguments: Vec<String> =
@@ -440,16 +441,12 @@ impl Environment {
         kubectl.run(&arguments, input).await
     }
 
-    /// `kubectl scale` of a pool of this environment.
-    pub async fn scale(&self, pool: &str, replicas: u32) -> TestResult {
-        let name = format!("{}-{pool}", self.namespace);
-        self.kubectl(&format!("scale machinedeployment {name} --replicas={replicas}")).await.map(drop)
-    }
-
-    /// Removes the finalizers of a machine by hand.
-    pub async fn release(&self, machine: &str) -> TestResult {
-        let patch = r#"{"metadata":{"finalizers":null}}"#;
-        self.kubectl(&format!("patch machine {machine} --type=merge -p={patch}")).await.map(drop)
+    /// Waits until the same was asked long enough ago: a wait would start kubectl without a pause.
+    async fn pause_before(&self, arguments: &str) {
+        let last = self.asked.lock().await.insert(arguments.to_owned(), Instant::now());
+        if let Some(last) = last {
+            tokio::time::sleep(KUBECTL_PERIOD.saturating_sub(last.elapsed())).await;
+        }
     }
 
     /// The kubeconfig of a user of the plugin, who has the roles of `config/plugin` in the cluster of the custom resources, and no other.

@@ -26,6 +26,7 @@
 //! * No check of a transient state relies on a snapshot: [`History`] and the cloud's own log hold every change, in order.
 //! * A wait that times out reports the current state: machines, nodes, VMs, the manager's last log lines.
 
+mod changes;
 mod cleaning;
 pub mod cloud_nodes;
 pub mod clusters;

@@ -65,6 +65,44 @@ pub(super) struct SimulatedCluster {
     time: Arc<dyn Clock>,
 }
 
+/// What is watched of a run of this schedule.
+fn oracles(design: &Design, schedule: &Schedule) -> Oracles {
+    let mut oracles = Oracles::limited(design.limits);
+    oracles.watch_joins(schedule);
+    oracles.watch_set_backs(schedule);
+    oracles.watch_preservations(schedule);
+    oracles.watch_updates(design.in_place);
+    if schedule.only_users_err() {
+        oracles.only_users_err();
+    }
+    if !schedule.has_wrong_clocks() {
+        oracles.trust_clocks();
+    }
+    if design.quiet {
+        oracles.expect_replacements(schedule.deaths());
+    }
+    if design.cloud_nodes {
+        let is_alone = design.elects || schedule.managers() == 1;
+        oracles.cloud_nodes = Some(CloudNodes::watch(is_alone && !schedule.has_wrong_clocks()));
+    }
+    if design.rollout.is_some() {
+        oracles.rollouts = Rollouts::watch(rollouts::sight(schedule));
+    }
+    if let Some(workload) = &design.workload {
+        oracles.watch_drains(Drains::of(workload, expectations(schedule)));
+    }
+    oracles
+}
+
+/// The controllers of pools that a run needs.
+fn pool_controllers(design: &Design, schedule: &Schedule) -> &'static [&'static str] {
+    match &design.rollout {
+        Some(_) => rollouts::CONTROLLERS,
+        None if has_pool(schedule) => pools::CONTROLLERS,
+        None => &[],
+    }
+}
+
 impl SimulatedCluster {
     /// Builds the cluster, and starts the first manager. Needs a tokio runtime.
     pub(super) fn build(design: &Design, schedule: &Schedule) -> Self {
@@ -88,32 +126,9 @@ impl SimulatedCluster {
         let adversary = Adversary::new(schedule, design, clocks, trace.clone());
         adversary.keep_secret(SECRET);
         adversary.keep_secret(SECRET_TEXT);
-        let oracles = Arc::new(Mutex::new(Oracles::limited(design.limits)));
-        oracles.lock().watch_joins(schedule);
-        oracles.lock().watch_set_backs(schedule);
-        oracles.lock().watch_preservations(schedule);
-        oracles.lock().watch_updates(design.in_place);
-        if schedule.only_users_err() {
-            oracles.lock().only_users_err();
-        }
-        if !schedule.has_wrong_clocks() {
-            oracles.lock().trust_clocks();
-        }
-        if design.quiet {
-            oracles.lock().expect_replacements(schedule.deaths());
-        }
-        if design.cloud_nodes {
-            let is_alone = design.elects || schedule.managers() == 1;
-            oracles.lock().cloud_nodes = Some(CloudNodes::watch(is_alone && !schedule.has_wrong_clocks()));
-        }
+        let oracles = Arc::new(Mutex::new(oracles(design, schedule)));
         seed_bystander(&cloud);
-        if design.rollout.is_some() {
-            oracles.lock().rollouts = Rollouts::watch(rollouts::sight(schedule));
-        }
         let pods_changed = Arc::new(Notify::new());
-        if let Some(workload) = &design.workload {
-            oracles.lock().watch_drains(Drains::of(workload, expectations(schedule)));
-        }
         let zero = (!schedule.has_wrong_clocks()).then(|| (begin, Instant::now()));
         watch_over(&server, &cloud, &adversary, &oracles, &trace, (zero, &pods_changed));
         let start = |workload| Keeper::start(server.clone(), workload, pods_changed);
@@ -134,11 +149,7 @@ impl SimulatedCluster {
             calls_at_once: design.calls_at_once,
             limits: design.limits,
             cloud_nodes: design.cloud_nodes,
-            pool_controllers: match &design.rollout {
-                Some(_) => rollouts::CONTROLLERS,
-                None if has_pool(schedule) => pools::CONTROLLERS,
-                None => &[],
-            },
+            pool_controllers: pool_controllers(design, schedule),
         };
         let around_second = Surroundings { clock: second, ..around.clone() };
         let first = Slot::start(FIRST, &around);

@@ -40,8 +40,8 @@ pub enum PoolChange {
 }
 
 /// Shorter than the default, so that what is rendered becomes old during a run, and none is deleted when it has to be at rest.
-pub(super) fn settings() -> machine_config_pool::Settings {
-    machine_config_pool::Settings { rendered_retention: Duration::from_mins(2), ..Default::default() }
+pub(super) fn settings() -> machine_config_pool::PoolSettings {
+    machine_config_pool::PoolSettings { rendered_retention: Duration::from_mins(2), ..Default::default() }
 }
 
 /// Whether a run has a pool.

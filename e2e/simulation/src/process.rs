@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use http::HeaderValue;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    machine::{CloudNodeMode, CloudNodeSettings, Settings},
+    machine::{CloudNodeMode, CloudNodeSettings, MachineSettings},
     wiring::{MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
 };
 use nodewright_driver_simulated::{Options as DriverOptions, SimulatedDriver};
@@ -162,14 +162,14 @@ fn wire(name: &str, around: &Surroundings) -> Result<Wiring, Box<dyn std::error:
         }
         .into(),
         driver: Some(Arc::new(driver)),
-        settings: Settings {
+        settings: MachineSettings {
             brake: around.limits.brake(),
             preserve_timeout: preservation::TIMEOUT,
             cloud_node: CloudNodeSettings {
                 mode: if around.cloud_nodes { CloudNodeMode::On } else { CloudNodeMode::Off },
                 ..CloudNodeSettings::default()
             },
-            ..Settings::default()
+            ..MachineSettings::default()
         },
         orphan_vms: lost::settings(),
         fleet: around.limits.fleet(),

@@ -9,7 +9,7 @@ use nodewright_api::{
     served::Served,
 };
 use nodewright_controllers::{
-    machine::Settings,
+    machine::MachineSettings,
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
     shared::{CONTROL, TARGET, fleet::FleetSettings, ownership::NodeProof},
@@ -145,11 +145,11 @@ fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>) -> Wiring {
         namespace: "default".to_owned(),
         schemas: served.into(),
         driver: None,
-        settings: Settings::default(),
+        settings: MachineSettings::default(),
         orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
         proof: NodeProof::Here,
-        machine_config: machine_config_pool::Settings::default(),
+        machine_config: machine_config_pool::PoolSettings::default(),
         machine_config_templates: None,
         clock,
         spans: Spans::disabled(),

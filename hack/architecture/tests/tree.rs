@@ -31,12 +31,13 @@ const MOST_NAMES: usize = 14;
 const FOREIGN: [&str; 5] = ["machine", "provider", "control cluster", "target cluster", "kubelet"];
 
 /// What a plan must not read while it is made: it depends on the context and the snapshot alone.
-const LIVE: [&str; 18] = [
+const LIVE: [&str; 20] = [
     "Atomic",
     "Mutex",
     "RwLock",
     "RefCell",
     "OnceLock",
+    "LazyLock",
     "ArcSwap",
     "Timestamp::now",
     "Instant::now",
@@ -44,6 +45,7 @@ const LIVE: [&str; 18] = [
     "dyn Clock",
     "async ",
     "tokio",
+    "off_worker",
     "thread::",
     "fs::",
     "env::",
@@ -276,6 +278,33 @@ fn product_files() -> Vec<PathBuf> {
         })
     });
     files.collect()
+}
+
+/// rustdoc reads a whole crate for its examples, so that crates without any turn them off.
+#[test]
+fn examples_in_docs_are_tested() {
+    let mut wrong = Vec::new();
+    for (path, _) in members() {
+        let src = root().join(&path).join("src");
+        if !src.join("lib.rs").exists() {
+            continue;
+        }
+        let is_off = read(&format!("{path}/Cargo.toml")).contains("doctest = false");
+        let files = rust_files(&src).unwrap();
+        let has_example = files.iter().any(|file| has_example(&fs::read_to_string(file).unwrap()));
+        if has_example == is_off {
+            wrong.push(format!("{path}/Cargo.toml: examples in docs: {has_example}, `doctest = false`: {is_off}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Whether the docs have a block of code that is Rust's.
+fn has_example(source: &str) -> bool {
+    let docs = source.lines().filter_map(|line| line.trim_start().strip_prefix("//")?.strip_prefix(['!', '/']));
+    // Each second fence ends a block.
+    let mut begins = docs.filter_map(|line| line.trim_start().strip_prefix("```")).step_by(2);
+    begins.any(|tag| ["", "rust", "no_run", "ignore", "should_panic", "compile_fail"].contains(&tag.trim()))
 }
 
 #[test]

@@ -30,6 +30,7 @@ use crate::{
     fair::{FairSemaphore, Flow, Permit},
     leadership::Clock,
     object::{Cluster, ObjectRef, controller, uid},
+    offload::off_worker,
     plan::{Context, Failure, FailureClass, Plan, Step, Wait, reference},
     queue::{Priority, Queue, ReconcileResult, RequeueHandle},
     scoped_watch::ScopedWatches,
@@ -288,7 +289,9 @@ impl<C: Controller> Reconciler<C> {
         let owner = controller(live.as_ref());
         let memory = self.memories.of(key, uid(live.as_ref()), owner.map_or(uid(live.as_ref()), |owner| &owner.uid));
         let mut memory = memory.lock();
-        let plan = C::plan(&self.context(key, &mut memory, reads.connected_since), &snapshot);
+        let context = self.context(key, &mut memory, reads.connected_since);
+        let plan = || C::plan(&context, &snapshot);
+        let plan = if C::COMPUTES { off_worker(plan) } else { plan() };
         let plan = if unsure { plan.status_alone(key) } else { plan };
         counts::planned(C::NAME, plan.is_idle());
         let former = std::mem::take(&mut memory.scoped_watches);

@@ -301,7 +301,7 @@ impl<'a> Owner<'a> {
             (_, false) => (Mismatch::Machine, "delete the Machine: the VM stays".to_owned()),
         };
         let message = format!(
-            "vm {} is not this machine's: its tags say cluster {}, machine {}, and not cluster {:?}, machine {:?}; {remedy}",
+            "vm {} is not this machine's: its tags: cluster {}, machine {}, and not cluster {:?}, machine {:?}; {remedy}",
             vm.provider_id,
             quoted(cluster),
             quoted(machine),

@@ -1,6 +1,7 @@
 //! Applying manifests as `kubectl apply --server-side` does.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -10,7 +11,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DynamicObject, ListParams, Patch, PatchParams, TypeMeta},
     core::GroupVersionKind,
-    discovery::{self, Scope},
+    discovery::{self, ApiCapabilities, ApiResource, Scope},
 };
 use serde_json::Value;
 
@@ -67,10 +68,10 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>, ControlPlaneError> {
 /// Applies objects in order; see [`apply_yaml`].
 pub async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, ControlPlaneError> {
     let mut applied = Vec::with_capacity(objects.len());
-    let mut definitions = Vec::new();
+    let (mut definitions, mut known) = (Vec::new(), HashMap::new());
     for object in objects {
         let kind = kind_of(&object)?;
-        let stored = apply_one(client, &kind, &object).await?;
+        let stored = apply_one(client, &kind, &object, &mut known).await?;
         if kind.kind == "CustomResourceDefinition" {
             definitions.push(wait_until_served(client, &stored).await?);
         }
@@ -92,15 +93,21 @@ async fn apply_one(
     client: &Client,
     kind: &GroupVersionKind,
     object: &DynamicObject,
+    known: &mut HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>,
 ) -> Result<DynamicObject, ControlPlaneError> {
     let name = object.name_any();
     let what = || format!("apply {} {name}", kind.kind);
-    let (resource, capabilities) =
-        discovery::pinned_kind(client, kind).await.map_err(|error| ControlPlaneError::request(what())(error))?;
-    let api: Api<DynamicObject> = match (capabilities.scope, object.namespace()) {
-        (Scope::Cluster, _) => Api::all_with(client.clone(), &resource),
-        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, &resource),
-        (Scope::Namespaced, None) => Api::namespaced_with(client.clone(), "default", &resource),
+    let (resource, capabilities) = match known.entry(kind.clone()) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(unknown) => {
+            let found = discovery::pinned_kind(client, kind).await;
+            unknown.insert(found.map_err(|error| ControlPlaneError::request(what())(error))?)
+        }
+    };
+    let api: Api<DynamicObject> = match (&capabilities.scope, object.namespace()) {
+        (Scope::Cluster, _) => Api::all_with(client.clone(), resource),
+        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, resource),
+        (Scope::Namespaced, None) => Api::namespaced_with(client.clone(), "default", resource),
     };
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     api.patch(&name, &parameters, &Patch::Apply(object))

@@ -38,8 +38,6 @@ pub struct ControlPlaneOptions {
     pub controller_manager_flags: Vec<String>,
     /// More flags for kube-scheduler.
     pub scheduler_flags: Vec<String>,
-    /// Environment variables of all components.
-    pub environment: Vec<(String, String)>,
     /// What the audit log holds of each request.
     pub audit_level: AuditLevel,
     /// How long each process may take to be ready.
@@ -60,7 +58,6 @@ impl Default for ControlPlaneOptions {
             api_server_flags: Vec::new(),
             controller_manager_flags: Vec::new(),
             scheduler_flags: Vec::new(),
-            environment: Vec::new(),
             audit_level: AuditLevel::default(),
             // It takes three seconds, and many times that on a computer that also compiles.
             start_timeout: Duration::from_mins(2),

@@ -157,10 +157,7 @@ fn egress(socket: &Path) -> String {
 fn describe(supervisor: &Arc<Supervisor>, lines: &CommandLines<'_>, binaries: &Path) -> BTreeMap<Component, Process> {
     let process = |component: Component| {
         let name = component.name();
-        let process =
-            Process::new(supervisor, name, binaries.join(name), lines.arguments(component), lines.layout.log(name));
-        let environment = &lines.options.environment;
-        environment.iter().fold(process, |process, (variable, value)| process.with_environment(variable, value))
+        Process::new(supervisor, name, binaries.join(name), lines.arguments(component), lines.layout.log(name))
     };
     wanted(lines.options).map(|component| (component, process(component))).collect()
 }

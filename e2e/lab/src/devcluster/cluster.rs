@@ -40,6 +40,8 @@ pub struct DevclusterOptions {
     pub cloud_flags: Vec<String>,
     /// Start no controller manager and no scheduler.
     pub bare: bool,
+    /// How long a node may be silent until it counts as unhealthy. `None`: Kubernetes' default.
+    pub node_monitor_grace_period: Option<Duration>,
     /// What the audit log holds of each request.
     pub audit_level: AuditLevel,
     /// Whose VMs it has.
@@ -66,6 +68,7 @@ impl<C: Controllers> Devcluster<C> {
             directory: options.directory.clone(),
             controller_manager: !options.bare,
             scheduler: !options.bare,
+            node_monitor_grace_period: options.node_monitor_grace_period,
             node_network: options.real_nodes,
             audit_level: options.audit_level,
             ..ControlPlaneOptions::default()

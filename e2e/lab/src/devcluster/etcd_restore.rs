@@ -24,15 +24,22 @@ const FLAGS: [&str; 4] = [
     "--leader-elect-renew-deadline=150s",
     "--provider-short-retry=1s",
 ];
-/// A Node is Unknown after 50 s, its Machine fails 20 s later, and its VM is replaced.
+/// Kubelets renew their Leases more often than by default, and are missed sooner.
+const CLOUD_FLAGS: [&str; 1] = ["--lease-seconds=2"];
+const NODE_GRACE: Duration = Duration::from_secs(16);
+/// A Node is Unknown after the grace period, its Machine fails 20 s later, and its VM is replaced.
 const TIMEOUT: Duration = Duration::from_mins(4);
 const REWINDS: &str = "watch_rewinds_total";
 
 /// Undoes a scale-down, and then a scale-up: Machines return whose VMs are gone, and VMs stay that no Machine knows. The
 /// deployment must follow its restored spec each time. Returns what was measured; an error is harm.
 pub async fn attack() -> Result<String, String> {
-    let options =
-        DevclusterOptions { manager_flags: FLAGS.map(str::to_owned).to_vec(), ..DevclusterOptions::default() };
+    let options = DevclusterOptions {
+        manager_flags: FLAGS.map(str::to_owned).to_vec(),
+        cloud_flags: CLOUD_FLAGS.map(str::to_owned).to_vec(),
+        node_monitor_grace_period: Some(NODE_GRACE),
+        ..DevclusterOptions::default()
+    };
     let mut set = Devcluster::start(&options, |line| eprintln!("{line}")).await.map_err(text)?;
     let measured = restore_twice(&mut set).await;
     let measured = measured.map_err(|error| format!("{error}; the manager's log:\n{}", set.manager().log_tail()));

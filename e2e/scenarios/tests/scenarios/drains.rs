@@ -201,7 +201,7 @@ async fn forced_drains(env: &Environment) -> TestResult<usize> {
     let events = events.list(&ListParams::default().fields("reason=DrainForced")).await?.items;
     for event in &events {
         let message = event.message.as_deref().unwrap_or_default();
-        let text = "the drain timeout is over: deleting without grace, whatever disruption budgets say, 1 pod: ";
+        let text = "the drain timeout is over: deleting without grace, ignoring disruption budgets, 1 pod: ";
         let is_one = message.starts_with(text) && event.count.is_none_or(|count| count == 1);
         ensure(is_one, || format!("{message}: {:?} times", event.count))?;
     }

@@ -58,7 +58,7 @@ async fn a_second_manager_stands_by_and_takes_over() -> TestResult {
 }
 
 /// How long the leader sleeps: much longer than its lease. [`SLEEP_VARIABLE`] overrides it, in seconds.
-const SLEEP: Duration = Duration::from_secs(20);
+const SLEEP: Duration = Duration::from_secs(12);
 const SLEEP_VARIABLE: &str = "NODEWRIGHT_E2E_SLEEP_SECONDS";
 /// How long a process may take to exit after it has noticed that it lost leadership.
 const END_TIMEOUT: Duration = Duration::from_secs(30);

@@ -14,11 +14,14 @@ use nodewright_api::{
     taints,
 };
 use nodewright_e2e_lab::{
-    control_plane::audit::{AuditLog, Entry},
+    control_plane::{
+        ControlPlaneOptions,
+        audit::{AuditLog, Entry},
+    },
     devcluster::ManagerProcess,
 };
 use nodewright_e2e_scenarios::{
-    Cluster, Environment, Failure, Fault, History, NodeAgents, TestResult, ensure, machine_config_crds,
+    Cluster, Environment, Failure, Fault, History, NodeAgents, TestResult, clusters, ensure, machine_config_crds,
     node_agent::{FAILURE, is_disrupted, said},
     objects::ENVIRONMENT_LABEL,
     requests::AGENT,
@@ -55,12 +58,26 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Starts it with this number of managers, and of nodes in each zone. All run the pool's first target.
+    /// Starts it with this number of managers, and of nodes in each zone, which run no Pods. All run the pool's first target.
     pub(crate) async fn start(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
+        Box::pin(Self::start_on(clusters::without_pods(), name, managers, per_zone, budget)).await
+    }
+
+    async fn start_with_pods(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
+        Box::pin(Self::start_on(Cluster::options(), name, managers, per_zone, budget)).await
+    }
+
+    async fn start_on(
+        plane: ControlPlaneOptions,
+        name: &str,
+        managers: usize,
+        per_zone: u32,
+        budget: Value,
+    ) -> TestResult<Option<Self>> {
         if skip_on_external_cluster(name, "the kinds are cluster-scoped") {
             return Ok(None);
         }
-        let cluster = Cluster::start(Cluster::options(), true).await?;
+        let cluster = Cluster::start(plane, true).await?;
         let env = Environment::builder(name).without_manager().on(&cluster).start().await?;
         let Some(plane) = env.cluster().control_plane() else { return Ok(None) };
         for crds in machine_config_crds().await? {
@@ -224,7 +241,7 @@ async fn a_pool_of_thirty_moves_its_nodes_zone_by_zone_within_its_budget() -> Te
 }
 
 async fn zone_by_zone(name: &str, per_zone: u32) -> TestResult {
-    let Some(mut fixture) = Fixture::start(name, 1, per_zone, json!(BUDGET)).await? else { return Ok(()) };
+    let Some(mut fixture) = Fixture::start_with_pods(name, 1, per_zone, json!(BUDGET)).await? else { return Ok(()) };
     let order = move_nodes_with_pods(&mut fixture, 0).await?;
     let zones: Vec<_> = order.iter().map(|node| node.labels()[ZONE].clone()).collect();
     assert!(zones.len() == fixture.nodes && zones.is_sorted(), "{zones:?}");
@@ -234,7 +251,7 @@ async fn zone_by_zone(name: &str, per_zone: u32) -> TestResult {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: make test-slow"]
 async fn a_manager_that_is_killed_again_and_again_moves_the_nodes_of_a_pool() -> TestResult {
-    let Some(mut fixture) = Fixture::start("once", 1, PER_ZONE, json!(BUDGET)).await? else { return Ok(()) };
+    let Some(mut fixture) = Fixture::start_with_pods("once", 1, PER_ZONE, json!(BUDGET)).await? else { return Ok(()) };
     move_nodes_with_pods(&mut fixture, KILLS).await?;
     fixture.end().await
 }
@@ -242,7 +259,7 @@ async fn a_manager_that_is_killed_again_and_again_moves_the_nodes_of_a_pool() ->
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "takes minutes: make test-slow"]
 async fn two_managers_at_once_that_are_killed_again_and_again_keep_the_budgets() -> TestResult {
-    let Some(mut fixture) = Fixture::start("twice", 2, PER_ZONE, json!("10%")).await? else { return Ok(()) };
+    let Some(mut fixture) = Fixture::start_with_pods("twice", 2, PER_ZONE, json!("10%")).await? else { return Ok(()) };
     move_nodes_with_pods(&mut fixture, KILLS).await?;
     fixture.end().await
 }

@@ -175,7 +175,8 @@ async fn machines_whose_nodes_are_deleted_at_once_are_replaced_one_at_a_time() -
     let nodes: Api<Node> = Api::all(env.target_client());
     let ours = ListParams::default().labels(&format!("{ENVIRONMENT_LABEL}={}", env.namespace()));
     nodes.delete_collection(&DeleteParams::default(), &ours).await?;
-    let held = |machines: &State<Machine>| says(machines, conditions::machine::REMEDIATION_ALLOWED, "ReplacementHeld");
+    let held =
+        |machines: &State<Machine>| says(machines, conditions::machine::REMEDIATION_ALLOWED, "ReplacementBlocked");
     env.wait_for_machines("the machines to say why they wait", held).await?;
     env.wait_for_machines("all to be replaced", |machines| before.keys().all(|name| !machines.contains_key(name)))
         .await?;

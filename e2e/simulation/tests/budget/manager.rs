@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    machine::Settings,
+    machine::MachineSettings,
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
     shared::{CONTROL, TARGET, fleet::FleetSettings, ownership::NodeProof},
@@ -143,11 +143,11 @@ fn wiring(clock: Arc<dyn Clock>, metrics: &Arc<Metrics>, cloud: Option<&LocalClo
         }
         .into(),
         driver,
-        settings: Settings::default(),
+        settings: MachineSettings::default(),
         orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
         proof: NodeProof::Here,
-        machine_config: machine_config_pool::Settings::default(),
+        machine_config: machine_config_pool::PoolSettings::default(),
         machine_config_templates: None,
         clock,
         spans: Spans::disabled(),

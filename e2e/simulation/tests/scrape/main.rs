@@ -15,7 +15,7 @@ use std::{
 
 use nodewright_api::served::Served;
 use nodewright_controllers::{
-    machine::Settings,
+    machine::MachineSettings,
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
     shared::{CONTROL, TARGET, fleet::FleetSettings, ownership::NodeProof},
@@ -97,11 +97,11 @@ fn wiring(metrics: &Arc<Metrics>) -> TestResult<Wiring> {
         namespace: fleet::NAMESPACE.to_owned(),
         schemas: served.into(),
         driver: Some(Arc::new(SimulatedDriver::new(&DriverOptions::new("http://cloud"), &Leadership::unlimited())?)),
-        settings: Settings::default(),
+        settings: MachineSettings::default(),
         orphan_vms: OrphanVmSettings::default(),
         fleet: FleetSettings::default(),
         proof: NodeProof::Here,
-        machine_config: machine_config_pool::Settings::default(),
+        machine_config: machine_config_pool::PoolSettings::default(),
         machine_config_templates: None,
         clock: checked_clock(tokio_clock("2026-01-01T00:00:00Z".parse()?)),
         spans: Spans::disabled(),

@@ -1,14 +1,19 @@
 //! The clusters that tests run on: local control planes, or the cluster of a kubeconfig.
 
 use std::{
+    collections::HashMap,
     env,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use kube::Client;
-use tokio::sync::OnceCell;
+use kube::{
+    Client,
+    core::GroupVersionKind,
+    discovery::{self, ApiCapabilities, ApiResource},
+};
+use tokio::sync::{Mutex, OnceCell};
 
 use super::{TestResult, crds, on_shared_runtime};
 use crate::control_plane::{ControlPlane, ControlPlaneOptions, USER_AGENT, apply_file, binaries, client};
@@ -28,6 +33,7 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     kubectl: PathBuf,
     control_plane: Option<ControlPlane>,
+    kinds: Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>,
 }
 
 impl Cluster {
@@ -62,18 +68,14 @@ impl Cluster {
             control_plane.apply_file(crds().await?).await?;
         }
         let (kubeconfig, kubectl) = (control_plane.kubeconfig_path(), control_plane.binaries().join("kubectl"));
-        Ok(Arc::new(Self { kubeconfig, kubectl, control_plane: Some(control_plane) }))
+        Ok(Arc::new(Self { kubeconfig, kubectl, control_plane: Some(control_plane), kinds: Mutex::default() }))
     }
 
-    /// Options of a control plane that notices silent nodes soon, and collects garbage seldom: that is a quarter of the CPU of an API
-    /// server that starts, and API servers take most of the CPU of tests.
+    /// Options of a control plane that notices silent nodes soon.
     pub fn options() -> ControlPlaneOptions {
         ControlPlaneOptions {
             node_monitor_grace_period: Some(NODE_GRACE),
             controller_manager_flags: vec!["--node-monitor-period=1s".to_owned()],
-            environment: [("GOGC", "400"), ("GOMEMLIMIT", "1GiB")]
-                .map(|(name, value)| (name.into(), value.into()))
-                .into(),
             ..ControlPlaneOptions::default()
         }
     }
@@ -86,7 +88,7 @@ impl Cluster {
             Some(kubectl) => kubectl,
             None => binaries().await?.join("kubectl"),
         };
-        Ok(Arc::new(Self { kubeconfig, kubectl, control_plane: None }))
+        Ok(Arc::new(Self { kubeconfig, kubectl, control_plane: None, kinds: Mutex::default() }))
     }
 
     /// The administrator's kubeconfig.
@@ -108,6 +110,17 @@ impl Cluster {
     /// each test has its own runtime.
     pub async fn client(&self) -> TestResult<Client> {
         Ok(client(&self.kubeconfig, USER_AGENT).await?)
+    }
+
+    /// The resource of a kind, which is looked up once.
+    pub async fn resource_of(&self, kind: &GroupVersionKind) -> TestResult<(ApiResource, ApiCapabilities)> {
+        let mut kinds = self.kinds.lock().await;
+        if let Some(known) = kinds.get(kind) {
+            return Ok(known.clone());
+        }
+        let found = discovery::pinned_kind(&self.client().await?, kind).await?;
+        kinds.insert(kind.clone(), found.clone());
+        Ok(found)
     }
 
     /// How long a wait may take. It ends what hangs, and is no measure: thirty nodes that move in turn beside three other tests need more

@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used)]
-
 //! Evictions that the API server does not answer keep no other object waiting.
 
 use std::{sync::Arc, time::Duration};

@@ -1,8 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! An object that is planned while the cache of another cluster has not been listed.
-
-mod support;
 
 use std::{
     sync::{
@@ -26,7 +22,7 @@ use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use self::support::{HOME, clusters::FAR};
+use crate::support::{HOME, clusters::FAR};
 
 /// Counts its plans. Each reads a cache of the far cluster first, which may be empty, and then one at home, which may not.
 struct Counter(Arc<AtomicUsize>);

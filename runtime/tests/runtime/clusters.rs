@@ -1,14 +1,10 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! Several clusters in one process: an unreachable cluster delays only its own objects.
-
-mod support;
 
 use std::time::Duration;
 
 use nodewright_testing::api_server::{Fault, Match};
 
-use self::support::clusters::{FAR, Mirrors, NEAR};
+use crate::support::clusters::{FAR, Mirrors, NEAR};
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_away_from_the_start_blocks_its_own_objects_only() {

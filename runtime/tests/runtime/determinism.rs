@@ -1,8 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! The same seed gives the same run. Simulations rely on this.
-
-mod support;
 
 use std::time::Duration;
 
@@ -14,7 +10,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::support::{MAPS, Running, annotate, clock, set_copies, source};
+use crate::support::{MAPS, Running, annotate, clock, set_copies, source};
 
 fn election(server: &ApiServer, identity: &str) -> Election {
     let config = LeaseConfig { identity: identity.to_owned(), ..LeaseConfig::new("default", "lease") };

@@ -1,8 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! A write to another cluster whose outcome cannot be learnt: the object reports it, and nothing else is done meanwhile.
-
-mod support;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use self::support::{HOME, MAPS, clusters::FAR};
+use crate::support::{HOME, MAPS, clusters::FAR};
 
 const POD: &str = "/api/v1/namespaces/default/pods/a";
 

@@ -1,14 +1,10 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! Scoped watches: their objects are visible while a plan requests the watch, and no longer.
-
-mod support;
 
 use k8s_openapi::api::core::v1::Pod;
 use nodewright_testing::api_server::ApiServer;
 use serde_json::json;
 
-use self::support::{HOME, Running, annotate, annotated, copies::pods_of, source};
+use crate::support::{HOME, Running, annotate, annotated, copies::pods_of, source};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 

@@ -1,15 +1,11 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! The whole runtime with a small controller, on an API server in process and on paused time.
-
-mod support;
 
 use std::time::Duration;
 
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 
-use self::support::{MAPS, Running, annotate, annotated, election, set_copies, source};
+use crate::support::{MAPS, Running, annotate, annotated, election, set_copies, source};
 
 #[tokio::test(start_paused = true)]
 async fn what_is_wanted_is_reached_with_one_write_for_each_object_and_then_there_is_silence() {

@@ -1,10 +1,6 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! Known defects and slow cases of kube-runtime's `Controller`, tested on this runtime. Each of these tests failed there
 //! (kube 5.0). Where speed is concerned, the tests count, and `make bench-runtime` measures. F, the lookup by owner, is tested
 //! on the store alone: `src/cache/store/tests.rs`.
-
-mod support;
 
 use std::time::Duration;
 
@@ -12,7 +8,7 @@ use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 use tokio::time::Instant;
 
-use self::support::{
+use crate::support::{
     MAPS, Running, annotate, annotated,
     clusters::{Mirrors, NEAR},
     set_copies, source,

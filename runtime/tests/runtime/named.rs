@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! Scoped watches of single objects: each is one watch of one name, and no other object is visible.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

@@ -1,9 +1,7 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! The plans of the example in the crate's documentation.
 
 #[allow(dead_code, unreachable_pub)] // its `main`; it is an executable of its own elsewhere
-#[path = "../examples/share.rs"]
+#[path = "../../examples/share.rs"]
 mod share;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};

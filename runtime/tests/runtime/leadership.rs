@@ -1,8 +1,4 @@
-#![allow(clippy::unwrap_used, clippy::panic)]
-
 //! Only the leader writes: leases are acquired, lost and handed over.
-
-mod support;
 
 use std::time::Duration;
 
@@ -16,7 +12,7 @@ use nodewright_runtime::{
 use nodewright_testing::api_server::{ApiServer, Fault, Match};
 use serde_json::json;
 
-use self::support::{MAPS, Running, annotate, annotated, election, election_for, set_copies, source};
+use crate::support::{MAPS, Running, annotate, annotated, election, election_for, set_copies, source};
 
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_loses_its_lease_stops_writing_and_ends() {
