@@ -157,7 +157,7 @@ pub const SHARED_BUDGET: &str = "nodewright.dev/shared-budget";
 /// Ours, on a MachineConfigPool: a Go duration, after which the drain of a node is forced, if [`DRAIN_POLICY`] says so.
 pub const DRAIN_TIMEOUT: &str = "nodewright.dev/drain-timeout";
 /// Ours, on a MachineConfigPool, value [`DRAIN_POLICY_FORCE`]: pods that have not left a node within [`DRAIN_TIMEOUT`] are deleted,
-/// whatever their disruption budgets say.
+/// ignoring disruption budgets.
 pub const DRAIN_POLICY: &str = "nodewright.dev/drain-policy";
 /// The value of [`DRAIN_POLICY`].
 pub const DRAIN_POLICY_FORCE: &str = "Force";

@@ -79,7 +79,7 @@ pub mod node_lifecycle {
     /// The VM of the Node is gone, and so the Node goes.
     pub const DELETING_NODE: &str = "DeletingNode";
     /// The VM of the Node is gone, and the Node is kept for now: too many Nodes of its zone go or are not ready.
-    pub const NODE_DELETION_HELD: &str = "NodeDeletionHeld";
+    pub const NODE_DELETION_BLOCKED: &str = "NodeDeletionBlocked";
 }
 
 /// Reasons of the condition `Terminating` of a Node.

@@ -20,9 +20,9 @@ use nodewright_api::{
     annotations, labels, operations,
     stored::{
         AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
-        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingVm, NodeClass, Ordinal,
-        PoolRollout, PoolTarget, Preserve, PreservedNode, ProvenVm, RevisionHistory, Seconds, SizedFor, SweptVms,
-        UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
+        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingClass, MissingVm, NodeClass,
+        Ordinal, PoolRollout, PoolTarget, Preserve, PreservedNode, ProvenVm, RevisionHistory, Seconds, SizedFor,
+        SweptVms, UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
     },
 };
 use serde_json::{Value, json};
@@ -50,6 +50,7 @@ const FINAL: &[(&str, usize, u32)] = &[
     ("machine-priority", 7, 0xa7b4_5a45),
     ("marked-for-deletion", 4, 0xac42_6c05),
     ("max-replicas", 7, 0xa7b4_5a45),
+    ("missing-class", 4, 0xbd70_d565),
     ("missing-vm", 4, 0x69d4_d4df),
     ("node-class", 3, 0x5a77_64ef),
     ("node-preserve", 7, 0x610c_c1d0),
@@ -142,6 +143,7 @@ fn condition(key: &str, text: &str) -> Decoded {
     let (value, text): (Value, ConditionText) = match key {
         "InstanceProvisioned" => ProvenVm::of(&condition).map(|it| (json!([it.id, it.is_verified]), it.text()))?,
         "InstanceExists" => MissingVm::of(&condition).map(|it| (json!(it.id), it.text()))?,
+        "ConfigurationValid" => MissingClass::of(&condition).map(|it| (json!(it.text), it.text()))?,
         "VMAdopted" => AdoptedVm::of(&condition).map(|it| (json!(it.uid), it.text()))?,
         "NodeJoined" => {
             JoinedNode::of(&condition).map(|it| (json!([it.name, format!("{:?}", it.progress)]), it.text()))?

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::{
     controller_config::{ControllerConfigController, Generator},
     kubelet_config::{self, KubeletConfigController},
-    machine::{Caller, CloudNodeMode, MachineController, MachineMetrics, Settings, register_brake},
+    machine::{Caller, CloudNodeMode, MachineController, MachineMetrics, MachineSettings, register_brake},
     machine_class::{self, MachineClassController, Refused, Validator},
     machine_class_secret::MachineClassSecretController,
     machine_config_pool::{self, MachineConfigPoolController, Renderer},
@@ -63,7 +63,7 @@ pub struct Wiring {
     /// Creates VMs. [`MACHINE_CONTROLLERS`] need it.
     pub driver: Option<Arc<dyn Driver>>,
     /// Timeouts and periods of machines.
-    pub settings: Settings,
+    pub settings: MachineSettings,
     /// When orphaned VMs are deleted.
     pub orphan_vms: OrphanVmSettings,
     /// Limits and times of deployments and sets.
@@ -71,7 +71,7 @@ pub struct Wiring {
     /// Whether the same process proves which Nodes are Machines'.
     pub proof: NodeProof,
     /// What concerns node configuration.
-    pub machine_config: machine_config_pool::Settings,
+    pub machine_config: machine_config_pool::PoolSettings,
     /// The folder of the templates of MachineConfigs, if there is one.
     pub machine_config_templates: Option<Arc<Path>>,
     /// Wall clock.
@@ -255,7 +255,7 @@ impl Wiring {
         self.metrics.register(|registry| renderer.register(registry));
         machine_config_pool::register_metrics(&self.metrics, manager.manager().stores());
         let traces = self.spans.are_exported();
-        let settings = machine_config_pool::Settings { traces, ..self.machine_config.clone() };
+        let settings = machine_config_pool::PoolSettings { traces, ..self.machine_config.clone() };
         let controller = MachineConfigPoolController { settings };
         manager.add_with(controller, move |call| renderer.perform(call));
     }

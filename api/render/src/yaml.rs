@@ -4,7 +4,7 @@ use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy::{self, FirstWins, LastWins};
 use std::fmt;
 
-/// Why a text is not read, or not without a doubt. What is shown has the position, and nothing of the text: that may be secret.
+/// Why a text is not read, or not without a warning. What is shown has the position, and nothing of the text: that may be secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Error {
     is_repeated: bool,

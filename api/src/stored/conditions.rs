@@ -7,7 +7,9 @@ use super::Seconds;
 use crate::{
     annotations,
     conditions::{
-        machine::{HEALTH_TIMEOUT, INSTANCE_EXISTS, INSTANCE_PROVISIONED, NODE_JOINED, VM_ADOPTED},
+        machine::{
+            CONFIGURATION_VALID, HEALTH_TIMEOUT, INSTANCE_EXISTS, INSTANCE_PROVISIONED, NODE_JOINED, VM_ADOPTED,
+        },
         machine_config_pool::RENDERED,
     },
     reasons,
@@ -41,7 +43,7 @@ fn message(condition: &NodeCondition) -> Option<&str> {
 pub struct ProvenVm<'a> {
     /// The id at the provider.
     pub id: &'a str,
-    /// Whether the driver has proven that the VM is the Machine's; else it cannot tell, and the Machine's claim is trusted.
+    /// Whether the driver has proven that the VM is the Machine's; else it does not report owners, and the Machine's claim is trusted.
     pub is_verified: bool,
 }
 
@@ -221,6 +223,30 @@ impl<'a> MissingVm<'a> {
     /// The condition.
     pub fn text(self) -> ConditionText {
         ConditionText::new(INSTANCE_EXISTS, false, reasons::machine::VM_NOT_FOUND, self.id)
+    }
+}
+
+/// That the MachineClass of a Machine did not exist, in its condition `ConfigurationValid`, while that is False. A Machine of which this is
+/// known and no VM never had one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MissingClass<'a> {
+    /// Which class, for people.
+    pub text: &'a str,
+}
+
+impl<'a> MissingClass<'a> {
+    /// The reason of the condition.
+    pub const REASON: &'static str = "ClassNotFound";
+
+    /// Reads it from the condition.
+    pub fn of(condition: &'a NodeCondition) -> Option<Self> {
+        let is_missing = condition.status == "False" && condition.reason.as_deref() == Some(Self::REASON);
+        is_missing.then(|| Self { text: message(condition).unwrap_or_default() })
+    }
+
+    /// The condition.
+    pub fn text(self) -> ConditionText {
+        ConditionText::new(CONFIGURATION_VALID, false, Self::REASON, self.text)
     }
 }
 

@@ -37,8 +37,8 @@ use kube::Resource;
 pub use self::{
     class_identity::{ClassIdentity, identity_value},
     conditions::{
-        AdoptedVm, ConditionText, DeadlineCause, DisabledHealthTimeout, HealthDeadline, JoinedNode, MissingVm,
-        NodeProgress, PoolTarget, ProvenVm,
+        AdoptedVm, ConditionText, DeadlineCause, DisabledHealthTimeout, HealthDeadline, JoinedNode, MissingClass,
+        MissingVm, NodeProgress, PoolTarget, ProvenVm,
     },
     config_drain::{ConfigDrain, DrainRequest},
     creation_round::CreationRound,

@@ -38,7 +38,7 @@ impl Fact {
 }
 
 /// All facts.
-pub const FACTS: [Fact; 46] = [
+pub const FACTS: [Fact; 47] = [
     Fact::annotation("ledger", "MachineSet", annotations::LEDGER),
     Fact::annotation("ordinal", "Machine", annotations::INDEX),
     Fact::field("machine-name", "Machine", "metadata.name"),
@@ -65,6 +65,7 @@ pub const FACTS: [Fact; 46] = [
     Fact::condition("joined-node", "Machine", machine::NODE_JOINED),
     Fact::condition("health-deadline", "Machine", machine::HEALTH_TIMEOUT),
     Fact::condition("missing-vm", "Machine", machine::INSTANCE_EXISTS),
+    Fact::condition("missing-class", "Machine", machine::CONFIGURATION_VALID),
     Fact::field("operation", "Machine", "status.lastOperation.description"),
     Fact::annotation("last-applied", "Node", annotations::LAST_APPLIED_ANNOTATIONS_LABELS_TAINTS),
     Fact::annotation("virtual-capacity", "Node", annotations::LAST_APPLIED_VIRTUAL_CAPACITY),

@@ -429,7 +429,7 @@ pub trait Driver: Send + Sync + 'static {
     /// one of another CSI driver. Each is the `spec` of a `PersistentVolume`, as JSON. Nothing but the spec is needed to answer: whether
     /// the volume exists does not matter. A drain does not wait for volumes that are not the provider's; of a failure it takes none out.
     fn volume_ids(&self, _: Vec<RawJson>) -> BoxFuture<'static, Result<Vec<Option<String>>>> {
-        ready(Err(DriverError::new(Code::Unimplemented, "the driver does not say whose a volume is"))).boxed()
+        ready(Err(DriverError::new(Code::Unimplemented, "the driver does not report owners of volumes"))).boxed()
     }
 
     /// The requests to the provider since the driver has started, by what was requested; of a driver in another process, those that are

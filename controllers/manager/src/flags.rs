@@ -7,7 +7,7 @@ use http::HeaderValue;
 use jiff::SignedDuration;
 use nodewright_api::GoDuration;
 use nodewright_controllers::{
-    machine::{BrakeSettings, CallLimits, CloudNodeMode as Mode, CloudNodeSettings, Settings},
+    machine::{BrakeSettings, CallLimits, CloudNodeMode as Mode, CloudNodeSettings, MachineSettings},
     machine_config_pool,
     orphan_vm::OrphanVmSettings,
     shared::fleet::{CreationTimeouts, FleetSettings, OvershootSettings},
@@ -78,8 +78,9 @@ pub(crate) struct ManagerFlags {
     #[command(flatten)]
     pub(crate) ignored: IgnoredFlags,
     /// Controllers to run, separated by commas: names, `*` for all, `-name` to exclude one.
-    /// [all: machine-deployment, machine-set, machine, machine-class, controller-config, kubelet-config,
-    /// machine-config-pool, node-drain]
+    /// [all: machine-deployment (with rollout-node), machine-set, machine (with orphan-vm, orphan-node, node-lifecycle and
+    /// unowned-node), machine-class (with machine-class-secret), controller-config, kubelet-config, machine-config-pool,
+    /// node-drain]
     #[arg(long, value_delimiter = ',', default_value = "*", allow_hyphen_values = true, help_heading = "Process")]
     pub(crate) controllers: Vec<String>,
 }
@@ -255,8 +256,8 @@ fn signed(duration: Duration) -> SignedDuration {
 }
 
 impl MachineFlags {
-    pub(crate) fn settings(&self, fleet: &FleetFlags, limits: CallLimits, has_target: bool) -> Settings {
-        Settings {
+    pub(crate) fn settings(&self, fleet: &FleetFlags, limits: CallLimits, has_target: bool) -> MachineSettings {
+        MachineSettings {
             creation_timeout: self.machine_creation_timeout,
             health_timeout: self.machine_health_timeout,
             drain_timeout: self.machine_drain_timeout,
@@ -464,14 +465,14 @@ pub(crate) struct MachineConfigFlags {
 }
 
 impl MachineConfigFlags {
-    pub(crate) fn settings(&self) -> machine_config_pool::Settings {
+    pub(crate) fn settings(&self) -> machine_config_pool::PoolSettings {
         let extensions = self.extensions.allowed();
         let own_node = self.node_name.clone().filter(|node| !node.is_empty());
-        machine_config_pool::Settings {
+        machine_config_pool::PoolSettings {
             rendered_retention: self.rendered_retention,
             extensions,
             own_node,
-            ..machine_config_pool::Settings::default()
+            ..machine_config_pool::PoolSettings::default()
         }
     }
 }

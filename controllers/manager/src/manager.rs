@@ -7,7 +7,7 @@ use kube::Client;
 use nodewright_api::served::Served;
 use nodewright_controllers::{
     in_use::{InUseLabels, Note},
-    machine::Settings,
+    machine::MachineSettings,
     node_lifecycle::NodeLifecycleController,
     shared::{CONTROL, TARGET, ownership::NodeProof, schema::Schemas},
     wiring::{MACHINE_CONFIG_CONTROLLERS, MACHINE_CONTROLLERS, SET_CONTROLLERS, Wiring},
@@ -220,7 +220,7 @@ impl ControllerProcess {
             namespace: self.process.namespace.clone(),
             schemas,
             driver: self.driver.clone(),
-            settings: Settings {
+            settings: MachineSettings {
                 has_pools: self.chosen.contains(&"machine-config-pool"),
                 cloud_node: self.flags.cloud_node.settings(),
                 ..self.flags.machine.settings(

@@ -38,7 +38,7 @@ ControllerConfigs, Events, Leases and webhook configurations, and write nothing.
 as well, for which there is nodewright-plan-drain, and report reads the manager's metrics, for which there is nodewright-report. \
 Secrets are never read.
 
-Exit codes: 0 if the command has done what it says; 1 for an error, and if a rollout has failed; 2 for wrong arguments.";
+Exit codes: 0 if the command has succeeded; 1 for an error, and if a rollout has failed; 2 for wrong arguments.";
 
 /// Explains and changes fleets of machines that Nodewright keeps.
 #[derive(Clone, Debug, Parser)]
@@ -122,7 +122,7 @@ fn node_target(text: &str) -> Result<Target, String> {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show deployments, sets, machines and nodes, and pools: problems first, equal ones in one line.
+    /// Show deployments, sets, machines and nodes, and pools: unhealthy first, equal ones in one line.
     ///
     /// Each line says what is awaited, and since when. -o wide has a line for each object.
     #[command(after_help = "Examples:
@@ -226,7 +226,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Let go on what waits for a user: the update in place of a node, or a pool whose target would lose much.
+    /// Approve what waits for a user: the update in place of a node, or a pool whose target would lose much.
     #[command(after_help = "Examples:
   kubectl nodewright approve node/worker-58vxm-nz7jc
   kubectl nodewright approve machineconfigpool/worker --render=rendered-worker-5d41402abc")]
@@ -362,7 +362,7 @@ pub(crate) enum RolloutCommand {
         #[command(flatten)]
         dry: Dry,
     },
-    /// Pause: no machine is replaced for another template. Scaling goes on.
+    /// Pause: no machine is replaced for another template. Scaling continues.
     Pause(Named),
     /// Resume a paused rollout.
     Resume(Named),

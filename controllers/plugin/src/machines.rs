@@ -134,7 +134,7 @@ pub(crate) async fn replace(scope: &Scope, target: &Target, force: bool, dry: bo
     Ok(format!("machine/{of} is deleted {how}, and its set creates another one{dry}\n"))
 }
 
-/// Lets go on what waits for a user: a node that is to be updated in place, or a pool with much removed.
+/// Approves what waits for a user: a node that is to be updated in place, or a pool with much removed.
 pub(crate) async fn approve(scope: &Scope, target: &Target, render: Option<&str>, dry: bool) -> Outcome<String> {
     match (target.kind, render) {
         (TargetKind::Node, None) => approve_node(scope, &target.name, dry).await,

@@ -301,7 +301,7 @@ async fn a_plan_of_a_drain_names_what_leaves_and_what_holds_it_back() {
         lines[4].contains("disruption budget web allows no disruption although all its 1 pods are healthy"),
         "{text}"
     );
-    assert_eq!(lines[6], "1 pod would leave in 1 turn; 1 pod is held back; 1 stay");
+    assert_eq!(lines[6], "1 pod would leave in 1 turn; 1 pod is blocked; 1 stay");
     assert_eq!(lines[7], "no controller makes these again: apps/alone");
     assert!(lines[8].contains("(2h, or --machine-drain-timeout of the manager)"), "{text}");
     let json: Value =
@@ -318,7 +318,7 @@ fn seed_held_pod(server: &ApiServer) {
     let set = server.object(&format!("{GROUP}/machinesets/pool-a")).unwrap();
     let fields = json!({"spec": {"class": {"kind": "MachineClass", "name": "small"}, "providerID": "simulated:///2"},
         "status": {"currentStatus": {"phase": "Running"}, "conditions": [{"type": "RemediationAllowed", "status": "False",
-            "reason": "ReplacementHeld", "message": "the fleet brake holds it"}]},
+            "reason": "ReplacementBlocked", "message": "the fleet brake holds it"}]},
         "metadata": {"labels": {"node": of["name"], "name": "pool", "machine-template-hash": "1"}, "ownerReferences": owner("MachineSet", &set)}});
     server.seed(&format!("{GROUP}/machines"), object("Machine", "pool-a-1", &fields));
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "pool-a-1"},

@@ -1,4 +1,4 @@
-//! What exists, from deployments to nodes: problems first, and equal ones in one line.
+//! What exists, from deployments to nodes: unhealthy first, and equal ones in one line.
 
 use std::{
     cmp::Reverse,
@@ -182,7 +182,7 @@ pub(crate) fn trees(snapshot: &Snapshot, wanted: Option<&Wanted>, each: bool) ->
     all
 }
 
-/// Problems first.
+/// Unhealthy first.
 fn sort(branches: &mut [Branch]) {
     branches.sort_by_key(|branch| Reverse(branch.state));
 }

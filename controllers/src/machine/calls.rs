@@ -130,7 +130,7 @@ impl Outcome {
     }
 
     /// Whether the provider says that there is no VM, or cannot say.
-    pub fn says_none(&self) -> bool {
+    pub fn found_no_vm(&self) -> bool {
         self.error().is_some_and(|error| matches!(error.code, Code::NotFound | Code::Unimplemented))
     }
 }

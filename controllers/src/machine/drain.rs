@@ -9,7 +9,7 @@ use nodewright_runtime::{object::is_deleting, plan::Step};
 
 use super::{force_drain::Limit, memory::Note, partial_plan::PartialPlan, scope::Scope, trace, volumes};
 use crate::shared::{
-    drain::{Blocker, Drain, Progress, Rules, Wait},
+    drain::{Blocker, Drain, DrainProgress, Rules, Wait},
     node::Node,
 };
 
@@ -42,44 +42,44 @@ pub(super) fn drain<'a>(scope: &Scope<'a>, node: &'a Node, limit: Limit) -> Drai
 }
 
 /// The part of the plan that makes progress with a drain, and what it waits for unless it is over.
-pub(super) fn stage(scope: &Scope<'_>, progress: Progress) -> (PartialPlan, Option<Wait>) {
-    let mut stage = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
-    stage.plan.spans = trace::drained(scope, &progress);
+pub(super) fn part(scope: &Scope<'_>, progress: DrainProgress) -> (PartialPlan, Option<Wait>) {
+    let mut part = PartialPlan { is_over: progress.end.is_some(), ..PartialPlan::default() };
+    part.plan.spans = trace::drained(scope, &progress);
     if !progress.question.is_empty() {
         let call = Step::Call(volumes::question(scope, progress.question));
-        stage = stage.beside("the drain waits for the provider's volumes alone", call);
+        part = part.beside("the drain waits for the provider's volumes alone", call);
     }
-    stage.plan.notes = progress.notes.into_iter().map(Note::Drain).collect();
+    part.plan.notes = progress.notes.into_iter().map(Note::Drain).collect();
     for removal in progress.removals {
-        stage = stage.beside(removal.why, removal.step());
+        part = part.beside(removal.why, removal.step());
     }
-    stage = progress.watches.into_iter().fold(stage, PartialPlan::scoped_watch).waking_at(progress.wake);
+    part = progress.watches.into_iter().fold(part, PartialPlan::scoped_watch).waking_at(progress.wake);
     let forced = progress.forced.map(|forced| scope.warning(reasons::machine::DRAIN_FORCED, forced.to_string()));
-    stage = stage.event(forced);
-    if stage.is_over {
-        return (stage, None);
+    part = part.event(forced);
+    if part.is_over {
+        return (part, None);
     }
     let wait = Wait::of(&progress.blockers);
     let refused = progress.blockers.first().filter(|_| matches!(wait, Wait::Refused(_)));
-    (refusal_reported(scope, stage, refused), Some(wait))
+    (refusal_reported(scope, part, refused), Some(wait))
 }
 
 /// Reports the first eviction of a drain that is refused. The condition `Drained` names those that follow: of Pods that wait for their
 /// turn, each is refused for a time, and an object may cause few events, among which is the one that says that a drain is forced.
-fn refusal_reported(scope: &Scope<'_>, stage: PartialPlan, refused: Option<&Blocker>) -> PartialPlan {
+fn refusal_reported(scope: &Scope<'_>, part: PartialPlan, refused: Option<&Blocker>) -> PartialPlan {
     let is_reported = scope.context.noted_since(&Note::EvictionRefused).is_some();
     if refused.is_none() && !is_reported {
-        return stage;
+        return part;
     }
     let warning = |refused: &Blocker| scope.warning(reasons::machine::EVICTION_REFUSED, refused.to_string());
-    stage.noting(Note::EvictionRefused).event(refused.filter(|_| !is_reported).map(warning))
+    part.noting(Note::EvictionRefused).event(refused.filter(|_| !is_reported).map(warning))
 }
 
 /// The drain of a Node whose VM stays, which began then: what it does and waits for, or `None` if it is over.
 pub(super) fn of_kept(scope: &Scope<'_>, node: &Node, since: Timestamp) -> Option<PartialPlan> {
     let limit = Limit::of_kept(scope, since);
     let progress = drain(scope, node, limit).evictions();
-    let (part, wait) = stage(scope, progress);
+    let (part, wait) = part(scope, progress);
     let (reason, message) = wait?.text("PodsLeft");
     Some(part.waking_at(limit.forced_at(scope, node)).and_wait(reason, message))
 }

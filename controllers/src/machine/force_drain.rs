@@ -1,5 +1,5 @@
 //! When a drain of a Machine's Node is forced, which is to say that Pods are deleted without grace: once its timeout is over, or once
-//! the Node has been not ready or read-only for [`Settings::not_ready_limit`](super::Settings::not_ready_limit).
+//! the Node has been not ready or read-only for [`MachineSettings::not_ready_limit`](super::MachineSettings::not_ready_limit).
 //!
 //! A forced deletion (label `force-deletion`) does not drain at all.
 
@@ -20,7 +20,7 @@ pub(super) struct Limit {
 }
 
 impl Limit {
-    /// For the drain before a deletion: by [`Settings::drain_deadline`](super::Settings::drain_deadline) at the latest. What the Machine
+    /// For the drain before a deletion: by [`MachineSettings::drain_deadline`](super::MachineSettings::drain_deadline) at the latest. What the Machine
     /// has waited for the disruption budget of a pool does not count.
     pub(super) fn before_deletion(scope: &Scope<'_>) -> Self {
         let deleted = scope.machine.metadata.deletion_timestamp.as_ref().map(|deleted| deleted.0);

@@ -15,7 +15,7 @@ pub enum Note {
     Unhealthy,
     /// The provider knows no VM of a Machine that has been Unknown since then. The time distinguishes one episode from a later one.
     NoVm(Timestamp),
-    /// An event has said that the annotation `preserve` of the Node has this value, which is none.
+    /// An event has reported that the annotation `preserve` of the Node has this value, which is none.
     InvalidPreserveValue(String),
     /// An event has reported why an eviction of this drain is refused.
     EvictionRefused,

@@ -69,7 +69,7 @@ pub use self::{
     calls::{Call, Outcome, Request, Verb},
     cloud::{CloudNodeMode, CloudNodeSettings},
     mcm_metrics::MachineMetrics,
-    settings::{CallLimits, Settings},
+    settings::{CallLimits, MachineSettings},
     trace::Traces,
 };
 use self::{
@@ -101,7 +101,7 @@ pub struct MachineController {
     /// The namespace of the custom resources.
     pub namespace: String,
     /// Timeouts and periods.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<MachineSettings>,
     /// The provider, for its deadlines.
     pub driver: Arc<dyn Driver>,
     /// The metrics of machine-controller-manager.

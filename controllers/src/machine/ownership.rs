@@ -96,6 +96,6 @@ fn described(provider: &Provider<'_>, instance: Option<&Instance>) -> String {
         Some((id, None)) => {
             format!("VM {id} has the name of this machine, and nothing says for which machine it was made")
         }
-        None => format!("the provider cannot say whose VM {} is", machine.spec.provider_id),
+        None => format!("the provider does not report the owner of VM {}", machine.spec.provider_id),
     }
 }

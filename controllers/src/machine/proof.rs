@@ -89,7 +89,7 @@ fn prove(scope: &Scope<'_>) -> PartialPlan {
 fn failed(scope: &Scope<'_>, answer: &Answer<'_>, error: &DriverError, due: Timestamp) -> PartialPlan {
     let (kind, code) = (conditions::machine::INSTANCE_PROVISIONED, error.code.name());
     let draft = scope.status().condition(kind, false, code, error.message.clone());
-    let message = format!("{error}; until it says whose VM it is nothing is done; next attempt at {due}");
+    let message = format!("{error}; waiting for the provider to report the owner of the VM; next attempt at {due}");
     let step = draft.step_unless_reported(answer.is_reported(scope));
     PartialPlan::step("the provider has not said whose VM it is", step).and_wait(code, message).waking_at(due)
 }

@@ -16,7 +16,7 @@ use super::{
     claim::is_verified,
     partial_plan::PartialPlan,
     scope::{Scope, WORTH_REPORTING},
-    settings::Settings,
+    settings::MachineSettings,
     snapshot::{Owner, Snapshot},
     trace,
 };
@@ -169,7 +169,7 @@ impl<'a> Provider<'a> {
 
 /// The pause after a call has failed `failures` times in a row, as in machine-controller-manager, except that it grows. By
 /// default 5 s to 1 min if the failure may pass by itself, 10 min without capacity unless the driver names a time, else 3 to 10 min.
-pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
+pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &MachineSettings) -> Duration {
     match error.code {
         Code::ResourceExhausted => {
             let asked = error.exhausted.as_ref().and_then(|exhausted| exhausted.retry_after);
@@ -181,7 +181,7 @@ pub(super) fn creation_pause(error: &DriverError, failures: u32, settings: &Sett
 }
 
 /// By default 5 s to 1 min if the failure may pass by itself, else 5 s to 10 min.
-pub(super) fn deletion_pause(error: &DriverError, failures: u32, settings: &Settings) -> Duration {
+pub(super) fn deletion_pause(error: &DriverError, failures: u32, settings: &MachineSettings) -> Duration {
     grown(settings.short_retry, failures, if error.is_passing() { PASSING } else { LASTING })
 }
 

@@ -11,7 +11,7 @@ use nodewright_runtime::{
     plan::{Failure, reference},
 };
 
-use super::{calls::Request, memory::Context, settings::Settings, snapshot::Snapshot, status::StatusDraft};
+use super::{calls::Request, memory::Context, settings::MachineSettings, snapshot::Snapshot, status::StatusDraft};
 use crate::shared::{cloud_manager::Initializer, traces};
 
 /// How long a wait lasts before the status reports it: most creations and deletions wait for less, and cost no write more.
@@ -28,7 +28,7 @@ pub(super) struct Scope<'a> {
     pub(super) machine: &'a Machine,
     pub(super) snapshot: &'a Snapshot,
     pub(super) context: &'a Context<'a>,
-    pub(super) settings: &'a Settings,
+    pub(super) settings: &'a MachineSettings,
     pub(super) driver: crate::shared::driver::DriverProperties,
     pub(super) trace: TraceContext,
     /// What calls of the driver need, once it is made: questions and answers are compared by it several times in a plan.

@@ -11,7 +11,7 @@ use crate::shared::fleet::FleetSettings;
 
 /// Timeouts and periods of the Machine controller. A field of the Machine takes precedence.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct MachineSettings {
     /// From the creation of the Machine until its Node has to be healthy (`--machine-creation-timeout`).
     pub creation_timeout: Duration,
     /// In phase Unknown until Failed (`--machine-health-timeout`).
@@ -99,7 +99,7 @@ impl CallLimits {
     }
 }
 
-impl Settings {
+impl MachineSettings {
     pub(super) fn creation_timeout_of(&self, machine: &Machine) -> Duration {
         let effective = EFFECTIVE_CREATION_TIMEOUT.of(machine).filter(|own| *own > GoDuration::ZERO);
         let own = effective.as_ref().or(machine.spec.creation_timeout.as_ref());
@@ -139,7 +139,7 @@ impl Settings {
     }
 }
 
-impl Default for Settings {
+impl Default for MachineSettings {
     fn default() -> Self {
         let conditions = nodewright_api::conditions::node::DEFAULT_UNHEALTHY;
         Self {

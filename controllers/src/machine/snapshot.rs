@@ -15,10 +15,10 @@ use nodewright_runtime::{
 };
 
 use super::{
-    budget::pool::{Pool, may_be_replaced},
+    budget::pool::{BudgetGroup, may_be_replaced},
     claim::{self, Claim, Found, Vm},
     preserve,
-    settings::Settings,
+    settings::MachineSettings,
     update,
 };
 use crate::shared::{
@@ -63,14 +63,14 @@ pub struct Snapshot {
     pub unreadable_node: Option<String>,
     pub owner: Owner,
     /// Only while the Machine may have to wait for the replacement budget.
-    pub pool: Pool,
+    pub pool: BudgetGroup,
     /// What the drain of its Node sees: once it is being deleted, while it has failed and is preserved, or before an update in place.
     pub(crate) drain: View,
     /// The disruption budget of the Node's pool, while a rollout is about to disrupt the Node.
     pub(crate) shared_budget: Option<SharedBudget>,
     /// Since when the pool of a Node that is being drained has a claim for it.
     pub(crate) claimed_since: Option<Timestamp>,
-    pub settings: Arc<Settings>,
+    pub settings: Arc<MachineSettings>,
     pub driver: DriverProperties,
     /// Who initializes Nodes, as far as the cluster shows it.
     pub(crate) cloud_manager: CloudManager,
@@ -92,13 +92,13 @@ impl Snapshot {
         stores: &Stores,
         key: &ObjectRef,
         (provider, driver): (&str, DriverProperties),
-        settings: Arc<Settings>,
+        settings: Arc<MachineSettings>,
     ) -> Option<Self> {
         let machine = stores.of::<Machine>(CONTROL).get(key)?;
         let nodes_listed = stores.is_listed::<Node>(TARGET);
         let nodes = Some(stores.of::<Node>(TARGET)).filter(|_| nodes_listed);
         let Found { claim, node, foreign_node } = claim::find(stores, nodes.as_deref(), &machine);
-        let needs_node = is_deleting(machine.as_ref()) || is_in_doubt(&machine);
+        let needs_node = is_deleting(machine.as_ref()) || may_fail(&machine);
         let unseen_node = if needs_node && node.is_none() {
             if nodes_listed { unseen_node(stores, &machine) } else { Lookup::Missing }
         } else {
@@ -115,7 +115,7 @@ impl Snapshot {
         let pool = if may_be_replaced(&machine) || lost_node {
             pool(stores, &machine, &owner, &settings)
         } else {
-            Pool::default()
+            BudgetGroup::default()
         };
         let classes = stores.of::<MachineClass>(CONTROL);
         let machine_class = classes.by_name(namespace(machine.as_ref()), machine.class_name());
@@ -167,7 +167,7 @@ impl Snapshot {
     }
 
     /// Why it is not known whether the name is retired: a reason, and what to do about it.
-    pub(super) fn ledger_problem(&self) -> Option<(&'static str, String)> {
+    pub(super) fn ledger_error(&self) -> Option<(&'static str, String)> {
         let set = match &self.owner {
             Owner::Set(set) => set.as_ref(),
             Owner::Unreadable(text) => return Some((reasons::MACHINE_SET, text.clone())),
@@ -221,11 +221,11 @@ fn is_node_left(stores: &Stores, machine: &Machine, node: Option<&Node>) -> bool
     is_deleting(machine) && missing_vm(machine).is_some() && node.is_some_and(is_left)
 }
 
-fn pool(stores: &Stores, machine: &Machine, owner: &Owner, settings: &Settings) -> Pool {
+fn pool(stores: &Stores, machine: &Machine, owner: &Owner, settings: &MachineSettings) -> BudgetGroup {
     match owner {
-        Owner::Set(set) => Pool::take(stores, set, settings),
-        Owner::None | Owner::Gone => Pool::take_without_set(stores, machine, settings),
-        Owner::Unreadable(_) => Pool::default(),
+        Owner::Set(set) => BudgetGroup::take(stores, set, settings),
+        Owner::None | Owner::Gone => BudgetGroup::take_without_set(stores, machine, settings),
+        Owner::Unreadable(_) => BudgetGroup::default(),
     }
 }
 
@@ -330,14 +330,14 @@ fn is_held(secrets: &ClassSecrets, class: &MachineClass) -> bool {
 }
 
 /// Whether a Machine fails once its health timeout is over.
-fn is_in_doubt(machine: &Machine) -> bool {
+fn may_fail(machine: &Machine) -> bool {
     matches!(machine.phase(), MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed)
 }
 
 /// Whether plans of a Machine call the provider: until it is Running, while it is unhealthy, and once it is being deleted.
 pub(super) fn needs_class(machine: &Machine) -> bool {
     let phases = [MachinePhase::Unset, MachinePhase::CrashLoopBackOff, MachinePhase::Pending, MachinePhase::Failed];
-    is_deleting(machine) || is_in_doubt(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
+    is_deleting(machine) || may_fail(machine) || Vm::of(machine) != Vm::Proven || phases.contains(machine.phase())
 }
 
 /// Whether VMs of the class were asked for under another identity: these would not be found, and would be created again.

@@ -13,7 +13,7 @@ use nodewright_runtime::{
 
 use super::{memory::Note, scope::Scope, status::since};
 use crate::shared::{
-    drain::{self, Departure, Detachment, Progress},
+    drain::{self, Departure, Detachment, DrainProgress},
     traces::{CREATION, DELETION, creation, current, decided, deletion, seed, within},
 };
 
@@ -78,7 +78,7 @@ fn drain(scope: &Scope<'_>, start: Timestamp, end: Timestamp) -> SpanRecord {
 }
 
 /// What has ended of a drain since the last plan: children of its span.
-pub(super) fn drained(scope: &Scope<'_>, progress: &Progress) -> Vec<SpanRecord> {
+pub(super) fn drained(scope: &Scope<'_>, progress: &DrainProgress) -> Vec<SpanRecord> {
     if progress.departures.is_empty() && progress.detachment.is_none() {
         return vec![];
     }

@@ -79,7 +79,7 @@ pub(super) fn finding(
     let (count, verb) =
         if left.len() == 1 { ("1 node".to_owned(), "has") } else { (format!("{} nodes", left.len()), "have") };
     let why = if uninitialized.is_described {
-        "their events say why this manager does not initialize them: mend that"
+        "this manager does not initialize them: see their events"
     } else {
         "this manager initializes the nodes of its machines alone"
     };

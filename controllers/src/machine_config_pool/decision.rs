@@ -18,7 +18,6 @@ use nodewright_runtime::{
     cache::Lookup,
     clip::clip_list,
     object::{ResourceType, annotation, child_of, controller_uid, is_deleting, name, uid},
-    offload::off_worker,
 };
 use serde_json::{Value, json};
 
@@ -100,18 +99,18 @@ fn decide_early<'a>(context: &Context<'_>, scope: &'a Scope<'_>) -> OrDecided<'a
             Ok(Wanted { name, rendered }) => (name.as_str(), Some(&rendered.spec), Some(&rendered.provenance)),
         },
     };
-    let read = off_worker(|| verify(scope))?;
+    let read = verify(scope)?;
     // An earlier release has rendered it: what it says is in the object alone.
     let Some(spec) = spec.or(read.as_ref()) else { return Err(Decision::Wait(unread(wanted))) };
     if wanted == target && scope.existing.is_some() {
         return Ok(Decision::Keep(target));
     }
-    if wanted != target && off_worker(|| compare(scope, wanted, spec, provenance))? == Comparison::Equal {
+    if wanted != target && compare(scope, wanted, spec, provenance)? == Comparison::Equal {
         return Ok(Decision::Keep(target));
     }
     let Some(existing) = scope.existing else {
         // What is too large is reported at once.
-        let made = off_worker(|| create(scope, wanted, spec))?;
+        let made = create(scope, wanted, spec)?;
         let due = wanted_for(context, wanted, SETTLED);
         return Ok(if due > context.now { Decision::Settle(wanted, due) } else { made });
     };
@@ -194,7 +193,7 @@ fn compare<'a>(
     let Some(target) = snapshot.target_name.as_deref() else { return Ok(Comparison::Reachable) };
     let whole = read(scope.target(), target)?;
     let is_accepted = annotation(snapshot.pool.as_ref(), ACCEPT_RENDER) == Some(wanted);
-    let accept = format!("to go on, annotate the pool with {ACCEPT_RENDER}={wanted}");
+    let accept = format!("to continue, annotate the pool with {ACCEPT_RENDER}={wanted}");
     let Some(whole) = whole else {
         // It was the target before somebody wrote a name that nothing has.
         if is_accepted || noted_target(&snapshot.pool) == Some(wanted) {

@@ -83,7 +83,7 @@ use crate::shared::{
 
 /// What all pools have in common.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct PoolSettings {
     /// How long a rendered MachineConfig is kept that no pool and no Node names.
     pub rendered_retention: Duration,
     /// The extensions of the operating system that a MachineConfig may ask for. `None`: any.
@@ -95,7 +95,7 @@ pub struct Settings {
 }
 
 /// Three days, and what OpenShift's operating system has.
-impl Default for Settings {
+impl Default for PoolSettings {
     fn default() -> Self {
         let extensions = Some(EXTENSIONS.map(str::to_owned).to_vec());
         Self { rendered_retention: Duration::from_hours(72), extensions, own_node: None, traces: false }
@@ -106,11 +106,13 @@ impl Default for Settings {
 #[derive(Debug)]
 pub struct MachineConfigPoolController {
     /// Flags.
-    pub settings: Settings,
+    pub settings: PoolSettings,
 }
 
 impl Controller for MachineConfigPoolController {
     const NAME: &'static str = "machine-config-pool";
+    // It compares configurations of a megabyte.
+    const COMPUTES: bool = true;
     type Primary = MachineConfigPool;
     type Snapshot = Snapshot;
     type Effect = Render;

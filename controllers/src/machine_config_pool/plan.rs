@@ -23,9 +23,9 @@ use super::{
     garbage, members,
     memory::{Context, Note, Plan, StatusWrite},
     nodes,
-    progress::{self, Progress},
+    progress::{self, PoolView},
     rendering::{Rendering, Scope},
-    rollout::Held,
+    rollout::Blocked,
     snapshot::Snapshot,
     status, trace,
 };
@@ -99,12 +99,12 @@ fn roll(context: &Context<'_>, snapshot: &Snapshot, decision: Option<&Decision<'
         plan.wait(READING_NODES, "the list of the nodes that are disrupted is lost: the nodes are being read");
         return;
     }
-    let progress = Progress::of(snapshot, context.now);
+    let progress = PoolView::of(snapshot, context.now);
     if decision.is_some() {
         trace::failed(context, snapshot, plan);
     }
     let mut decision = decision;
-    if let Some(Held::Etcd(etcd)) = &progress.rollout.held {
+    if let Some(Blocked::Etcd(etcd)) = &progress.rollout.held {
         plan.scoped_watch(Etcd::watch());
         // The next plan knows more.
         decision = decision.filter(|_| *etcd != Etcd::Pending);

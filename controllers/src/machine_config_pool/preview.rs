@@ -18,7 +18,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 
 use super::{
-    Settings,
+    PoolSettings,
     call::{Render, render},
     decision::{Decision, decide},
     etcd::Etcd,
@@ -113,7 +113,7 @@ pub struct Stay {
 }
 
 /// What would become of a pool. The error is a sentence for users about a pool without a target.
-pub fn preview(objects: &Objects, pool: &str, settings: &Settings, now: Timestamp) -> Result<Preview, String> {
+pub fn preview(objects: &Objects, pool: &str, settings: &PoolSettings, now: Timestamp) -> Result<Preview, String> {
     let stores = stores(objects);
     let missing = || format!("MachineConfigPool {pool}: not found");
     let mut snapshot = Snapshot::take(&stores, &target_ref(pool), settings).ok_or_else(missing)?;

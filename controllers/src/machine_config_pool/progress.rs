@@ -20,7 +20,7 @@ use nodewright_runtime::{
 
 use super::{
     etcd::Etcd,
-    rollout::{self, Held, Rollout},
+    rollout::{self, Blocked, Rollout},
     snapshot::Snapshot,
 };
 use crate::shared::{
@@ -41,7 +41,7 @@ const LOOK: SignedDuration = SignedDuration::from_secs(30);
 const LONGEST: usize = 400;
 
 /// The Nodes of a pool, and what becomes of them.
-pub(super) struct Progress<'a> {
+pub(super) struct PoolView<'a> {
     pub(super) nodes: Vec<&'a Node>,
     pub(super) target: Option<&'a str>,
     pub(super) rollout: Rollout<'a>,
@@ -61,7 +61,7 @@ fn target(snapshot: &Snapshot) -> Option<&str> {
     snapshot.has_target().then_some(target)
 }
 
-impl<'a> Progress<'a> {
+impl<'a> PoolView<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, now: Timestamp) -> Self {
         let (pool, members, target) = (snapshot.pool.as_ref(), &snapshot.members, target(snapshot));
         let scope = rollout::Scope::of(snapshot, target.unwrap_or_default(), now);
@@ -75,7 +75,7 @@ impl<'a> Progress<'a> {
     }
 }
 
-impl Progress<'_> {
+impl PoolView<'_> {
     /// Whether a Node is being updated, and has not failed.
     fn gets_on(&self) -> bool {
         let is_claimed = |node: &&&Node| self.rollout.claims.0.contains_key(name(**node));
@@ -94,7 +94,7 @@ pub(super) fn report(
     status: &mut MachineConfigPoolStatus,
     now: Timestamp,
     snapshot: &Snapshot,
-    progress: &Progress<'_>,
+    progress: &PoolView<'_>,
 ) {
     let all = || progress.nodes.iter().copied();
     let (target, unreadable) = (progress.target, count(snapshot.members.unreadable.iter()));
@@ -143,22 +143,22 @@ pub(super) fn completed(pool: &MachineConfigPool, status: &MachineConfigPoolStat
         .then(|| Event::normal(reference(pool), reasons::COMPLETED, text()))
 }
 
-fn degraded<'a>(progress: &Progress<'_>) -> Finding<'a> {
+fn degraded<'a>(progress: &PoolView<'_>) -> Finding<'a> {
     let failed: Vec<_> = progress.nodes.iter().filter(|node| is_degraded(node)).collect();
     if failed.is_empty() {
         return (False, reasons::AS_EXPECTED, String::new());
     }
-    let said = |node: &&&Node| {
+    let text = |node: &&&Node| {
         format!("Node {} is reporting: {:?}", name(**node), clip_to(LONGEST_REASON, reason(node).to_owned()))
     };
-    let texts: Vec<_> = failed.iter().map(said).collect();
+    let texts: Vec<_> = failed.iter().map(text).collect();
     let all = failed.len();
     let texts = clip_list(NAMED, LONGEST, texts.into_iter(), ", ");
     (True, reasons::NODES_DEGRADED, format!("{all} nodes are reporting degraded status on sync: {texts}"))
 }
 
 /// `Updated` and `Updating`.
-fn findings<'a>(snapshot: &Snapshot, progress: &Progress<'_>, target: &str, is_complete: bool) -> [Finding<'a>; 2] {
+fn findings<'a>(snapshot: &Snapshot, progress: &PoolView<'_>, target: &str, is_complete: bool) -> [Finding<'a>; 2] {
     let (ambiguous, unreadable) = (&snapshot.members.ambiguous, &snapshot.members.unreadable);
     let mut notes = vec![];
     if !ambiguous.is_empty() {
@@ -190,7 +190,7 @@ fn findings<'a>(snapshot: &Snapshot, progress: &Progress<'_>, target: &str, is_c
 }
 
 /// What the rollout waits for: Nodes in progress, those whose turn has yet to come, and those that cannot be moved.
-fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
+fn waits(progress: &PoolView<'_>, target: &str) -> Vec<String> {
     let mut texts = vec![];
     texts.extend(progress.halt.as_ref().map(|halt| format!("no node is moved: {halt}")));
     let all = || progress.nodes.iter().copied().filter(|node| has_agent(node));
@@ -210,11 +210,11 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
     let waiting = rollout.waiting.len();
     if waiting > 0 {
         let why = match &rollout.held {
-            None | Some(Held::Etcd(Etcd::Room | Etcd::Pending)) => {
+            None | Some(Blocked::Etcd(Etcd::Room | Etcd::Pending)) => {
                 format!("at most {} may be unavailable", progress.budget)
             }
-            Some(Held::Full) => "the list of claims is as large as it may be".to_owned(),
-            Some(Held::Etcd(Etcd::Full(why))) => why.clone(),
+            Some(Blocked::Full) => "the list of claims is as large as it may be".to_owned(),
+            Some(Blocked::Etcd(Etcd::Full(why))) => why.clone(),
         };
         texts.push(format!("{waiting} wait for their turn: {why}"));
     }
@@ -227,7 +227,7 @@ fn waits(progress: &Progress<'_>, target: &str) -> Vec<String> {
 }
 
 /// What a Node that is being updated is about to do.
-fn described(node: &Node, claim: Option<&Claim>, progress: &Progress<'_>) -> String {
+fn described(node: &Node, claim: Option<&Claim>, progress: &PoolView<'_>) -> String {
     let is_current = progress.target.is_some_and(|target| is_updated(node, target));
     let what = match node {
         _ if claim.is_some_and(Claim::is_of_machine) && is_leaving(node) => "goes with its machine".to_owned(),

@@ -67,11 +67,11 @@ pub(super) struct Rollout<'a> {
     /// Those that wait, the next one first.
     pub(super) waiting: Vec<&'a Node>,
     /// What holds claims back beside the budget.
-    pub(super) held: Option<Held>,
+    pub(super) held: Option<Blocked>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Held {
+pub(super) enum Blocked {
     /// Their text is as long as it may be.
     Full,
     /// Etcd has no room for another disruption, or that is not known.
@@ -92,14 +92,14 @@ pub(super) fn decide<'a>(scope: &Scope<'a>) -> Rollout<'a> {
             continue;
         }
         if *scope.etcd != Etcd::Room && !is_failing(node) {
-            rollout.held = Some(Held::Etcd(scope.etcd.clone()));
+            rollout.held = Some(Blocked::Etcd(scope.etcd.clone()));
             rollout.waiting.push(node);
             continue;
         }
         let claim = scope.claim(node);
         let grown = size + Disruptions([(name(node).to_owned(), claim.clone())].into()).to_string().len();
         if grown > LARGEST {
-            rollout.held = Some(Held::Full);
+            rollout.held = Some(Blocked::Full);
             rollout.waiting.push(node);
             continue;
         }

@@ -133,7 +133,7 @@ fn updated(node: &Node, config: &str) -> Node {
     let count = given(&node).wrapping_add(1).to_string();
     let annotations = node.metadata.annotations.get_or_insert_default();
     annotations.retain(|key, _| ![CURRENT_IMAGE, DESIRED_IMAGE].contains(&key.as_str()));
-    let said = [(CURRENT_CONFIG, config), (DESIRED_CONFIG, config), (STATE, DONE), (annotations::CONFIG_GIVEN, &count)];
-    annotations.extend(said.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let own = [(CURRENT_CONFIG, config), (DESIRED_CONFIG, config), (STATE, DONE), (annotations::CONFIG_GIVEN, &count)];
+    annotations.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     node
 }

@@ -28,7 +28,7 @@ use nodewright_runtime::{
     object::{ObjectRef, annotation, controller_uid, created, is_deleting, name, uid},
 };
 
-use super::{Settings, etcd::Etcd, members::Members, traced::Traced};
+use super::{PoolSettings, etcd::Etcd, members::Members, traced::Traced};
 use crate::shared::{
     TARGET,
     conditions::holding,
@@ -87,7 +87,7 @@ pub(super) enum Selection {
 }
 
 impl Snapshot {
-    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: &Settings) -> Option<Self> {
+    pub(super) fn take(stores: &Stores, key: &ObjectRef, settings: &PoolSettings) -> Option<Self> {
         let pool = stores.of::<MachineConfigPool>(TARGET).get(key)?;
         let configs = stores.of::<CachedConfig>(TARGET);
         let selected = selected(stores, &pool);

@@ -13,7 +13,7 @@ use nodewright_api::{
 use super::{
     decision::{Decision, SETTLING},
     memory::{Context, StatusWrite},
-    progress::{self, Progress},
+    progress::{self, PoolView},
     snapshot::{Snapshot, noted_target},
 };
 use crate::shared::{
@@ -41,7 +41,7 @@ pub(super) fn report(
     context: &Context<'_>,
     snapshot: &Snapshot,
     decision: &Decision<'_>,
-    progress: &Progress<'_>,
+    progress: &PoolView<'_>,
 ) -> Report {
     let pool = snapshot.pool.as_ref();
     let mut wanted = pool.status.clone().unwrap_or_default();

@@ -30,7 +30,7 @@ use nodewright_testing::{ObjectBuilder, object};
 use serde_json::{Value, json};
 
 use super::{
-    MachineConfigPoolController, Renderer, Settings,
+    MachineConfigPoolController, PoolSettings, Renderer,
     call::{Outcome, Render},
     etcd::Etcd,
     members::Members,
@@ -120,7 +120,7 @@ fn snapshot_of(pool: MachineConfigPool, members: Members) -> Snapshot {
     stores.add(Arc::new(nodes));
     stores.add(Arc::new(Store::<ControllerConfig>::new(TARGET, "")));
     stores.add(Arc::new(Store::<KubeletConfig>::new(TARGET, "")));
-    let mut snapshot = Snapshot::take(&stores, &key, &Settings::default()).unwrap();
+    let mut snapshot = Snapshot::take(&stores, &key, &PoolSettings::default()).unwrap();
     snapshot.members = members;
     snapshot
 }
@@ -176,7 +176,7 @@ impl Fixture {
             events: vec![],
             spans: vec![],
             now: NOW.parse().unwrap(),
-            controller: MachineConfigPoolController { settings: Settings::default() },
+            controller: MachineConfigPoolController { settings: PoolSettings::default() },
             renderer: Renderer::default(),
             outcomes: RefCell::default(),
         };

@@ -21,7 +21,7 @@ use nodewright_runtime::{
 
 use super::{
     memory::{Context, Note, Plan},
-    progress::Progress,
+    progress::PoolView,
     snapshot::Snapshot,
 };
 use crate::shared::{
@@ -115,7 +115,7 @@ pub(super) fn targeted(context: &Context<'_>, snapshot: &Snapshot, target: &str,
 pub(super) fn progressed(
     context: &Context<'_>,
     snapshot: &Snapshot,
-    progress: &Progress<'_>,
+    progress: &PoolView<'_>,
     claims: bool,
     plan: &mut Plan,
 ) {

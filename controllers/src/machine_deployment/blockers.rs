@@ -23,14 +23,14 @@ use crate::shared::ownership::node_name;
 
 const LONGEST_CAUSE: usize = 256;
 
-/// The first obstacle: a former set that cannot delete its Machines, else the Machine that has been in deletion for the longest,
+/// The first blocker: a former set that cannot delete its Machines, else the Machine that has been in deletion for the longest,
 /// else the oldest one of the current set that is not available.
 pub(super) fn blocker(snapshot: &Snapshot) -> Option<String> {
     let without_ledger = |view: &&SetView| excluded_at(view).is_some() && !view.machines.is_empty();
     if let Some(view) = snapshot.old().find(without_ledger) {
         let machine = view.machines.iter().min_by(|a, b| name(a.as_ref()).cmp(name(b.as_ref())))?;
-        let said = view.set.condition(machine_set::REPLICA_FAILURE).map_or("", |said| said.message.as_str());
-        let text = format!("machine set {} cannot delete {}: {said}", name(view.set.as_ref()), subject(machine));
+        let cause = view.set.condition(machine_set::REPLICA_FAILURE).map_or("", |failure| failure.message.as_str());
+        let text = format!("machine set {} cannot delete {}: {cause}", name(view.set.as_ref()), subject(machine));
         return Some(clip_to(2 * LONGEST_CAUSE, text));
     }
     let leaving = snapshot.machines().filter(|machine| is_deleting(machine.as_ref()));
@@ -67,11 +67,11 @@ fn cause(machine: &Machine) -> String {
     let begun = operation.filter(|it| !is_deleting(machine) || it.operation_type != OperationType::Create);
     let text = |operation: &LastOperation| operation.description.clone();
     let failed = begun.filter(|it| it.operation_type == OperationType::Delete && it.state == OperationState::Failed);
-    let said = failed.map(text).or_else(|| refusal(machine).map(str::to_owned)).or_else(|| begun.map(text));
-    match said.as_deref().unwrap_or_default() {
+    let cause = failed.map(text).or_else(|| refusal(machine).map(str::to_owned)).or_else(|| begun.map(text));
+    match cause.as_deref().unwrap_or_default() {
         "" if is_deleting(machine) => "it is in deletion".to_owned(),
         "" => "its controller has not seen it yet".to_owned(),
-        said => clip_to(LONGEST_CAUSE, said),
+        cause => clip_to(LONGEST_CAUSE, cause),
     }
 }
 

@@ -25,7 +25,7 @@ use super::{
     sets::{new_set, next_revision},
     sizes::{Target, targets},
     snapshot::{Scope, SetView, Snapshot},
-    stalls::{self, Obstacle},
+    stalls::{self, Stall},
     updates::{self, Lists, Updates},
 };
 use crate::shared::{
@@ -43,11 +43,11 @@ pub(super) enum Decision<'a> {
     /// The garbage collector removes the owner from the sets of a deployment that is being deleted.
     AwaitOrphaning,
     /// The sets of a deployment that is being deleted go first.
-    DeleteSets(Option<Obstacle>),
+    DeleteSets(Option<Stall>),
     /// No set of a deployment that is being deleted is left.
     RemoveFinalizer,
     /// Nothing is done until a user has corrected something.
-    Stall(Obstacle),
+    Stall(Stall),
     /// A set was sized for this generation, which is newer than the one in the snapshot.
     ConfirmGeneration(i64),
     /// The sizes wait for the next plan.
@@ -84,7 +84,7 @@ pub(super) enum Change<'a> {
 pub(super) struct Rollout<'a> {
     /// The note of a rollout that may yet delete Machines, and until when it deletes none.
     pub(super) young: Option<(Note, Timestamp)>,
-    pub(super) stalled: Option<Obstacle>,
+    pub(super) stalled: Option<Stall>,
     pub(super) targets: Vec<Target<'a>>,
     /// Which Machines are being updated in place.
     pub(super) lists: Lists,
@@ -112,8 +112,8 @@ pub(super) fn decide<'a>(scope: &Scope<'a>, own: &Scope<'a>) -> Decision<'a> {
     if !has_finalizer(deployment, finalizers::MACHINE_CONTROLLER_MANAGER) {
         return Decision::AddFinalizer;
     }
-    if let Some(obstacle) = invalid_spec(deployment).or_else(|| unreadable_set(snapshot)) {
-        return Decision::Stall(obstacle);
+    if let Some(stall) = invalid_spec(deployment).or_else(|| unreadable_set(snapshot)) {
+        return Decision::Stall(stall);
     }
     if let Some(newer) = snapshot.newer_generation() {
         return Decision::ConfirmGeneration(newer);
@@ -138,24 +138,24 @@ fn finalize<'a>(snapshot: &Snapshot) -> Decision<'a> {
 const NEEDED: [&str; 5] =
     ["spec.replicas", "spec.selector", "spec.strategy", "spec.template.metadata.labels", "spec.template.spec.class"];
 
-fn invalid_spec(deployment: &MachineDeployment) -> Option<Obstacle> {
+fn invalid_spec(deployment: &MachineDeployment) -> Option<Stall> {
     let is_needed = |error: &FieldError| NEEDED.iter().any(|field| error.path.as_str().starts_with(field));
     // More than all Machines was allowed in the past, and has a meaning.
     let errors = deployment.validate().into_iter().filter(is_needed).filter(|error| error.detail != ABOVE_ALL);
     let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
     let reason = reasons::INVALID_SPEC;
     let event = if selector::is_empty(deployment.spec.selector.as_ref()) { events::SELECTING_ALL } else { reason };
-    (!errors.is_empty()).then(|| Obstacle { reason, event, text: errors.join("; ") })
+    (!errors.is_empty()).then(|| Stall { reason, event, text: errors.join("; ") })
 }
 
-fn unreadable_set(snapshot: &Snapshot) -> Option<Obstacle> {
+fn unreadable_set(snapshot: &Snapshot) -> Option<Stall> {
     let set = snapshot.unreadable.first()?;
     let text = format!("{}; until then no machine set is created, scaled or deleted", set.describe::<MachineSet>());
-    Some(Obstacle::new(unreadable::MACHINE_SET, text))
+    Some(Stall::new(unreadable::MACHINE_SET, text))
 }
 
 /// Why a set whose ledger cannot be read is not deleted: without the ledger a retired name could be used again.
-fn invalid_ledger(snapshot: &Snapshot) -> Option<Obstacle> {
+fn invalid_ledger(snapshot: &Snapshot) -> Option<Stall> {
     let error = |view: &SetView| {
         let error = LEDGER.read(view.set.as_ref())?.err()?;
         Some(format!(
@@ -165,7 +165,7 @@ fn invalid_ledger(snapshot: &Snapshot) -> Option<Obstacle> {
             annotations::LEDGER
         ))
     };
-    snapshot.sets.iter().find_map(error).map(|text| Obstacle::new(unreadable::LEDGER, text))
+    snapshot.sets.iter().find_map(error).map(|text| Stall::new(unreadable::LEDGER, text))
 }
 
 /// The preparation that is due, or else those that the API server refuses.

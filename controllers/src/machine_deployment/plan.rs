@@ -26,7 +26,7 @@ use super::{
     sets::{RevisionPart, SetPart, next_revision},
     sizes::{Target, excluded_at},
     snapshot::{Scope, SetView, Snapshot},
-    stalls::{self, Obstacle},
+    stalls::{self, Stall},
     status::{ROLLING_OUT, SCALING, StatusInput, deadline, refused_creation, status, write},
     updates::Lists,
 };
@@ -40,9 +40,9 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
     let mut plan = match decide(scope, own) {
         Decision::AddFinalizer => add_finalizer(deployment),
         Decision::AwaitOrphaning => await_orphaning(),
-        Decision::DeleteSets(obstacle) => delete_sets(scope, obstacle),
+        Decision::DeleteSets(cause) => delete_sets(scope, cause),
         Decision::RemoveFinalizer => remove_finalizer(deployment),
-        Decision::Stall(obstacle) => stalled(scope, obstacle),
+        Decision::Stall(cause) => stalled(scope, cause),
         Decision::ConfirmGeneration(newer) => confirm_generation(scope, newer),
         Decision::Prepare(preparation) => prepare(own, &preparation),
         Decision::Change(decided, refused) => {
@@ -92,9 +92,9 @@ fn remove_finalizer(deployment: &MachineDeployment) -> Plan {
     plan
 }
 
-fn delete_sets(scope: &Scope<'_>, obstacle: Option<Obstacle>) -> Plan {
+fn delete_sets(scope: &Scope<'_>, cause: Option<Stall>) -> Plan {
     let snapshot = scope.snapshot;
-    let mut plan = obstacle.as_ref().map_or_else(Plan::idle, |obstacle| stall(scope, obstacle));
+    let mut plan = cause.as_ref().map_or_else(Plan::idle, |cause| stall(scope, cause));
     if !snapshot.sets.is_empty() {
         let delete = |view: &SetView| Planned {
             why: "the deployment is being deleted".into(),
@@ -105,7 +105,7 @@ fn delete_sets(scope: &Scope<'_>, obstacle: Option<Obstacle>) -> Plan {
         plan.pin_deletions();
         plan.wait("MachineSetsLeaving", format!("{} machine sets are yet to be gone", snapshot.sets.len()));
     }
-    write(scope, status(scope, &StatusInput::stalled(obstacle))).add_to(&mut plan);
+    write(scope, status(scope, &StatusInput::stalled(cause))).add_to(&mut plan);
     plan
 }
 
@@ -127,7 +127,7 @@ fn confirm_generation(scope: &Scope<'_>, newer: i64) -> Plan {
     let since = scope.context.waiting_since(reasons::OLD_VIEW);
     plan.wait(reasons::OLD_VIEW, text.as_str());
     if scope.context.now.duration_since(since) >= CONFIRMED_WITHIN {
-        let report = stalled(scope, Obstacle::new(reasons::OLD_VIEW, text));
+        let report = stalled(scope, Stall::new(reasons::OLD_VIEW, text));
         if report.steps().next().is_some() {
             // Alone: it makes another version of the deployment, which the confirmation would not recognize.
             return report;
@@ -225,8 +225,8 @@ fn change(scope: &Scope<'_>, change: &Change<'_>) -> Plan {
 
 fn roll_out(scope: &Scope<'_>, rollout: &Rollout<'_>) -> Plan {
     let mut plan = settle(scope, rollout);
-    if let Some(obstacle) = &rollout.stalled {
-        plan.append(stall(scope, obstacle));
+    if let Some(cause) = &rollout.stalled {
+        plan.append(stall(scope, cause));
     }
     let changes =
         rollout.targets.iter().filter_map(|target| Some((target, set_change(scope, target, &rollout.lists)?)));
@@ -307,9 +307,9 @@ fn create_and_report(scope: &Scope<'_>, rollout: &Rollout<'_>, after: &MachineDe
 }
 
 /// A wait for help, with an event unless the condition already has the reason.
-fn stall(scope: &Scope<'_>, obstacle: &Obstacle) -> Plan {
+fn stall(scope: &Scope<'_>, cause: &Stall) -> Plan {
     let mut plan = Plan::idle();
-    let Obstacle { reason, event, text } = obstacle;
+    let Stall { reason, event, text } = cause;
     let known = scope.deployment.condition(conditions::machine_deployment::STALLED);
     if known.is_none_or(|known| known.reason != *reason) {
         plan.event(Event::warning(reference(scope.deployment), event, text.as_str()));
@@ -318,9 +318,9 @@ fn stall(scope: &Scope<'_>, obstacle: &Obstacle) -> Plan {
     plan
 }
 
-fn stalled(scope: &Scope<'_>, obstacle: Obstacle) -> Plan {
-    let mut plan = stall(scope, &obstacle);
-    write(scope, status(scope, &StatusInput::stalled(Some(obstacle)))).add_to(&mut plan);
+fn stalled(scope: &Scope<'_>, cause: Stall) -> Plan {
+    let mut plan = stall(scope, &cause);
+    write(scope, status(scope, &StatusInput::stalled(Some(cause)))).add_to(&mut plan);
     plan
 }
 

@@ -19,22 +19,22 @@ const CLOCK_RETRY: SignedDuration = SignedDuration::from_mins(1);
 
 /// Why nothing is done without help.
 #[derive(Clone, Debug)]
-pub(super) struct Obstacle {
+pub(super) struct Stall {
     pub(super) reason: &'static str,
     /// The reason of the event.
     pub(super) event: &'static str,
     pub(super) text: String,
 }
 
-impl Obstacle {
+impl Stall {
     pub(super) fn new(reason: &'static str, text: String) -> Self {
         Self { reason, event: reason, text }
     }
 }
 
-pub(super) fn stalled(scope: &Scope<'_>) -> Option<Obstacle> {
+pub(super) fn stalled(scope: &Scope<'_>) -> Option<Stall> {
     let missing = missing(scope).find(|missing| missing.due <= scope.context.now);
-    let missing = || missing.map(|missing| Obstacle::new(missing.reason, missing.text));
+    let missing = || missing.map(|missing| Stall::new(missing.reason, missing.text));
     in_place_update(scope).or_else(missing).or_else(|| creation_backoff(scope)).or_else(|| clock_behind(scope))
 }
 
@@ -45,14 +45,14 @@ pub(super) fn next(scope: &Scope<'_>) -> Option<Timestamp> {
     missing(scope).map(|missing| missing.due).filter(|due| *due > now).chain(clock).min()
 }
 
-fn in_place_update(scope: &Scope<'_>) -> Option<Obstacle> {
+fn in_place_update(scope: &Scope<'_>) -> Option<Stall> {
     let snapshot = scope.snapshot;
     let in_place = snapshot.is_in_place() && !snapshot.has_target;
     let is_due = snapshot.current().is_none() && !snapshot.sets.is_empty()
         || snapshot.old().any(|view| view.size().at_most() > 0);
     let text = "the template has changed, and without a target cluster machines have no nodes that could be updated in place: \
         restore the template, or set spec.strategy.type to RollingUpdate to replace them";
-    (in_place && is_due).then(|| Obstacle::new(IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
+    (in_place && is_due).then(|| Stall::new(IN_PLACE_UPDATE_UNSUPPORTED, text.to_owned()))
 }
 
 struct Missing {
@@ -90,21 +90,21 @@ pub(super) fn missing_reason(machine: &Machine) -> Option<(&'static str, Timesta
 }
 
 /// Machines are created and do not join, one after the other.
-fn creation_backoff(scope: &Scope<'_>) -> Option<Obstacle> {
+fn creation_backoff(scope: &Scope<'_>) -> Option<Stall> {
     let report = |view: &SetView| {
         let machines = view.machines.iter().map(AsRef::as_ref);
         let text = creation_backoff::report(&view.set, machines, scope.context.now)?;
         Some(format!("machine set {}: {text}", name(view.set.as_ref())))
     };
     let text = scope.snapshot.current().into_iter().chain(scope.snapshot.old()).find_map(report)?;
-    Some(Obstacle::new(reasons::machine_set::CREATION_BACKOFF, text))
+    Some(Stall::new(reasons::machine_set::CREATION_BACKOFF, text))
 }
 
 /// What waits for a time waits for longer than it says. The text does not change with the difference.
-fn clock_behind(scope: &Scope<'_>) -> Option<Obstacle> {
+fn clock_behind(scope: &Scope<'_>) -> Option<Stall> {
     let is_awaited = |view: &SetView| view.machines.iter().any(|machine| !view.availability.is_available(machine));
     let text = "the clock of the controller manager is more than five minutes behind that of an API server: timeouts end \
         that much later, and failed machines are replaced later; set the clock";
     let is_behind = scope.context.clock_skew < -LARGE_SKEW && scope.snapshot.sets.iter().any(is_awaited);
-    is_behind.then(|| Obstacle::new(reasons::machine_deployment::CLOCK_SKEW, text.to_owned()))
+    is_behind.then(|| Stall::new(reasons::machine_deployment::CLOCK_SKEW, text.to_owned()))
 }

@@ -25,10 +25,11 @@ use super::{
     blockers::blocker,
     memory::{Note, StatusWrite},
     snapshot::{Scope, Snapshot},
-    stalls::Obstacle,
+    stalls::Stall,
 };
 use crate::shared::{
     availability::is_ready,
+    conditions::Finding,
     in_place,
     pause::{self, Announcement},
     preservation::is_preserved_failed,
@@ -52,8 +53,8 @@ pub(super) struct StatusInput {
 }
 
 impl StatusInput {
-    pub(super) fn stalled(obstacle: Option<Obstacle>) -> Self {
-        Self { stalled: obstacle.map(|it| (it.reason, it.text)), ..Self::default() }
+    pub(super) fn stalled(stall: Option<Stall>) -> Self {
+        Self { stalled: stall.map(|it| (it.reason, it.text)), ..Self::default() }
     }
 }
 
@@ -114,8 +115,6 @@ fn health(status: &Status) -> Health {
     }
 }
 
-type Finding = (nodewright_api::ConditionStatus, &'static str, String);
-
 struct Draft<'a> {
     scope: &'a Scope<'a>,
     input: &'a StatusInput,
@@ -128,8 +127,8 @@ impl Draft<'_> {
         let progressing = self.progressing();
         let stalled = self.stalled(progressing.as_ref());
         let reconciling = if stalled.is_some() { None } else { self.reconciling() };
-        let present = |kind, said: Option<(&'static str, String)>| {
-            said.map(|(reason, message)| self.condition(kind, (True, reason, message)))
+        let present = |kind, failure: Option<(&'static str, String)>| {
+            failure.map(|(reason, message)| self.condition(kind, (True, reason, message)))
         };
         let all = [
             Some(self.condition(kinds::AVAILABLE, self.available())),
@@ -149,7 +148,7 @@ impl Draft<'_> {
         Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
     }
 
-    fn condition(&self, kind: &str, (status, reason, message): Finding) -> Condition {
+    fn condition(&self, kind: &str, (status, reason, message): Finding<'static>) -> Condition {
         let same_status = self.scope.deployment.condition(kind).filter(|known| known.status == status);
         let same = same_status.filter(|known| known.reason == reason);
         let updated = same.and_then(|same| same.last_update_time.clone());
@@ -164,7 +163,7 @@ impl Draft<'_> {
         }
     }
 
-    fn available(&self) -> Finding {
+    fn available(&self) -> Finding<'static> {
         let needed = self.scope.goal.floor() - i64::from(self.after.preserved_failed_replicas);
         if i64::from(self.after.available_replicas) >= needed {
             (True, reasons::MINIMUM_REPLICAS_AVAILABLE, "Deployment has minimum availability.".to_owned())
@@ -186,7 +185,7 @@ impl Draft<'_> {
     }
 
     /// The condition `Progressing`; `None` if it does not change.
-    fn progress(&self, known: Option<&Condition>) -> Option<Finding> {
+    fn progress(&self, known: Option<&Condition>) -> Option<Finding<'static>> {
         let reason = known.map(|known| known.reason.as_str());
         if let Some(failure) = refused_creation(self.scope.context.failure) {
             return Some((False, reasons::MACHINE_SET_CREATE_ERROR, failure.to_string()));
@@ -205,7 +204,7 @@ impl Draft<'_> {
         self.rollout_progress(known, reason)
     }
 
-    fn rollout_progress(&self, known: Option<&Condition>, reason: Option<&str>) -> Option<Finding> {
+    fn rollout_progress(&self, known: Option<&Condition>, reason: Option<&str>) -> Option<Finding<'static>> {
         let current = self.scope.snapshot.current();
         let is_rolled_out = reason == Some(reasons::NEW_MACHINE_SET_AVAILABLE);
         let all_updated = self.after.replicas == self.after.updated_replicas;

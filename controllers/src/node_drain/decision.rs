@@ -12,7 +12,7 @@ use super::{
     snapshot::{Request, recorded_since},
 };
 use crate::shared::{
-    drain::{Drain, Owners, Progress, Rules},
+    drain::{Drain, DrainProgress, Owners, Rules},
     node::Node,
     node_agent::is_cordoned_for_agent,
 };
@@ -40,7 +40,7 @@ pub(super) enum Decision {
 pub(super) struct Draining {
     /// When it began.
     pub(super) since: Timestamp,
-    pub(super) progress: Progress,
+    pub(super) progress: DrainProgress,
     /// When it will be forced, if it will.
     pub(super) forced_at: Option<Timestamp>,
 }

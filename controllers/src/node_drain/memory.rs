@@ -14,9 +14,9 @@ pub enum Note {
     Operator(LeaseRenewal),
     /// What the drain remembers.
     Drain(drain::Note),
-    /// An event has said that the drain that began then takes too long.
+    /// An event has reported that the drain that began then takes too long.
     Overdue(Overdue, Timestamp),
-    /// An event has said that this request is none.
+    /// An event has reported that this request is none.
     Invalid(String),
 }
 

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    drain::{Progress, Wait},
+    drain::{DrainProgress, Wait},
     machine_config::Operator,
     node::{self, Node},
     patch,
@@ -82,7 +82,7 @@ fn cordon(node: &Node, request: &Request, record: &ConfigDrain) -> Vec<PatchOper
 
 fn drain(context: &Context<'_>, (node, request): (&Node, &Request), draining: Draining, plan: &mut Plan) {
     let Draining { since, progress, forced_at } = draining;
-    let Progress { removals, forced, watches, notes, blockers, wake, end, .. } = progress;
+    let DrainProgress { removals, forced, watches, notes, blockers, wake, end, .. } = progress;
     plan.notes.extend(notes.into_iter().map(Note::Drain).collect());
     for removal in removals {
         plan.beside(removal.why, removal.step());
@@ -118,7 +118,7 @@ fn report_overdue(
             Overdue::TenMinutes => (reasons::DRAIN_THRESHOLD_EXCEEDED, "ten minutes"),
             Overdue::Hour => (reasons::DRAIN_FAILED, "an hour"),
         };
-        warning(node, reason, format!("{asked} takes longer than {span}, and goes on: {message}")).logged()
+        warning(node, reason, format!("{asked} takes longer than {span}; it continues: {message}")).logged()
     });
     plan.event(event);
     let reported = Overdue::reached(since, context.now).map(|overdue| Note::Overdue(overdue, since));

@@ -563,7 +563,8 @@ fn a_pool_may_have_drains_forced_after_a_while() {
     fixture.now += minutes(1);
     assert_eq!(fixture.settle(), ["delete a", &done_at("cordoned", "2026-06-01T12:30:00Z")]);
     assert_eq!(fixture.events.last(), Some(&"DrainForced"));
-    let text = "the drain timeout of the pool is over: deleting without grace, whatever disruption budgets say, 1 pod: default/a";
+    let text =
+        "the drain timeout of the pool is over: deleting without grace, ignoring disruption budgets, 1 pod: default/a";
     assert_eq!(fixture.texts.last().unwrap(), text);
     for (policy, timeout) in
         [("Force", ""), ("Force", "soon"), ("Force", "0s"), ("Force", "-1m"), ("Wait", "30m"), ("", "30m")]
@@ -636,7 +637,7 @@ fn a_drain_that_takes_too_long_is_reported_once_for_each_limit() {
     assert_eq!(at(&mut fixture, 10), [late]);
     assert!(
         fixture.texts[0]
-            .starts_with("drain-r1 takes longer than ten minutes, and goes on: pod default/a is not evicted")
+            .starts_with("drain-r1 takes longer than ten minutes; it continues: pod default/a is not evicted")
     );
     fixture.cordon(false);
     assert_eq!(at(&mut fixture, 20), [late], "it is cordoned again in between");

@@ -19,14 +19,14 @@ const PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
 /// The question whether a Node may go.
 #[derive(Clone, Debug)]
-pub struct Permit {
+pub struct DeletionRequest {
     pub(super) node_uid: String,
     pub(super) zone: String,
     /// How many Nodes of the zone may go in five minutes; none while too many are not ready.
     pub(super) most: usize,
 }
 
-impl PartialEq for Permit {
+impl PartialEq for DeletionRequest {
     fn eq(&self, other: &Self) -> bool {
         self.node_uid == other.node_uid
     }
@@ -39,7 +39,7 @@ pub enum Answer {
     Held(Timestamp),
 }
 
-impl Effect for Permit {
+impl Effect for DeletionRequest {
     type Outcome = Answer;
 
     fn serialization_key(&self) -> Arc<str> {
@@ -93,14 +93,14 @@ impl Brake {
         Self { clock, permitted: Mutex::default(), answers }
     }
 
-    pub(crate) fn perform(&self, permit: &Permit) -> Answer {
+    pub(crate) fn perform(&self, permit: &DeletionRequest) -> Answer {
         let answer = self.answer(permit, self.clock.wall());
         let result = if answer == Answer::Granted { PERMITTED } else { HELD };
         self.answers.get_or_create(&ResultLabel { result }).inc();
         answer
     }
 
-    pub(super) fn answer(&self, permit: &Permit, now: Timestamp) -> Answer {
+    pub(super) fn answer(&self, permit: &DeletionRequest, now: Timestamp) -> Answer {
         let mut all = self.permitted.lock();
         // A clock that was set back must not hold Nodes for ever.
         let is_recent = |at: &Timestamp| now.duration_since(*at).abs() < WINDOW;

@@ -5,7 +5,7 @@ use nodewright_api::{conditions, finalizers};
 use nodewright_runtime::object::{created, has_finalizer, is_deleting, uid};
 
 use super::{
-    brake::{Answer, Permit, WINDOW},
+    brake::{Answer, DeletionRequest, WINDOW},
     memory::Context,
     snapshot::Snapshot,
 };
@@ -25,7 +25,7 @@ pub(super) enum Decision {
     /// So many Nodes are not ready, or go, that this one is kept until then.
     Hold(Timestamp, String),
     /// It is asked whether one more Node of the zone may go.
-    Ask(Permit),
+    Ask(DeletionRequest),
     AwaitAnswer,
     Delete,
     /// It is being deleted, and nothing of its VM is left to wait for.
@@ -55,7 +55,7 @@ pub(super) fn decide(context: &Context<'_>, snapshot: &Snapshot) -> Decision {
         return Decision::Await(at, "its VM is gone; it is new, and has yet to say whether it is ready".to_owned());
     }
     let zone = &snapshot.zone;
-    let permit = Permit { node_uid: uid(node).to_owned(), zone: zone.name.clone(), most: zone.most() };
+    let permit = DeletionRequest { node_uid: uid(node).to_owned(), zone: zone.name.clone(), most: zone.most() };
     let known = context.outcomes.get(&permit);
     if known.is_some_and(|known| known.running) {
         return Decision::AwaitAnswer;

@@ -2,7 +2,7 @@
 
 use nodewright_runtime::{effect::Never, plan};
 
-use super::brake::Permit;
+use super::brake::DeletionRequest;
 
-pub(super) type Context<'a> = plan::Context<'a, Permit, Never>;
-pub(super) type Plan = plan::Plan<Permit, Never>;
+pub(super) type Context<'a> = plan::Context<'a, DeletionRequest, Never>;
+pub(super) type Plan = plan::Plan<DeletionRequest, Never>;

@@ -44,7 +44,7 @@ use prometheus_client::metrics::counter::Counter;
 
 pub(crate) use self::brake::Brake;
 use self::{
-    brake::Permit,
+    brake::DeletionRequest,
     memory::{Context, Plan},
     snapshot::{NODES_BY_ZONE, NOT_READY_BY_ZONE, Snapshot},
 };
@@ -108,7 +108,7 @@ impl Controller for NodeLifecycleController {
     const NAME: &'static str = "node-lifecycle";
     type Primary = Node;
     type Snapshot = Snapshot;
-    type Effect = Permit;
+    type Effect = DeletionRequest;
     type Note = Never;
 
     fn watch(&self, on: &mut Watches<'_>) {

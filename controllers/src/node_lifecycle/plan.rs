@@ -25,14 +25,14 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
             plan.wait_until(at, "VMGone", text);
         }
         Decision::Hold(until, text) => {
-            plan.event(Event::warning(reference(node), reasons::NODE_DELETION_HELD, text.as_str()));
-            plan.wait_until(until, reasons::NODE_DELETION_HELD, text);
+            plan.event(Event::warning(reference(node), reasons::NODE_DELETION_BLOCKED, text.as_str()));
+            plan.wait_until(until, reasons::NODE_DELETION_BLOCKED, text);
         }
         Decision::Ask(permit) => {
             plan.then("its VM is gone: may one more node of the zone go?", Step::Call(permit));
         }
         Decision::AwaitAnswer => {
-            plan.wait("VMGone", "its VM is gone; whether it may go is yet to be said");
+            plan.wait("VMGone", "its VM is gone; whether it may go is not yet known");
         }
         Decision::Delete => {
             let text = format!("Deleting node {} because it does not exist in the cloud provider", name(node));

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::{
     Counters,
-    brake::{Answer, Brake, Permit},
+    brake::{Answer, Brake, DeletionRequest},
     memory::{Context, Plan},
     plan::plan,
     snapshot::{NODES_BY_ZONE, NOT_READY_BY_ZONE, Snapshot},
@@ -92,19 +92,19 @@ impl Cluster {
         self
     }
 
-    fn plan_at(&self, outcomes: &Outcomes<Permit>, since: SignedDuration) -> Plan {
+    fn plan_at(&self, outcomes: &Outcomes<DeletionRequest>, since: SignedDuration) -> Plan {
         let now: Timestamp = NOW.parse().unwrap();
         let key = ObjectRef::new(TARGET, "", "n");
         let snapshot = Snapshot::take(&self.stores, &key, (CloudNodeMode::On, Duration::from_mins(5)), 55).unwrap();
         plan(&Context { now, ..Context::new(now - since, outcomes) }, &snapshot)
     }
 
-    fn plan(&self, outcomes: &Outcomes<Permit>) -> Plan {
+    fn plan(&self, outcomes: &Outcomes<DeletionRequest>) -> Plan {
         self.plan_at(outcomes, SignedDuration::from_hours(1))
     }
 
     /// The question whether the Node may go.
-    fn asked(&self, outcomes: &Outcomes<Permit>) -> Option<Permit> {
+    fn asked(&self, outcomes: &Outcomes<DeletionRequest>) -> Option<DeletionRequest> {
         let plan = self.plan(outcomes);
         match plan.steps().map(|planned| &planned.step).next() {
             Some(Step::Call(permit)) => Some(permit.clone()),
@@ -119,7 +119,7 @@ impl Cluster {
         let answer = Brake::register(&Metrics::new(), boot_clock()).answer(&permit, now);
         let plan = self.plan(&answered(&permit, now, answer.clone()));
         if answer != Answer::Granted {
-            assert_eq!(plan.events.iter().map(|event| event.reason).collect::<Vec<_>>(), ["NodeDeletionHeld"]);
+            assert_eq!(plan.events.iter().map(|event| event.reason).collect::<Vec<_>>(), ["NodeDeletionBlocked"]);
             assert!(plan.steps().next().is_none() && plan.wake.is_some(), "{plan}");
             return false;
         }
@@ -133,7 +133,7 @@ impl Cluster {
     }
 }
 
-fn answered(permit: &Permit, at: Timestamp, answer: Answer) -> Outcomes<Permit> {
+fn answered(permit: &DeletionRequest, at: Timestamp, answer: Answer) -> Outcomes<DeletionRequest> {
     let mut outcomes = Outcomes::default();
     assert!(outcomes.begin(permit, at));
     outcomes.finish(permit, at, answer);
@@ -247,7 +247,7 @@ fn a_permit_is_good_for_five_minutes() {
         matches!(plan.steps().map(|planned| &planned.step).next(), Some(Step::Delete(_)))
     };
     assert!(deletes(299) && !deletes(300));
-    let of_former = Permit { node_uid: "uid-former".to_owned(), ..permit.clone() };
+    let of_former = DeletionRequest { node_uid: "uid-former".to_owned(), ..permit.clone() };
     let plan = cluster.plan(&answered(&of_former, NOW.parse().unwrap(), Answer::Granted));
     assert!(
         matches!(plan.steps().map(|planned| &planned.step).next(), Some(Step::Call(_))),
@@ -326,7 +326,7 @@ fn answers_are_counted_from_zero() {
         })
     };
     assert_eq!(counted(), [Some("0".to_owned()), Some("0".to_owned())]);
-    let permit = |most| Permit { node_uid: "a".to_owned(), zone: "z".to_owned(), most };
+    let permit = |most| DeletionRequest { node_uid: "a".to_owned(), zone: "z".to_owned(), most };
     brake.perform(&permit(0));
     brake.perform(&permit(0));
     brake.perform(&permit(1));
@@ -338,7 +338,7 @@ fn a_tenth_of_a_zone_goes_in_five_minutes() {
     let brake = Brake::register(&Metrics::new(), boot_clock());
     let now: Timestamp = NOW.parse().unwrap();
     let ask = |node: &str, zone: &str, seconds: i64| {
-        let permit = Permit { node_uid: node.to_owned(), zone: zone.to_owned(), most: 2 };
+        let permit = DeletionRequest { node_uid: node.to_owned(), zone: zone.to_owned(), most: 2 };
         brake.answer(&permit, now + SignedDuration::from_secs(seconds)) == Answer::Granted
     };
     assert!(ask("a", "z", 0) && ask("b", "z", 1));

@@ -7,7 +7,7 @@ use nodewright_runtime::{
 };
 
 use super::{
-    lookup::{Found, Lookup},
+    lookup::{Found, MachineSearch},
     snapshot::{Snapshot, is_abandoned, is_marked},
 };
 use crate::shared::node_claims::machine_name;
@@ -27,7 +27,7 @@ pub(super) enum Decision<'a> {
     /// A Machine that cannot be read may be the Node's.
     AwaitReadable(&'a str),
     /// The API server is asked whether there is a Machine.
-    LookUp(Lookup),
+    LookUp(MachineSearch),
     /// The API server has been asked, and has not answered.
     AwaitLookup,
     /// It is asked again then: a Machine exists elsewhere, or the lookup failed.
@@ -38,7 +38,7 @@ pub(super) enum Decision<'a> {
     Abandon,
 }
 
-pub(super) fn decide<'a>(context: &Context<'_, Lookup>, snapshot: &'a Snapshot) -> Decision<'a> {
+pub(super) fn decide<'a>(context: &Context<'_, MachineSearch>, snapshot: &'a Snapshot) -> Decision<'a> {
     let node = snapshot.node.as_ref();
     let machine = match machine_name(node) {
         _ if snapshot.is_claimed && is_marked(node) => return Decision::Unmark,
@@ -48,7 +48,7 @@ pub(super) fn decide<'a>(context: &Context<'_, Lookup>, snapshot: &'a Snapshot) 
     if let Some(text) = &snapshot.unreadable {
         return Decision::AwaitReadable(text);
     }
-    let lookup = |is_second| Lookup { is_second, node_uid: uid(node).to_owned(), machine: machine.to_owned() };
+    let lookup = |is_second| MachineSearch { is_second, node_uid: uid(node).to_owned(), machine: machine.to_owned() };
     let first = match absent_since(context, lookup(false), None) {
         Ok(since) => since,
         Err(decided) => return decided,
@@ -62,8 +62,8 @@ pub(super) fn decide<'a>(context: &Context<'_, Lookup>, snapshot: &'a Snapshot) 
 
 /// When a lookup, which ended at `not_before` or later, has found no Machine.
 fn absent_since<'a>(
-    context: &Context<'_, Lookup>,
-    lookup: Lookup,
+    context: &Context<'_, MachineSearch>,
+    lookup: MachineSearch,
     not_before: Option<Timestamp>,
 ) -> Result<Timestamp, Decision<'a>> {
     let known = context.outcomes.get(&lookup);

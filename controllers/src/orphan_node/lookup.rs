@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use crate::shared::lists::{items, machines_named};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lookup {
+pub struct MachineSearch {
     /// Whether it is the one that ends the grace; the other one starts it.
     pub(super) is_second: bool,
     pub(super) node_uid: String,
@@ -25,7 +25,7 @@ pub enum Found {
     Failed(String),
 }
 
-impl Effect for Lookup {
+impl Effect for MachineSearch {
     type Outcome = Found;
 
     fn serialization_key(&self) -> Arc<str> {
@@ -50,7 +50,7 @@ impl Effect for Lookup {
 }
 
 /// Looks for a Machine in all namespaces: another controller manager may serve a different one.
-pub(crate) async fn look_up(control: Connection, lookup: Lookup) -> Found {
+pub(crate) async fn look_up(control: Connection, lookup: MachineSearch) -> Found {
     match control.send(Call::get(format!("{}&limit=1", machines_named(&lookup.machine)))).await {
         Ok(answer) => match items::<IgnoredAny>(answer.body()) {
             Ok(machines) if machines.iter().flatten().next().is_none() => Found::None,

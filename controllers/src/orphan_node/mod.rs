@@ -33,7 +33,7 @@ use nodewright_runtime::{
 
 pub(crate) use self::lookup::look_up;
 use self::{
-    lookup::Lookup,
+    lookup::MachineSearch,
     snapshot::{Snapshot, is_due, is_orphan},
 };
 use crate::shared::{
@@ -56,7 +56,7 @@ impl Controller for OrphanNodeController {
     const NAME: &'static str = "orphan-node";
     type Primary = Node;
     type Snapshot = Snapshot;
-    type Effect = Lookup;
+    type Effect = MachineSearch;
     type Note = nodewright_runtime::effect::Never;
 
     fn watch(&self, on: &mut Watches<'_>) {
@@ -82,7 +82,7 @@ impl Controller for OrphanNodeController {
         Snapshot::take(stores, key, self.grace)
     }
 
-    fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
+    fn plan(context: &Context<'_, MachineSearch>, snapshot: &Snapshot) -> Plan<MachineSearch> {
         plan::plan(context, snapshot)
     }
 }

@@ -10,12 +10,12 @@ use nodewright_runtime::{
 
 use super::{
     decision::{Decision, decide},
-    lookup::Lookup,
+    lookup::MachineSearch,
     snapshot::{Snapshot, is_marked},
 };
 use crate::shared::{TARGET, node::Node, patch};
 
-pub(super) fn plan(context: &Context<'_, Lookup>, snapshot: &Snapshot) -> Plan<Lookup> {
+pub(super) fn plan(context: &Context<'_, MachineSearch>, snapshot: &Snapshot) -> Plan<MachineSearch> {
     let mut plan = Plan::idle();
     match decide(context, snapshot) {
         Decision::Keep => plan.forgets_outcomes = true,

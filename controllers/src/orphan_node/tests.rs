@@ -11,7 +11,7 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{Lookup, Snapshot, lookup::Found, plan::plan};
+use super::{MachineSearch, Snapshot, lookup::Found, plan::plan};
 use crate::{
     shared::{
         CONTROL,
@@ -46,21 +46,21 @@ fn orphan(node: Arc<Node>) -> Snapshot {
 }
 
 /// The plan at this number of minutes after [`NOW`].
-fn planned(snapshot: &Snapshot, outcomes: &Outcomes<Lookup>, minutes: i64) -> Plan<Lookup> {
+fn planned(snapshot: &Snapshot, outcomes: &Outcomes<MachineSearch>, minutes: i64) -> Plan<MachineSearch> {
     let start: Timestamp = NOW.parse().unwrap();
     let at = Context { now: start + SignedDuration::from_mins(minutes), ..Context::new(start, outcomes) };
     plan(&at, snapshot)
 }
 
 /// Answers the call of a plan.
-fn answer(plan: &Plan<Lookup>, outcomes: &mut Outcomes<Lookup>, minutes: i64, found: Found) {
+fn answer(plan: &Plan<MachineSearch>, outcomes: &mut Outcomes<MachineSearch>, minutes: i64, found: Found) {
     let Some(Step::Call(lookup)) = plan.steps().map(|planned| &planned.step).next() else { panic!("{plan}") };
     let when = NOW.parse::<Timestamp>().unwrap() + SignedDuration::from_mins(minutes);
     assert!(outcomes.begin(lookup, when));
     outcomes.finish(lookup, when, found);
 }
 
-fn removes_finalizer(plan: &Plan<Lookup>) -> bool {
+fn removes_finalizer(plan: &Plan<MachineSearch>) -> bool {
     plan.steps().any(|planned| matches!(&planned.step, Step::Edit { .. }))
 }
 

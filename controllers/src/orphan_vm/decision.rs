@@ -44,14 +44,14 @@ pub(super) enum Decision<'a> {
     Failed(&'a str, Timestamp),
     /// The list is so old that Machines may have gone since with their VMs; the next one begins at this time.
     Old(Timestamp),
-    /// The list is not believed.
-    Disbelieved(List<'a>, BlockedBy),
-    /// The list is believed.
-    Believed(Findings<'a>, Verdict),
+    /// The list is rejected.
+    Rejected(List<'a>, BlockedBy),
+    /// The list is accepted.
+    Accepted(Findings<'a>, SweepAction),
 }
 
 /// What happens to the orphans of a list.
-pub(super) enum Verdict {
+pub(super) enum SweepAction {
     /// None is due; the next list begins at this time.
     Wait(Timestamp),
     /// Orphans are due, and kept.
@@ -80,7 +80,7 @@ pub(super) struct Findings<'a> {
     /// Those whose Machines were not deleted as far as is known.
     pub(super) unexplained: Unexplained,
     /// The Nodes without a Machine.
-    pub(super) lost_nodes: Vec<(Arc<Node>, Finding)>,
+    pub(super) lost_nodes: Vec<(Arc<Node>, LostNode)>,
 }
 
 /// An orphan: when it was seen first, and from when on a list confirms that it may be deleted.
@@ -99,7 +99,7 @@ impl Candidate {
 
 /// What a list shows of a Node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum LostNode {
     /// It has the VM.
     Listed,
     /// It lacks the VM; another list has yet to confirm that.
@@ -153,15 +153,15 @@ impl<'a> Search<'a> {
         }
         let orphans = match orphans(list.listed, &self.snapshot.fleet) {
             Ok(orphans) => orphans,
-            Err(error) => return Decision::Disbelieved(list, error),
+            Err(error) => return Decision::Rejected(list, error),
         };
         let unexplained = Unexplained::recorded(&self.snapshot.class).after(orphans.iter(), self.context.now);
         let candidates = orphans.into_iter().map(|orphan| self.candidate(&list, orphan, Some(&unexplained)));
         let (kept, candidates) = candidates.partition(|candidate| self.is_kept(&candidate.orphan.provider_id));
         let findings = Findings { list, candidates, kept, unexplained, lost_nodes: self.lost_nodes(&list) };
-        let verdict = GATES.iter().find_map(|gate| gate(self, &findings));
-        let verdict = verdict.unwrap_or_else(|| Verdict::Delete(self.due(&findings).into()));
-        Decision::Believed(findings, verdict)
+        let action = GATES.iter().find_map(|gate| gate(self, &findings));
+        let action = action.unwrap_or_else(|| SweepAction::Delete(self.due(&findings).into()));
+        Decision::Accepted(findings, action)
     }
 
     /// An orphan that nothing explains is kept until the record has had it for long.
@@ -231,7 +231,7 @@ impl<'a> Search<'a> {
 
 impl Search<'_> {
     /// What a list shows of the Nodes without a Machine; nothing if it has no VM of ours.
-    fn lost_nodes(&self, list: &List<'_>) -> Vec<(Arc<Node>, Finding)> {
+    fn lost_nodes(&self, list: &List<'_>) -> Vec<(Arc<Node>, LostNode)> {
         let snapshot = self.snapshot;
         if snapshot.lost_nodes.is_empty()
             || !snapshot.cloud_manager.is_on(self.context)
@@ -253,33 +253,33 @@ impl Search<'_> {
             // Nobody has given it one: its VM has the tags of its Machine, if VMs have the tags of theirs.
             None => !are_named || machine_name(node).is_some_and(|machine| machines.contains(machine)),
         };
-        let finding = |node: &Arc<Node>| if has_vm(node) { Finding::Listed } else { self.missing(list, node) };
+        let finding = |node: &Arc<Node>| if has_vm(node) { LostNode::Listed } else { self.missing(list, node) };
         snapshot.lost_nodes.iter().map(|node| (node.clone(), finding(node))).collect()
     }
 
-    fn missing(&self, list: &List<'_>, node: &Node) -> Finding {
+    fn missing(&self, list: &List<'_>, node: &Node) -> LostNode {
         let since = self.context.noted_since(&Note::LostNode(uid(node).into()));
         let since = since.filter(|since| *since >= self.context.connected_since);
         let is_confirmed = since.is_some_and(|since| after(since, self.snapshot.lost_node_grace) <= list.begun);
-        if is_confirmed { Finding::Confirmed } else { Finding::Missing }
+        if is_confirmed { LostNode::Confirmed } else { LostNode::Missing }
     }
 }
 
 /// What may keep all orphans of a list from being deleted, in the order of precedence.
-type Gate = fn(Search<'_>, &Findings<'_>) -> Option<Verdict>;
+type Gate = fn(Search<'_>, &Findings<'_>) -> Option<SweepAction>;
 const GATES: [Gate; 4] = [not_due, machines_vanished, dry_run, already_swept];
 
-fn not_due(search: Search<'_>, findings: &Findings<'_>) -> Option<Verdict> {
+fn not_due(search: Search<'_>, findings: &Findings<'_>) -> Option<SweepAction> {
     let list = &findings.list;
     match findings.candidates.iter().map(|candidate| candidate.due).min() {
-        None => Some(Verdict::Wait(search.usual(list))),
-        Some(first) if first > list.begun => Some(Verdict::Wait(search.no_later_than_usual(list, first))),
+        None => Some(SweepAction::Wait(search.usual(list))),
+        Some(first) if first > list.begun => Some(SweepAction::Wait(search.no_later_than_usual(list, first))),
         Some(_) => None,
     }
 }
 
 /// A Machine that has vanished without a deletion may have lost its object, and not its VM.
-fn machines_vanished(search: Search<'_>, _: &Findings<'_>) -> Option<Verdict> {
+fn machines_vanished(search: Search<'_>, _: &Findings<'_>) -> Option<SweepAction> {
     let (vanished, now) = (search.snapshot.vanished, search.context.now);
     let since = search.context.noted_since(&Note::Vanished(vanished)).unwrap_or(now);
     let until = after(since, search.settings.vanished_pause);
@@ -288,19 +288,19 @@ fn machines_vanished(search: Search<'_>, _: &Findings<'_>) -> Option<Verdict> {
             "{vanished} machines have vanished from the API server without having been deleted: orphaned VMs may be theirs, and are \
              kept until {until:.0}"
         );
-        Verdict::Blocked((reasons::MACHINES_VANISHED, text))
+        SweepAction::Blocked((reasons::MACHINES_VANISHED, text))
     })
 }
 
-fn dry_run(search: Search<'_>, _: &Findings<'_>) -> Option<Verdict> {
+fn dry_run(search: Search<'_>, _: &Findings<'_>) -> Option<SweepAction> {
     let text = || "orphaned VMs are due, and kept: --orphan-vms-dry-run".to_owned();
-    search.settings.dry_run.then(|| Verdict::Blocked(("DryRun", text())))
+    search.settings.dry_run.then(|| SweepAction::Blocked(("DryRun", text())))
 }
 
 /// One sweep for each list: a VM that could not be deleted shows in the next one.
-fn already_swept(search: Search<'_>, findings: &Findings<'_>) -> Option<Verdict> {
+fn already_swept(search: Search<'_>, findings: &Findings<'_>) -> Option<SweepAction> {
     let known = search.context.outcomes.get(&search.any_sweep()?).filter(|known| known.begun >= findings.list.ended)?;
-    Some(Verdict::Swept(known.last.as_ref().and_then(|(_, outcome)| failure(outcome))))
+    Some(SweepAction::Swept(known.last.as_ref().and_then(|(_, outcome)| failure(outcome))))
 }
 
 /// Why orphans could not be deleted.

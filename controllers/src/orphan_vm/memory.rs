@@ -21,6 +21,6 @@ pub enum Note {
     LostNode(Arc<str>),
     /// A sweep has left the VM, because a Machine has it or may have it: of another namespace, mostly.
     Kept(Arc<str>),
-    /// An event has said for this reason why no VM is deleted.
+    /// An event has reported for this reason why no VM is deleted.
     Blocked(&'static str),
 }

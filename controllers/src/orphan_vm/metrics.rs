@@ -18,7 +18,7 @@ use prometheus_client::{
 use super::{
     calls::{Listed, SweepResult},
     orphans::orphans as evaluate,
-    snapshot::Fleet,
+    snapshot::NamespaceMachines,
 };
 use crate::shared::{
     CONTROL,
@@ -82,7 +82,7 @@ fn counts(stores: &Stores, provider: &Provider, lists: &Lists) -> Vec<(ObjectLab
     let lists = lists.lock().clone();
     let counted = lists.iter().filter_map(|(key, listed)| {
         let class = stores.of::<MachineClass>(CONTROL).get(key)?;
-        let fleet = Fleet::take(stores, namespace(class.as_ref()), &group_of(stores, &class, provider));
+        let fleet = NamespaceMachines::take(stores, namespace(class.as_ref()), &group_of(stores, &class, provider));
         let count = evaluate(listed, &fleet).map_or(0, |orphans| orphans.len());
         Some((ObjectLabels::of(class.as_ref()), i64::try_from(count).unwrap_or(i64::MAX)))
     });

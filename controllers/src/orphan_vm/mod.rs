@@ -5,7 +5,7 @@
 //! ```text
 //! provider ── list ─► evaluate ─► orphans, each since when ─► due? ─► sweep: read its Machine at the API server, then delete the VM
 //!               │        │
-//!               └────────┴─► or why this list says nothing about orphans
+//!               └────────┴─► or why orphans cannot be evaluated
 //! ```
 //!
 //! # Guarantees

@@ -8,7 +8,7 @@ use nodewright_runtime::object::{is_deleting, name};
 
 use super::{
     calls::{Listed, Orphan},
-    snapshot::{BlockedBy, Fleet},
+    snapshot::{BlockedBy, NamespaceMachines},
 };
 use crate::shared::{
     indexes::instance_id,
@@ -22,7 +22,7 @@ pub(super) const FOREIGN: &str = "VMListForeign";
 
 /// The orphans of a list, in the order of their ids. The list is not believed if it lacks a VM that must exist, or has none of
 /// ours.
-pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, BlockedBy> {
+pub(super) fn orphans(listed: &Listed, fleet: &NamespaceMachines) -> Result<Vec<Orphan>, BlockedBy> {
     let shown: BTreeMap<&str, &ListedVm> = listed.iter().map(|(id, vm)| (instance_id(id), vm)).collect();
     let has_vm = |machine: &&Machine| noted_id(machine).is_some_and(|id| shown.contains_key(instance_id(id)));
     let machines = || fleet.listed.iter().map(AsRef::as_ref);
@@ -31,7 +31,7 @@ pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Blo
     missing.sort_unstable();
     if let Some(first) = missing.first() {
         let text = format!(
-            "the provider's list of {} VMs lacks those of {} running machines, such as {first}: it says nothing about orphans",
+            "the provider's list of {} VMs lacks those of {} running machines, such as {first}: orphans cannot be evaluated",
             listed.len(),
             missing.len()
         );
@@ -56,7 +56,7 @@ pub(super) fn orphans(listed: &Listed, fleet: &Fleet) -> Result<Vec<Orphan>, Blo
 }
 
 /// Whether a list has the VM of a Machine here.
-pub(super) fn shows_ours(listed: &Listed, fleet: &Fleet) -> bool {
+pub(super) fn shows_ours(listed: &Listed, fleet: &NamespaceMachines) -> bool {
     let own: BTreeSet<&str> = fleet.listed.iter().filter_map(|machine| noted_id(machine)).map(instance_id).collect();
     listed.keys().any(|id| own.contains(instance_id(id)))
 }
@@ -67,7 +67,7 @@ fn is_running(machine: &Machine) -> bool {
 }
 
 /// The orphans among the VMs whose tags name one Machine.
-fn orphans_of(fleet: &Fleet, machine: &str, vms: &[(&str, &ListedVm)]) -> Vec<Orphan> {
+fn orphans_of(fleet: &NamespaceMachines, machine: &str, vms: &[(&str, &ListedVm)]) -> Vec<Orphan> {
     let keeps = match fleet.machine(machine) {
         None if fleet.may_create(machine) && !fleet.has_retired(machine) => return vec![],
         None => None,

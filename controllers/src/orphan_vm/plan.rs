@@ -13,7 +13,7 @@ use nodewright_runtime::{
 
 use super::{
     calls::{Call, Orphan},
-    decision::{Candidate, Decision, Finding, Findings, List, Search, Verdict, after, decide, request},
+    decision::{Candidate, Decision, Findings, List, LostNode, Search, SweepAction, after, decide, request},
     memory::{Context, Note, Plan},
     snapshot::{BlockedBy, Snapshot},
     swept::Swept,
@@ -52,12 +52,12 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
             plan.notes = context.notes.keys().cloned().chain(search.vanished()).collect();
             search.list_at(&mut plan, next);
         }
-        Decision::Disbelieved(list, error) => {
+        Decision::Rejected(list, error) => {
             plan.notes = search.vanished().into_iter().collect();
             search.report_blocked(&mut plan, error);
             search.list_at(&mut plan, after(list.ended, search.settings.period));
         }
-        Decision::Believed(findings, verdict) => search.sweep(&mut plan, &findings, verdict),
+        Decision::Accepted(findings, action) => search.sweep(&mut plan, &findings, action),
     }
     plan
 }
@@ -83,7 +83,7 @@ impl Search<'_> {
         (self.snapshot.vanished > 0).then_some(Note::Vanished(self.snapshot.vanished))
     }
 
-    fn sweep(&self, plan: &mut Plan, findings: &Findings<'_>, verdict: Verdict) {
+    fn sweep(&self, plan: &mut Plan, findings: &Findings<'_>, action: SweepAction) {
         let class = self.snapshot.class.as_ref();
         self.delete_nodes(&findings.list, plan);
         mark_nodes(findings, plan);
@@ -94,19 +94,19 @@ impl Search<'_> {
         self.report_kept(plan, findings);
         self.report_orphans(plan, findings);
         let usual = after(findings.list.ended, self.settings.period);
-        match verdict {
-            Verdict::Wait(next) => self.list_at(plan, next),
-            Verdict::Blocked(error) => {
+        match action {
+            SweepAction::Wait(next) => self.list_at(plan, next),
+            SweepAction::Blocked(error) => {
                 self.report_blocked(plan, error);
                 self.list_at(plan, usual);
             }
-            Verdict::Swept(failure) => {
+            SweepAction::Swept(failure) => {
                 if let Some(text) = failure {
                     plan.wait("OrphanVMsFailed", text);
                 }
                 self.list_at(plan, usual);
             }
-            Verdict::Delete(orphans) => self.delete(plan, orphans),
+            SweepAction::Delete(orphans) => self.delete(plan, orphans),
         }
     }
 
@@ -128,7 +128,7 @@ impl Search<'_> {
         let confirmed = all().filter(|candidate| candidate.is_confirmed(&findings.list));
         let of_vms = all().map(|candidate| Note::Orphan(id(candidate)));
         let of_vms = of_vms.chain(confirmed.map(|candidate| Note::Reported(id(candidate))));
-        let lost = findings.lost_nodes.iter().filter(|(_, finding)| *finding != Finding::Listed);
+        let lost = findings.lost_nodes.iter().filter(|(_, finding)| *finding != LostNode::Listed);
         let of_vms = of_vms.chain(lost.map(|(node, _)| Note::LostNode(uid(node.as_ref()).into())));
         let of_vms = of_vms.chain(findings.kept.iter().map(|candidate| Note::Kept(id(candidate))));
         let is_outdated =
@@ -212,9 +212,9 @@ impl Search<'_> {
 fn mark_nodes(findings: &Findings<'_>, plan: &mut Plan) {
     for (node, finding) in &findings.lost_nodes {
         let (why, patch) = match finding {
-            Finding::Missing => continue,
-            Finding::Listed => ("its VM exists", Patch(patch::unannotate(&node.metadata, [annotations::VM_MISSING]))),
-            Finding::Confirmed => {
+            LostNode::Missing => continue,
+            LostNode::Listed => ("its VM exists", Patch(patch::unannotate(&node.metadata, [annotations::VM_MISSING]))),
+            LostNode::Confirmed => {
                 let id = node.provider_id().unwrap_or_default().to_owned();
                 let mark = patch::annotate(&node.metadata, &[(annotations::VM_MISSING, id)].into());
                 ("it has no machine, and two lists lack its VM", mark)

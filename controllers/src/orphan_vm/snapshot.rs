@@ -36,7 +36,7 @@ pub struct Snapshot {
     /// The class as the driver gets it; `None` if another class lists the same VMs.
     pub lister: Option<Result<Class, BlockedBy>>,
     pub scoped_watches: Vec<ScopedWatch>,
-    pub fleet: Fleet,
+    pub fleet: NamespaceMachines,
     /// The Nodes of swept VMs, by the ids of these; `None` until the Nodes are listed.
     pub nodes_of_swept: Option<BTreeMap<String, Vec<Arc<Node>>>>,
     /// The Nodes that are not ready, or marked, and that no Machine has, of the classes that list the same VMs.
@@ -65,7 +65,7 @@ impl Snapshot {
         let is_first = leads(&group, &class);
         let lister = is_first.then(|| listing(stores, &class, provider));
         let scoped_watches = if is_first { class_secrets::scoped_watches(&class) } else { vec![] };
-        let fleet = Fleet::take(stores, namespace(class.as_ref()), &group);
+        let fleet = NamespaceMachines::take(stores, namespace(class.as_ref()), &group);
         let nodes_of_swept = nodes_of_swept(stores, &class);
         let lost_nodes = if is_first { lost_nodes::take(stores, &group) } else { vec![] };
         Some(Self {
@@ -115,7 +115,7 @@ fn listing(stores: &Stores, class: &MachineClass, provider: &Provider) -> Result
 
 /// The Machines and MachineSets of a namespace.
 #[derive(Clone, Default)]
-pub struct Fleet {
+pub struct NamespaceMachines {
     /// By name.
     machines: HashMap<String, Arc<Machine>>,
     /// By the last part of a VM's id: whether a Machine names it.
@@ -128,7 +128,7 @@ pub struct Fleet {
     ledgers: HashMap<String, Vec<Arc<MachineSet>>>,
 }
 
-impl Fleet {
+impl NamespaceMachines {
     pub(super) fn take(stores: &Stores, namespace: &str, group: &[Arc<MachineClass>]) -> Self {
         let store = stores.of::<Machine>(CONTROL);
         let mut fleet = Self::default();

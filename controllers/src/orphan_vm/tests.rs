@@ -25,7 +25,7 @@ use super::{
     memory::{Context, Note, Plan},
     orphans::orphans as evaluate,
     plan::plan,
-    snapshot::{Fleet, Snapshot},
+    snapshot::{NamespaceMachines, Snapshot},
     swept::Swept,
 };
 use crate::{
@@ -106,7 +106,7 @@ impl Fixture {
         .unwrap()
     }
 
-    fn fleet(self) -> Fleet {
+    fn fleet(self) -> NamespaceMachines {
         self.snapshot().fleet
     }
 }

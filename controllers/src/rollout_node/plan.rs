@@ -15,7 +15,7 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    disruption::{AWAITING_BUDGET, Permit, SharedBudget},
+    disruption::{AWAITING_BUDGET, DisruptionDecision, SharedBudget},
     in_place::{self, Progress, is_prefer_no_schedule},
     node::{Node, add_taint, autoscaler_marks, mark_for_autoscaler, remove_taint},
     ownership::NodeProof,
@@ -117,11 +117,11 @@ fn claimed(snapshot: &Snapshot, selects: bool, now: Timestamp, plan: &mut Plan<N
     }
     plan.scoped_watch(SharedBudget::watch());
     match shared.update(node, now) {
-        Permit::Granted(used) => return (true, used),
-        Permit::Claim(patch) => {
+        DisruptionDecision::Granted(used) => return (true, used),
+        DisruptionDecision::Claim(patch) => {
             plan.then("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch));
         }
-        Permit::Wait(text) => {
+        DisruptionDecision::Wait(text) => {
             plan.wait(AWAITING_BUDGET, text);
         }
     }

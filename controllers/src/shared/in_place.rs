@@ -219,8 +219,8 @@ pub(crate) fn is_prefer_no_schedule(taint: &Taint) -> bool {
     taint.key == taints::PREFER_NO_SCHEDULE && taint.effect == "PreferNoSchedule"
 }
 
-/// The patch that says in the status of a Node how far its update is. It fails if the Node is no longer selected.
-pub(crate) fn say(node: &Node, reason: &str, message: String, now: Timestamp) -> Patch {
+/// The patch that reports in the status of a Node how far its update is. It fails if the Node is no longer selected.
+pub(crate) fn report(node: &Node, reason: &str, message: String, now: Timestamp) -> Patch {
     let condition = NodeCondition {
         type_: conditions::node::IN_PLACE_UPDATE.to_owned(),
         status: "True".to_owned(),

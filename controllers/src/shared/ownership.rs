@@ -16,7 +16,7 @@ pub(crate) fn proven_vm(machine: &Machine) -> Option<ProvenVm<'_>> {
     ProvenVm::of(machine.condition(conditions::machine::INSTANCE_PROVISIONED)?)
 }
 
-/// The VM that the provider has said twice not to know, as the status records.
+/// The VM that the provider has twice reported not to know, as the status records.
 pub(crate) fn missing_vm(machine: &Machine) -> Option<MissingVm<'_>> {
     MissingVm::of(machine.condition(conditions::machine::INSTANCE_EXISTS)?)
 }
@@ -53,8 +53,8 @@ pub(crate) fn may_have_joined(machine: &Machine) -> bool {
 /// Whether a Machine reports a conflict that forbids actions: several Machines name its VM, or several Nodes do.
 pub(crate) fn is_disputed(machine: &Machine) -> bool {
     let disputes = [reasons::machine::PROVIDER_ID_NOT_UNIQUE, reasons::machine::SEVERAL_NODES];
-    let said = machine.condition(conditions::machine::CONFIGURATION_VALID);
-    said.and_then(|said| said.reason.as_deref()).is_some_and(|reason| disputes.contains(&reason))
+    let valid = machine.condition(conditions::machine::CONFIGURATION_VALID);
+    valid.and_then(|valid| valid.reason.as_deref()).is_some_and(|reason| disputes.contains(&reason))
 }
 
 /// Whether a Node belongs to a Machine's proven VM, according to both objects.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Secret, SecretReference};
-use nodewright_api::{ClassIdentity, MachineClass, finalizers, reasons::unreadable as reasons};
+use nodewright_api::{ClassIdentity, MachineClass, finalizers, reasons::unreadable as reasons, stored::MissingClass};
 use nodewright_driver::{Class, SecretData};
 use nodewright_runtime::{
     cache::{Lookup, Stores},
@@ -17,7 +17,7 @@ use crate::shared::{
 };
 
 /// Reason: there is no MachineClass of that name.
-pub(crate) const CLASS_NOT_FOUND: &str = "ClassNotFound";
+pub(crate) const CLASS_NOT_FOUND: &str = MissingClass::REASON;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassError {

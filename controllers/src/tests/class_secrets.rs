@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    machine::{Call, MachineController, MachineMetrics, Outcome, Settings, Verb},
+    machine::{Call, MachineController, MachineMetrics, MachineSettings, Outcome, Verb},
     machine_class::{MachineClassController, Refused, Validator},
     machine_class_secret::MachineClassSecretController,
     shared::{
@@ -70,7 +70,7 @@ impl Plane {
         let options = Options { seed: 1, clock, ..Options::new("nodewright", "test", CONTROL, server.client()) };
         let mut manager = Manager::new(options);
         let (provider, namespace) = (Provider::default(), || "default".to_owned());
-        let settings = Arc::new(Settings { has_target: false, ..Settings::default() });
+        let settings = Arc::new(MachineSettings { has_target: false, ..MachineSettings::default() });
         let machines = MachineController {
             namespace: namespace(),
             settings,

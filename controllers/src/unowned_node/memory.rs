@@ -4,7 +4,7 @@ use nodewright_runtime::plan;
 
 use super::call::Describe;
 
-/// An event has said this.
+/// An event has reported this.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reported(pub(super) String);
 

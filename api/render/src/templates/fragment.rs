@@ -15,7 +15,7 @@ pub(super) struct Rendered<'a> {
     pub(super) template: &'a str,
 }
 
-/// A fragment, and what is doubtful about it.
+/// A fragment, and a warning about it.
 pub(super) type Fragment = Result<(Value, Option<String>), String>;
 
 /// Fields of a file that Ignition has under the same names.
@@ -27,7 +27,7 @@ const CONTENTS: [&str; 4] = ["source", "inline", "compression", "verification"];
 
 /// A file of an Ignition config, of what a template renders to. It replaces what is there, unless it demands otherwise.
 pub(super) fn file(rendered: Rendered<'_>) -> Fragment {
-    let (mut file, doubt) = object(rendered)?;
+    let (mut file, warning) = object(rendered)?;
     let template = rendered.template;
     check_names(&file, &[&FILE[..], &["contents"]].concat(), "", template)?;
     if let Some(contents) = file.remove("contents") {
@@ -42,21 +42,21 @@ pub(super) fn file(rendered: Rendered<'_>) -> Fragment {
     if has_source && !file.contains_key("overwrite") {
         file.insert("overwrite".to_owned(), true.into());
     }
-    Ok((Value::Object(file), doubt))
+    Ok((Value::Object(file), warning))
 }
 
 /// A unit of systemd, of what a template renders to.
 pub(super) fn unit(rendered: Rendered<'_>) -> Fragment {
-    let (unit, doubt) = object(rendered)?;
+    let (unit, warning) = object(rendered)?;
     check_names(&unit, &UNIT, "", rendered.template)?;
-    Ok((Value::Object(unit), doubt))
+    Ok((Value::Object(unit), warning))
 }
 
 /// The name of an extension of the operating system, or a list of names.
 pub(super) fn extension(rendered: Rendered<'_>) -> Fragment {
     match yaml(rendered)? {
-        (name @ Value::String(_), doubt) => Ok((json!([name]), doubt)),
-        (Value::Array(names), doubt) if names.iter().all(Value::is_string) => Ok((Value::Array(names), doubt)),
+        (name @ Value::String(_), warning) => Ok((json!([name]), warning)),
+        (Value::Array(names), warning) if names.iter().all(Value::is_string) => Ok((Value::Array(names), warning)),
         _ => Err("renders to what is neither the name of an extension nor a list of names".to_owned()),
     }
 }
@@ -80,7 +80,7 @@ fn resource(contents: Value, at: &str, template: &str) -> Read {
 
 fn object(rendered: Rendered<'_>) -> Result<(Map<String, Value>, Option<String>), String> {
     match yaml(rendered)? {
-        (Value::Object(fields), doubt) => Ok((fields, doubt)),
+        (Value::Object(fields), warning) => Ok((fields, warning)),
         _ => Err("renders to what is no object".to_owned()),
     }
 }
@@ -93,11 +93,11 @@ fn yaml(rendered: Rendered<'_>) -> Fragment {
     };
     match yaml::read_repetitive(rendered.text) {
         Ok((value, error)) => {
-            let doubt = error.map(|error| {
+            let warning = error.map(|error| {
                 let name = name(&error).unwrap_or_else(|| "renders to an object that has a key twice".to_owned());
                 format!("{name}, with the same value{}", error.place())
             });
-            Ok((value, doubt))
+            Ok((value, warning))
         }
         Err(error) => Err(match name(&error) {
             Some(name) => format!("{name}, with different values{}", error.place()),
@@ -202,8 +202,8 @@ mod tests {
     }
 
     #[test]
-    fn a_key_twice_with_the_same_value_is_a_doubt() {
-        for (text, template, doubt) in [
+    fn a_key_twice_with_the_same_value_is_a_warning() {
+        for (text, template, warning) in [
             (
                 "path: /a\nmode: 0644\nmode: 0644",
                 "mode: 0644",
@@ -213,7 +213,7 @@ mod tests {
         ] {
             let (file, found) = super::file(Rendered { text, template }).unwrap();
             let found = found.unwrap();
-            assert!(file["path"].is_string() && found.contains(doubt) && !found.contains("hush"), "{found}");
+            assert!(file["path"].is_string() && found.contains(warning) && !found.contains("hush"), "{found}");
         }
     }
 }

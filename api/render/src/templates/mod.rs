@@ -185,8 +185,8 @@ fn generate_one(
         let mut values = Fragments::new();
         for (template, text) in rendered {
             match read(&template, Rendered { text: &text, template: template.text }) {
-                Ok((value, doubt)) => {
-                    warnings.extend(doubt.map(|doubt| TemplateError::of_file(template.path, doubt)));
+                Ok((value, warning)) => {
+                    warnings.extend(warning.map(|warning| TemplateError::of_file(template.path, warning)));
                     values.push((template.path, value));
                 }
                 Err(detail) => errors.push(TemplateError::of_file(template.path, detail)),

@@ -44,7 +44,7 @@ impl Owner<'_> {
         let found = vm.tags().get(NAME_TAG).map_or_else(|| "(none)".to_owned(), |name| format!("{name:?}"));
         let whose = if is_cluster { "this cluster" } else { "no or another cluster" };
         let message = format!(
-            "instance {} is not this machine's: its tags say {whose}, machine {found}, and not machine {:?}; {remedy}",
+            "instance {} is not this machine's: its tags: {whose}, machine {found}, and not machine {:?}; {remedy}",
             vm.id, self.machine
         );
         Err(DriverError::new(Code::FailedPrecondition, message).with_mismatch(mismatch))

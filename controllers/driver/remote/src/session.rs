@@ -118,7 +118,7 @@ impl Keeper {
             // Asked for first: it may be bound after the connection has failed.
             let is_unbound = !self.socket.exists();
             let opened = timeout(GREETING, open(&self.socket, &self.leadership, number)).await;
-            let opened = opened.unwrap_or_else(|_| Err(format!("it has not said what it is within {GREETING:?}")));
+            let opened = opened.unwrap_or_else(|_| Err(format!("it has not answered GetInfo within {GREETING:?}")));
             match opened.and_then(|session| same_as(first.as_deref(), session)) {
                 Ok(session) => {
                     first.get_or_insert_with(|| session.info.clone());
@@ -196,9 +196,9 @@ impl Session {
         let asked = HealthCheckRequest { service: SERVICE.to_owned() };
         match self.health.clone().check(asked).await {
             Err(status) if status.code() == Code::Unimplemented => Ok(()),
-            Err(status) => Err(format!("the driver cannot say whether it is healthy: {}", status.code())),
+            Err(status) => Err(format!("the driver does not report its health: {}", status.code())),
             Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => Ok(()),
-            Ok(answer) => Err(format!("the driver says that it is {}", answer.get_ref().status().as_str_name())),
+            Ok(answer) => Err(format!("the driver reports {}", answer.get_ref().status().as_str_name())),
         }
     }
 

@@ -14,7 +14,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use nodewright_api::machine_config::API_VERSION;
-use nodewright_controllers::machine_config_pool::{Settings, preview};
+use nodewright_controllers::machine_config_pool::{PoolSettings, preview};
 use nodewright_render::Rendered;
 
 use self::{cluster::ClusterFlags, report::Plan};
@@ -112,8 +112,11 @@ async fn output(flags: &PoolFlags) -> Checked<String> {
     let rendered = generate(&mut folder, flags)?;
     let mut objects = folder.into_objects();
     objects.nodes = cluster::nodes(&client).await?;
-    let settings =
-        Settings { extensions: flags.extensions.allowed(), own_node: flags.node_name.clone(), ..Settings::default() };
+    let settings = PoolSettings {
+        extensions: flags.extensions.allowed(),
+        own_node: flags.node_name.clone(),
+        ..PoolSettings::default()
+    };
     let preview = preview(&objects, &flags.name, &settings, now).map_err(|error| vec![error])?;
     if let Some(why) = preview.target.held.as_ref().filter(|_| rendered.is_some()) {
         return Err(vec![format!("MachineConfigPool {}: {why}", flags.name)]);

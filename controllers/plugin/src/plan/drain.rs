@@ -131,7 +131,7 @@ fn text(node: &str, machine: Option<&Machine>, plan: &Preview) -> String {
     if let Some(machine) = machine.filter(|_| !plan.leaving.is_empty()) {
         let timeout = timeout(machine);
         lines.push(format!(
-            "pods that are left after the drain timeout ({timeout}) are deleted without grace, whatever budgets say"
+            "pods that are left after the drain timeout ({timeout}) are deleted without grace, ignoring disruption budgets"
         ));
     }
     lines.join("\n") + "\n"
@@ -147,7 +147,7 @@ fn summary(plan: &Preview) -> String {
     }
     if !held.is_empty() {
         let verb = if held.len() == 1 { "is" } else { "are" };
-        parts.push(format!("{} {verb} held back", counted(held.len(), "pod")));
+        parts.push(format!("{} {verb} blocked", counted(held.len(), "pod")));
     }
     parts.push(format!("{} stay", plan.staying.len()));
     parts.join("; ")
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pods_that_are_held_back_do_not_count_as_leaving() {
+    fn pods_that_are_blocked_do_not_count_as_leaving() {
         let leaving = |turn: usize, held: Option<&str>| Leaving {
             pod: "a/b".to_owned(),
             turn,
@@ -172,8 +172,8 @@ mod tests {
         for (leaving, expected) in [
             (vec![], "0 pods would leave in 0 turns; 1 stay"),
             (vec![free.clone()], "1 pod would leave in 1 turn; 1 stay"),
-            (vec![held.clone()], "1 pod is held back; 1 stay"),
-            (vec![free, late, held.clone(), held], "2 pods would leave in 2 turns; 2 pods are held back; 1 stay"),
+            (vec![held.clone()], "1 pod is blocked; 1 stay"),
+            (vec![free, late, held.clone(), held], "2 pods would leave in 2 turns; 2 pods are blocked; 1 stay"),
         ] {
             let plan = Preview { leaving, staying: vec![("a/c".to_owned(), "a static pod")], ..Preview::default() };
             assert_eq!(summary(&plan), expected);

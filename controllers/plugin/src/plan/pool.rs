@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_controllers::machine_config_pool::{Objects, Preview, Settings, preview};
+use nodewright_controllers::machine_config_pool::{Objects, PoolSettings, Preview, preview};
 use nodewright_runtime::object::name;
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ pub(super) struct Planned {
 }
 
 pub(super) fn planned(objects: &Objects, named: &str) -> Outcome<Planned> {
-    let preview = preview(objects, named, &Settings::default(), Timestamp::now()).map_err(Fault::Message)?;
+    let preview = preview(objects, named, &PoolSettings::default(), Timestamp::now()).map_err(Fault::Message)?;
     let is_paused = objects.pools.iter().any(|pool| name(pool) == named && pool.spec.paused);
     Ok(Planned { preview, is_paused })
 }

@@ -24,7 +24,7 @@ const MOST_TRACES: usize = 20;
 const MACHINE: &str = "nodewright.machine.name";
 const NAMESPACE: &str = "nodewright.machine.namespace";
 /// The attribute of the span of a Pod with what held it back.
-const HELD_BACK_BY: &str = "nodewright.pod.held_back_by";
+const BLOCKED_BY: &str = "nodewright.pod.blocked_by";
 /// The service whose spans name Machines.
 pub(super) const SERVICE: &str = "nodewright";
 
@@ -45,7 +45,7 @@ pub(crate) struct Span {
     pub(crate) machine: Option<String>,
     /// What held a Pod back that was to leave.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) held_back_by: Option<String>,
+    pub(crate) blocked_by: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
@@ -231,7 +231,7 @@ fn span(sent: Sent, service: &str) -> Span {
     let failed = sent.status.code == ERROR;
     Span {
         machine: sent.attributes.text(MACHINE).map(str::to_owned),
-        held_back_by: sent.attributes.text(HELD_BACK_BY).map(str::to_owned),
+        blocked_by: sent.attributes.text(BLOCKED_BY).map(str::to_owned),
         began: time(&sent.start_time_unix_nano),
         ended: time(&sent.end_time_unix_nano),
         error: failed.then_some(sent.status.message),

@@ -81,7 +81,7 @@ fn add(rows: &mut Vec<Vec<String>>, spans: &[&Span], span: &Span, depth: usize, 
         return;
     }
     let error = span.error.as_ref().map(|error| format!(" failed: {error}")).unwrap_or_default();
-    let held = span.held_back_by.as_ref().map(|why| format!(" held back: {why}")).unwrap_or_default();
+    let held = span.blocked_by.as_ref().map(|why| format!(" blocked: {why}")).unwrap_or_default();
     rows.push(vec![
         format!("{}{}", "  ".repeat(depth), span.name),
         span.service.clone(),
@@ -130,7 +130,7 @@ mod tests {
             began: at(from),
             ended: at(to),
             machine: machine.map(str::to_owned),
-            held_back_by: None,
+            blocked_by: None,
             error: None,
         }
     }

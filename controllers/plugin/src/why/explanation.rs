@@ -134,14 +134,14 @@ impl Explanation {
     /// Something keeps the manager from it, so that what the object says may be old.
     pub(super) fn overrule(&mut self, by: Finding) {
         let said = if self.cause.is_empty() { String::new() } else { format!("{}: {}", self.subject, self.cause) };
-        self.chain.push(Link::new("said", said).since(self.since));
+        self.chain.push(Link::new("reported", said).since(self.since));
         (self.state, self.subject, self.reason) = (by.state, by.subject, by.reason);
         (self.cause, self.since, self.changes) = (by.cause, by.since, by.changes);
     }
 
     /// Nothing is to be done, and changes would be refused.
     pub(super) fn refused(&mut self, by: Finding) {
-        self.chain.insert(0, Link::new("said", std::mem::take(&mut self.cause)));
+        self.chain.insert(0, Link::new("reported", std::mem::take(&mut self.cause)));
         (self.state, self.subject, self.reason) = (by.state, by.subject, by.reason);
         (self.cause, self.since, self.changes) = (by.cause, by.since, by.changes);
     }

@@ -196,8 +196,8 @@ fn failed(snapshot: &Snapshot, machine: &Machine) -> Option<Finding> {
     let finding = match (set, round) {
         (Some(_), Some(round)) => {
             let times = round.rounds.saturating_add(1);
-            let said = operation(machine);
-            let text = format!("{said}; its replacement waits, as machines did not join {times} times in a row");
+            let operation = operation(machine);
+            let text = format!("{operation}; its replacement waits, as machines did not join {times} times in a row");
             let of = reasons::machine_set::CREATION_BACKOFF;
             Finding::blocked(subject(machine), of, text).changed_by_all(remedies::of(of))
         }
@@ -222,8 +222,8 @@ fn update_in_place(_: &Snapshot, machine: &Machine) -> Option<Finding> {
         MachinePhase::InPlaceUpdating => {
             let text = "its node is drained, and the program on the node has yet to answer by the label \
                 node.machine.sapcloud.io/update-result";
-            let said = machine.condition(WAITING).map_or(text, message);
-            Finding::waiting(subject(machine), reasons::machine::IN_PLACE_UPDATING, said)
+            let message = machine.condition(WAITING).map_or(text, message);
+            Finding::waiting(subject(machine), reasons::machine::IN_PLACE_UPDATING, message)
         }
         _ => return None,
     };
@@ -245,7 +245,7 @@ fn pending(snapshot: &Snapshot, machine: &Machine) -> Option<Finding> {
 }
 
 /// The VM runs, and its kubelet has yet to join.
-fn joining(snapshot: &Snapshot, machine: &Machine, said: Option<&NodeCondition>) -> Finding {
+fn joining(snapshot: &Snapshot, machine: &Machine, condition: Option<&NodeCondition>) -> Finding {
     let end = deadline(machine).map(|at| format!("; without a healthy node it fails at {at:.0}")).unwrap_or_default();
     let why = if snapshot.node_of(machine).is_some() {
         node_state::unhealthy(snapshot, machine).unwrap_or_else(|| "its node is about to be ready".to_owned())
@@ -255,7 +255,7 @@ fn joining(snapshot: &Snapshot, machine: &Machine, said: Option<&NodeCondition>)
         format!("its VM exists, and its kubelet has not joined{named}: no node has the provider ID {id}")
     };
     let found = Finding::waiting(subject(machine), "Joining", format!("{why}{end}"));
-    let reported = said.and_then(since).filter(|_| machine.phase_since().is_none());
+    let reported = condition.and_then(since).filter(|_| machine.phase_since().is_none());
     found.since(machine.phase_since().or(reported)).changed_by_all(remedies::of("Joining"))
 }
 
@@ -310,7 +310,7 @@ fn operation(machine: &Machine) -> &str {
     machine.status.as_ref().map_or("", |status| status.last_operation.description.as_str())
 }
 
-/// The stages of a deletion in their order, and what is said of one that lasts.
+/// The stages of a deletion in their order, and how one that lasts is described.
 const STAGES: [(&str, &str); 4] = [
     (DRAINED, "its node is not drained"),
     (VOLUMES_DETACHED, "volumes are attached to its node"),

@@ -7,7 +7,7 @@ use nodewright_runtime::object::{created, name};
 use super::{
     explanation::{Finding, Link},
     machine,
-    node_state::{Progress, described, has_ready, is_cordoned, not_ready, said, sentence, since, subject},
+    node_state::{Progress, described, has_ready, is_cordoned, non_empty, not_ready, sentence, since, subject},
     remedies,
 };
 use crate::{output::State, snapshot::Snapshot};
@@ -38,13 +38,13 @@ pub(crate) fn finding(snapshot: &Snapshot, wanted: &str) -> Option<Finding> {
 }
 
 fn unready(node: &Node) -> Option<Finding> {
-    let Some(said) = not_ready(node) else {
+    let Some(condition) = not_ready(node) else {
         let text = "it has no condition Ready: no kubelet has written its status, or somebody else has made the Node";
         let found = Finding::blocked(subject(name(node)), "NoReadyCondition", text);
         return (!has_ready(node)).then(|| found.since(created(node)).changed_by_all(remedies::of("NodeNotReady")));
     };
-    let reason = said.reason.as_deref().unwrap_or("NotReady");
-    let found = Finding::blocked(subject(name(node)), reason, sentence(node, said)).since(since(said));
+    let reason = condition.reason.as_deref().unwrap_or("NotReady");
+    let found = Finding::blocked(subject(name(node)), reason, sentence(node, condition)).since(since(condition));
     Some(found.changed_by_all(remedies::of("NodeNotReady")))
 }
 
@@ -57,7 +57,7 @@ fn configuration(snapshot: &Snapshot, node: &Node) -> Option<Finding> {
     let found = match progress {
         Progress::Updated | Progress::NoAgent => return None,
         Progress::Failed => {
-            let text = format!("its agent has failed: {}", said(node, REASON).unwrap_or("it gives no reason"));
+            let text = format!("its agent has failed: {}", non_empty(node, REASON).unwrap_or("it gives no reason"));
             Finding::blocked(subject(name(node)), "NodeDegraded", text)
         }
         Progress::Draining => {

@@ -67,9 +67,9 @@ pub(crate) fn unhealthy(snapshot: &Snapshot, machine: &Machine) -> Option<String
     let own = machine.spec.node_conditions.as_deref().map(|list| list.split(',').map(str::trim).collect::<Vec<_>>());
     let kinds = own.unwrap_or_else(|| DEFAULT_UNHEALTHY.to_vec());
     let unhealthy = |kind: &&str| condition(node, kind).filter(|it| it.status != "False");
-    let said = not_ready(node).or_else(|| kinds.iter().find_map(unhealthy));
-    if let Some(said) = said {
-        return Some(format!("its node {}", sentence(node, said)));
+    let unhealthy = not_ready(node).or_else(|| kinds.iter().find_map(unhealthy));
+    if let Some(condition) = unhealthy {
+        return Some(format!("its node {}", sentence(node, condition)));
     }
     let lacks = |taint: &k8s_openapi::api::core::v1::Taint| taint.key == taints::CRITICAL_COMPONENTS_NOT_READY;
     let is_lacking = node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).is_some_and(|all| all.iter().any(lacks));
@@ -80,18 +80,19 @@ pub(super) fn not_ready(node: &Node) -> Option<&NodeCondition> {
     condition(node, READY).filter(|ready| ready.status != "True")
 }
 
-/// Whether anybody says that it is ready or not.
+/// Whether its condition Ready is known.
 pub(super) fn has_ready(node: &Node) -> bool {
     condition(node, READY).is_some()
 }
 
-pub(super) fn sentence(node: &Node, said: &NodeCondition) -> String {
-    let (reason, message) = (said.reason.as_deref().unwrap_or_default(), said.message.as_deref().unwrap_or_default());
-    let what = if said.type_ == READY { "is not ready".to_owned() } else { format!("has {}", said.type_) };
+pub(super) fn sentence(node: &Node, condition: &NodeCondition) -> String {
+    let (reason, message) =
+        (condition.reason.as_deref().unwrap_or_default(), condition.message.as_deref().unwrap_or_default());
+    let what = if condition.type_ == READY { "is not ready".to_owned() } else { format!("has {}", condition.type_) };
     format!("{} {what}: {reason}: {message}", name(node))
 }
 
-pub(super) fn said<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+pub(super) fn non_empty<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     annotation(node, key).filter(|text| !text.is_empty())
 }
 
@@ -108,9 +109,9 @@ pub(crate) enum Progress {
 
 impl Progress {
     pub(crate) fn of(node: &Node, target: &str) -> Self {
-        let (current, desired) = (said(node, CURRENT_CONFIG), said(node, DESIRED_CONFIG));
-        let asked = said(node, DESIRED_DRAIN).filter(|asked| said(node, LAST_APPLIED_DRAIN) != Some(*asked));
-        match said(node, STATE) {
+        let (current, desired) = (non_empty(node, CURRENT_CONFIG), non_empty(node, DESIRED_CONFIG));
+        let asked = non_empty(node, DESIRED_DRAIN).filter(|asked| non_empty(node, LAST_APPLIED_DRAIN) != Some(*asked));
+        match non_empty(node, STATE) {
             _ if current.is_none() => Self::NoAgent,
             Some(DEGRADED | UNRECONCILABLE) => Self::Failed,
             _ if asked.and_then(DrainVerb::of) == Some(DrainVerb::Drain) => Self::Draining,

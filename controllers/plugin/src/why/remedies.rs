@@ -88,7 +88,7 @@ const REMEDIES: [Remedy; 64] = [
         ],
     ),
     (
-        &["ReplacementHeld"],
+        &["ReplacementBlocked"],
         &[
             "annotation nodewright.dev/remediation-max-in-flight of the MachineDeployment (1): how many are replaced at once",
             "--fleet-brake-percent, --fleet-brake-zone-percent, --fleet-brake-timeout: the fleet brake",
@@ -287,7 +287,7 @@ mod tests {
         ]
         .concat();
         let all = [
-            "ReplacementHeld",
+            "ReplacementBlocked",
             "Unhealthy",
             "CreationBackoff",
             "InvalidLedger",

@@ -1,4 +1,4 @@
-//! Broken clusters, and what is said of them: `tests/clusters/NAME.yaml` has the objects, with the question and words of the cause
+//! Broken clusters, and the answers of `why`: `tests/clusters/NAME.yaml` has the objects, with the question and words of the cause
 //! in its first lines, and `NAME.txt` the answer. `UPDATE_GOLDEN=1` writes the answers.
 
 use std::{

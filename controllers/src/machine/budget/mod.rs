@@ -6,7 +6,7 @@
 //! Machines are unhealthy at once, the fleet [`brake`] is in front: then one Machine of the namespace goes at a time, or none for a while.
 //!
 //! ```text
-//! caches ── Pool::take ─► Pool ── decide ─► Allocation ── of(a Machine) ─► it may go, or who holds the places, and until when
+//! caches ── take ─► BudgetGroup ── decide ─► Allocation ── of(a Machine) ─► it may go, or who holds the places, and until when
 //! ```
 //!
 //! # Guarantees
@@ -35,7 +35,7 @@ use nodewright_runtime::{clip::few, events::Event, object::uid, plan::reference}
 pub(super) use self::pool::{Limit, holds_place, may_be_replaced};
 pub(super) use self::{
     brake::{HEALTHY_BY_CLASS, Level, UNHEALTHY_BY_CLASS},
-    pool::{Candidate, DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, Place, Pool, WAITING_BY_SET},
+    pool::{BudgetGroup, Candidate, DELETING_NODES, HELD_BY_SET, LEAVING_BY_SET, PLACES_BY_SET, Place, WAITING_BY_SET},
     wake::{wake_held, wake_next},
 };
 use super::{scope::Scope, snapshot::Owner};
@@ -103,7 +103,7 @@ pub(super) struct Allocation<'a> {
     now: Timestamp,
 }
 
-impl Pool {
+impl BudgetGroup {
     /// What holds a Machine back while the brake holds: nothing wakes those of other deployments, so it looks again by itself.
     fn braked(&self, held: Held, now: Timestamp) -> Held {
         if self.brake.level == Level::Off {

@@ -21,7 +21,7 @@ use nodewright_runtime::{
 
 use super::brake::{Brake, Level, Levels};
 use crate::{
-    machine::{settings::Settings, status::announced_deadline},
+    machine::{settings::MachineSettings, status::announced_deadline},
     shared::{
         CONTROL, TARGET,
         indexes::{MACHINE_BY_INSTANCE, MACHINE_BY_NODE, instance_id},
@@ -36,7 +36,7 @@ const STUCK: Duration = Duration::from_mins(15);
 
 /// The Machines of a deployment that count for its budget.
 #[derive(Clone, Debug, Default)]
-pub struct Pool {
+pub struct BudgetGroup {
     pub limit: Limit,
     /// How many Machines the deployment has; counted only if the limit is a percentage.
     pub total: usize,
@@ -121,9 +121,9 @@ impl Limit {
     }
 }
 
-impl Pool {
+impl BudgetGroup {
     /// The pool of the deployment that a set belongs to. A set without a deployment is a pool of its own.
-    pub(in super::super) fn take(stores: &Stores, set: &Arc<MachineSet>, settings: &Settings) -> Self {
+    pub(in super::super) fn take(stores: &Stores, set: &Arc<MachineSet>, settings: &MachineSettings) -> Self {
         let machines = stores.of::<Machine>(CONTROL);
         let sets = sibling_sets(stores, set);
         let by = |index| sets.iter().flat_map(|set| machines.by(index, uid(set.as_ref()))).collect::<Vec<_>>();
@@ -141,7 +141,7 @@ impl Pool {
     }
 
     /// The pool of a Machine without a set: of those without an owner, or of those of a set that is gone, one is replaced at a time.
-    pub(in super::super) fn take_without_set(stores: &Stores, machine: &Machine, settings: &Settings) -> Self {
+    pub(in super::super) fn take_without_set(stores: &Stores, machine: &Machine, settings: &MachineSettings) -> Self {
         let machines = stores.of::<Machine>(CONTROL);
         let owner = controller_uid(machine).unwrap_or_default();
         let without_node = without_node(stores, &[owner], &machines);
@@ -152,7 +152,7 @@ impl Pool {
 
     /// The pool of the whole namespace, of which one Machine is replaced at a time. Machines that may not go, because their
     /// deployment forbids it or their zone has stopped, keep no others waiting.
-    fn take_braked(stores: &Stores, set: &Arc<MachineSet>, levels: &Levels, settings: &Settings) -> Self {
+    fn take_braked(stores: &Stores, set: &Arc<MachineSet>, levels: &Levels, settings: &MachineSettings) -> Self {
         let machines = stores.of::<Machine>(CONTROL);
         let limit = Limit::of(set).at_most_one();
         let mut pool = Self { limit, brake: levels.of(stores, set), ..Self::default() };
@@ -186,7 +186,7 @@ impl Pool {
         places: &[Arc<Machine>],
         waiting: &[Arc<Machine>],
         without_node: &[(Arc<Machine>, Timestamp)],
-        settings: &Settings,
+        settings: &MachineSettings,
     ) {
         self.places.extend(places.iter().map(|machine| Place {
             uid: uid(machine.as_ref()).to_owned(),
@@ -237,7 +237,7 @@ pub(super) fn sibling_sets(stores: &Stores, set: &Arc<MachineSet>) -> Vec<Arc<Ma
 }
 
 /// When a Machine fails, as its status says; `None` if it has no health timeout.
-pub(super) fn due(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
+pub(super) fn due(machine: &Machine, settings: &MachineSettings) -> Option<Timestamp> {
     announced_deadline(machine).or_else(|| settings.health_deadline(machine, machine.phase_since()?))
 }
 
@@ -251,7 +251,7 @@ fn is_creation(machine: &Machine) -> bool {
     !is_deleting(machine) && phases.contains(machine.phase())
 }
 
-fn held_until(machine: &Machine, settings: &Settings) -> Option<Timestamp> {
+fn held_until(machine: &Machine, settings: &MachineSettings) -> Option<Timestamp> {
     if let Some(begun) = &machine.metadata.deletion_timestamp {
         let has_stages = vm_id(machine).is_some() && !machine.is_force_deletion();
         let stages = if has_stages {

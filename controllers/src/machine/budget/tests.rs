@@ -13,7 +13,7 @@ fn minutes(minutes: i64) -> Timestamp {
 }
 
 /// Places by when they end, in minutes from now; those of creations; Machines that are due since so many minutes.
-fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> Pool {
+fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> BudgetGroup {
     let place = |index: usize, end: i64, is_creation| Place {
         uid: format!("up{index}"),
         name: format!("p{index}"),
@@ -30,7 +30,7 @@ fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> Pool {
         has_lost_vm: false,
         is_stuck: false,
     };
-    Pool {
+    BudgetGroup {
         limit,
         total: 60,
         places: others.chain(creations).collect(),
@@ -39,7 +39,7 @@ fn pool(limit: Limit, places: &[i64], creations: &[i64], due: &[i64]) -> Pool {
     }
 }
 
-fn granted(pool: &Pool) -> Vec<&str> {
+fn granted(pool: &BudgetGroup) -> Vec<&str> {
     let decision = pool.decide(now());
     let may_go = |candidate: &&Candidate| decision.of(&candidate.uid).is_ok();
     pool.candidates.iter().filter(may_go).map(|candidate| candidate.name.as_str()).collect()
@@ -163,13 +163,13 @@ fn a_machine_whose_vm_may_run_goes_when_the_brake_has_stopped_it_for_long_enough
 #[test]
 fn while_the_brake_stops_only_those_go_that_it_lets_go() {
     let brake = |level| Brake { level, cause: "all are".to_owned(), timeout: SignedDuration::from_hours(1) };
-    let mut stopped = Pool { brake: brake(Level::Stop), ..pool(Limit::Count(1), &[], &[], &[]) };
+    let mut stopped = BudgetGroup { brake: brake(Level::Stop), ..pool(Limit::Count(1), &[], &[], &[]) };
     assert!(stopped.decide(now()).of("u0").is_err(), "no place is taken, and it is not among those that may go");
     stopped.candidates =
         vec![Candidate { has_lost_vm: true, ..pool(Limit::Count(1), &[], &[], &[5]).candidates.remove(0) }];
     assert_eq!(granted(&stopped), ["m0"]);
     assert!(stopped.decide(now()).of("u1").is_err());
-    let trickling = Pool { brake: brake(Level::Trickle), ..pool(Limit::Count(1), &[], &[], &[5, 9]) };
+    let trickling = BudgetGroup { brake: brake(Level::Trickle), ..pool(Limit::Count(1), &[], &[], &[5, 9]) };
     assert_eq!(granted(&trickling), ["m1"]);
     let held = trickling.decide(now()).of("u0").err().map(|held| trickling.braked(held, now())).unwrap();
     assert!(held.status.starts_with("the fleet brake holds: all are"), "{}", held.status);

@@ -12,7 +12,7 @@ use super::pool::{
     HELD_BY_SET, Limit, PLACES_BY_SET, due, holds_place, is_held, is_stuck, may_be_replaced, sibling_sets,
 };
 use crate::{
-    machine::settings::Settings,
+    machine::settings::MachineSettings,
     shared::{
         CONTROL, TARGET,
         indexes::{NODE_BY_INSTANCE, SET_BY_UID, instance_id},
@@ -26,7 +26,7 @@ use crate::{
 pub(in super::super) fn wake_next(
     change: &Change<Machine>,
     stores: &Stores,
-    settings: &Settings,
+    settings: &MachineSettings,
     wake: &mut dyn FnMut(ObjectRef),
 ) {
     if weight(change.new.as_deref()) >= weight(change.old.as_deref()) {

@@ -83,7 +83,7 @@ fn left_to_others<'a>(scope: &Scope<'_>, node: &Node) -> Option<Decision<'a>> {
     Some(Decision::Blocked(Blocked { cause: None, due: Some(due) }))
 }
 
-const NOT_DESCRIBED: &str = "the driver does not say which addresses and labels its nodes get: run a cloud controller manager, or \
+const NOT_DESCRIBED: &str = "the driver does not report addresses and labels of its nodes: run a cloud controller manager, or \
                              start kubelets without --cloud-provider=external";
 
 fn without_manager<'a>(scope: &Scope<'_>, node: &Node, remedy: &str, due: Option<Timestamp>) -> Decision<'a> {

@@ -144,7 +144,7 @@ fn healthy<'a>(scope: &Scope<'a>, node: &Node) -> Health<'a> {
     match scope.machine.phase() {
         MachinePhase::Running => return Health::Running,
         MachinePhase::Pending if lacks_critical_components(node) => {
-            let text = "the node is ready, but its critical components are not: a taint says so";
+            let text = "the node is ready, but its critical components are not (taint critical-components-not-ready)";
             return pending(scope, "CriticalComponentsNotReady", text.to_owned());
         }
         MachinePhase::Pending if node.is_uninitialized() && scope.awaits_initialization() => {

@@ -43,7 +43,7 @@ use crate::{
 /// How often the conditions of a Node that is still starting are copied at most.
 const COPY_PAUSE: SignedDuration = SignedDuration::from_secs(5);
 const FAILURE_REPORTED: &str = "the machine reports which request fails";
-const HELD_BACK: &str = "ReplacementHeld";
+const REPLACEMENT_BLOCKED: &str = "ReplacementBlocked";
 
 /// Part of a plan, and a write of the status.
 type Parts = (PartialPlan, Option<Step<Call>>);
@@ -81,9 +81,9 @@ fn delete(scope: &Scope<'_>, node: &Node) -> PartialPlan {
 fn await_deletion(scope: &Scope<'_>, node: &Node, held: Held) -> PartialPlan {
     let text = |why: String| format!("node {} is being deleted; {why}", name(node));
     let (kind, status) = (conditions::machine::REMEDIATION_ALLOWED, text(held.status));
-    let draft = scope.status().node_conditions(Some(node)).condition(kind, false, HELD_BACK, status);
+    let draft = scope.status().node_conditions(Some(node)).condition(kind, false, REPLACEMENT_BLOCKED, status);
     PartialPlan::step("the machine waits for its replacement", draft.step())
-        .and_wait(HELD_BACK, text(held.message))
+        .and_wait(REPLACEMENT_BLOCKED, text(held.message))
         .waking_at(held.until)
 }
 
@@ -270,10 +270,11 @@ fn unknown(scope: &Scope<'_>, node: Option<&Node>, why: &str, deadline: Deadline
         Unknown::Await(at) => (PartialPlan::waiting_until(at, deadline.reason(), text), draft.not_held().step()),
         Unknown::AwaitReplacement(held) => {
             let text = format!("Machine {} is unhealthy for too long; {}", name(machine), held.status);
-            let draft = draft.condition(conditions::machine::REMEDIATION_ALLOWED, false, HELD_BACK, text.as_str());
+            let draft =
+                draft.condition(conditions::machine::REMEDIATION_ALLOWED, false, REPLACEMENT_BLOCKED, text.as_str());
             let step = checking(draft, text).step();
             let event = budget::brake_event(scope).filter(|_| step.is_some());
-            let part = PartialPlan::waiting(HELD_BACK, held.message).waking_at(held.until);
+            let part = PartialPlan::waiting(REPLACEMENT_BLOCKED, held.message).waking_at(held.until);
             (part.event(event), step)
         }
         Unknown::Fail => fail(scope, node, why),

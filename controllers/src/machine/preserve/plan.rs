@@ -161,12 +161,12 @@ pub(in super::super) fn kept(scope: &Scope<'_>, until: Timestamp) -> PartialPlan
     }
     // The time to drain begins with the failure.
     let since = scope.machine.phase_since().unwrap_or(scope.now());
-    let Some(stage) = drain::of_kept(scope, node, since) else {
+    let Some(drained) = drain::of_kept(scope, node, since) else {
         let condition = node::condition(until, by_set, true, scope.now());
         let step = Step::edit_status(TARGET, node, Patch(set_condition(node, &condition)));
         return part.then("no pod is left that could leave", step);
     };
-    part.and(stage)
+    part.and(drained)
 }
 
 fn kept_text(scope: &Scope<'_>, until: Timestamp) -> String {

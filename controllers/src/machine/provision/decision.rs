@@ -67,7 +67,7 @@ pub(super) fn creation_class<'a>(scope: &Scope<'a>) -> Result<&'a Class, Obstacl
     if let Some(error) = snapshot.changed_identity.clone().or_else(|| lacks_user_data(class)) {
         return Err(invalid(&error));
     }
-    if let Some((reason, message)) = snapshot.ledger_problem() {
+    if let Some((reason, message)) = snapshot.ledger_error() {
         return Err(Obstacle::Invalid(reason, message));
     }
     has_no_future(snapshot).map_or(Ok(class), |why| Err(Obstacle::NoFuture(why)))
@@ -116,7 +116,7 @@ pub(super) fn creation<'a>(provider: &Provider<'a>) -> Provision<'a> {
         }
         // The ledger may have been read at a moment at which it was missing.
         Outcome::Retired => Provision::Retired(answer.call, provider.scope.pause_end(answer.ended, RETIRED_PAUSE)),
-        Outcome::Failed(_) if answer.call.verb == Verb::Status && answer.outcome.says_none() => {
+        Outcome::Failed(_) if answer.call.verb == Verb::Status && answer.outcome.found_no_vm() => {
             Provision::Call("the machine has no VM", Verb::Create)
         }
         Outcome::Failed(error) => failed(provider, answer, error, Verb::Status),
@@ -148,7 +148,7 @@ pub(super) fn initialization<'a>(provider: &Provider<'a>) -> Provision<'a> {
     let is_new = provider.known(Verb::Create).is_some();
     match provider.newest(&[Verb::Initialize]).map(|answer| (answer.outcome, answer)) {
         Some((Outcome::Instance(instance), _)) => Provision::Initialized(Some(instance)),
-        Some((Outcome::Failed(error), answer)) if !answer.outcome.says_none() => {
+        Some((Outcome::Failed(error), answer)) if !answer.outcome.found_no_vm() => {
             failed(provider, answer, error, Verb::Initialize)
         }
         None if is_new || instance.uninitialized => {

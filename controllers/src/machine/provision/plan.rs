@@ -95,7 +95,10 @@ fn initialized(scope: &Scope<'_>, instance: Option<&Instance>) -> PartialPlan {
     let draft = instance.filter(|_| !scope.settings.has_target).into_iter().fold(draft, StatusDraft::addresses);
     let text = match instance {
         Some(instance) => format!("VM {} exists", instance.provider_id),
-        None => format!("VM {} is taken for the machine's: the provider cannot say", scope.machine.spec.provider_id),
+        None => format!(
+            "VM {} is taken for the machine's: the provider does not report its owner",
+            scope.machine.spec.provider_id
+        ),
     };
     PartialPlan::step(INITIALIZED, draft.step()).event(scope.normal(reasons::machine::PROVISIONED, text).routine())
 }

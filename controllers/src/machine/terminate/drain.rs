@@ -27,8 +27,8 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    disruption::{AWAITING_BUDGET, Permit, SharedBudget},
-    drain::{Drain, End, Progress, Wait},
+    disruption::{AWAITING_BUDGET, DisruptionDecision, SharedBudget},
+    drain::{Drain, DrainProgress, End, Wait},
     node::Node,
     ownership::{may_have_joined, node_name, vm_id},
 };
@@ -62,13 +62,12 @@ fn node_shown(scope: &Scope<'_>) -> PartialPlan {
         return PartialPlan::over();
     }
     let Some(name) = node_name(machine).filter(|_| may_have_joined(machine)) else { return PartialPlan::over() };
-    let stage = match &snapshot.unseen_node {
+    let part = match &snapshot.unseen_node {
         Lookup::Missing => PartialPlan::over(),
         Lookup::Found(_) => PartialPlan::waiting(LOOKING_FOR_NODE, format!("node {name} is yet to show in the cache")),
         _ => PartialPlan::waiting(LOOKING_FOR_NODE, format!("the API server is asked whether there is a node {name}")),
     };
-    stage
-        .scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
+    part.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
         .waking_at(abandoned_at(scope.settings, machine))
 }
 
@@ -79,40 +78,40 @@ pub(in super::super) fn disruption_claimed(scope: &Scope<'_>) -> PartialPlan {
         return PartialPlan::over();
     };
     if !node.is_terminating() {
-        return PartialPlan::step("the node says that it goes", said_to_go(scope, node));
+        return PartialPlan::step("the node's status announces its end", mark_terminating(scope, node));
     }
     let part = match shared.deletion(node, scope.now()) {
-        Permit::Granted(_) => PartialPlan::over(),
-        Permit::Claim(patch) => {
+        DisruptionDecision::Granted(_) => PartialPlan::over(),
+        DisruptionDecision::Claim(patch) => {
             PartialPlan::step("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch))
         }
-        Permit::Wait(text) => PartialPlan::blocked(scope, DRAINING, AWAITING_BUDGET, &text),
+        DisruptionDecision::Wait(text) => PartialPlan::blocked(scope, DRAINING, AWAITING_BUDGET, &text),
     };
     part.scoped_watch(SharedBudget::watch())
 }
 
 pub(in super::super) fn drained(scope: &Scope<'_>) -> PartialPlan {
     let Some(node) = drains(scope) else { return PartialPlan::over() };
-    if let Some(stage) = without_vm(scope, node) {
-        return stage;
+    if let Some(part) = without_vm(scope, node) {
+        return part;
     }
     let drain = of(scope, node);
     let progress = drain.evictions();
     let marked = mark(scope, node);
     if progress.end == Some(End::TimedOut) || marked.plan.is_idle() {
-        return stage(scope, node, progress, DRAINING);
+        return part(scope, node, progress, DRAINING);
     }
     if drain.rules.force.is_none() {
         return marked;
     }
     // What refuses the marks does not block a forced drain.
     let marks = marked.plan.stages.into_iter().flatten();
-    marks.fold(stage(scope, node, progress, DRAINING), PartialPlan::beside_planned)
+    marks.fold(part(scope, node, progress, DRAINING), PartialPlan::beside_planned)
 }
 
 pub(in super::super) fn volumes_detached(scope: &Scope<'_>) -> PartialPlan {
     let Some(node) = drains(scope) else { return PartialPlan::over() };
-    stage(scope, node, of(scope, node).detachment(), DETACHING)
+    part(scope, node, of(scope, node).detachment(), DETACHING)
 }
 
 /// The volumes that are still attached to the VM, which is gone: after a forced deletion, which drains nothing, or if there was no VM
@@ -122,7 +121,7 @@ pub(in super::super) fn volumes_released(scope: &Scope<'_>) -> PartialPlan {
     let node = scope.snapshot.node.as_deref();
     let node = node.filter(|node| scope.machine.is_force_deletion() || has_volumes(node));
     let Some(node) = node.filter(|_| !ends_without_target(scope)) else { return PartialPlan::over() };
-    stage(scope, node, of(scope, node).release(), DETACHING)
+    part(scope, node, of(scope, node).release(), DETACHING)
 }
 
 /// The Node that is drained. A forced deletion asks nothing of the target cluster, which may be away: not even to mark the Node.
@@ -136,23 +135,23 @@ fn of<'a>(scope: &Scope<'a>, node: &'a Node) -> Drain<'a> {
 }
 
 /// The part of the plan that makes progress with a drain, and what it waits for.
-fn stage(scope: &Scope<'_>, node: &Node, progress: Progress, shown: Shown<'_>) -> PartialPlan {
-    let (stage, wait) = machine_drain::stage(scope, progress);
-    let Some(wait) = wait else { return stage };
+fn part(scope: &Scope<'_>, node: &Node, progress: DrainProgress, shown: Shown<'_>) -> PartialPlan {
+    let (part, wait) = machine_drain::part(scope, progress);
+    let Some(wait) = wait else { return part };
     let forced_at = Limit::before_deletion(scope).forced_at(scope, node);
-    let (stage, is_news) = (stage.waking_at(forced_at), !matches!(wait, Wait::Listing));
+    let (part, is_news) = (part.waking_at(forced_at), !matches!(wait, Wait::Listing));
     let (reason, message) = wait.text(if shown == DETACHING { "Attached" } else { "PodsLeft" });
     if !is_news {
-        return stage.and_wait(reason, message);
+        return part.and_wait(reason, message);
     }
     let message = match forced_at.filter(|_| shown == DRAINING) {
         Some(at) => format!("{message}; pods that are left are deleted without grace at {at:.0}"),
         None => message,
     };
-    stage.showing_news(scope, shown, (reason, &message)).and_wait(reason, message)
+    part.showing_news(scope, shown, (reason, &message)).and_wait(reason, message)
 }
 
-/// If a Node that is not ready has no VM any more, nothing could end its Pods: the stage is over.
+/// If a Node that is not ready has no VM any more, nothing could end its Pods: the drain is over.
 fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
     health::not_ready_since(node)?;
     let provider = Provider::of(scope, scope.snapshot.class.as_ref().ok()?);
@@ -162,7 +161,7 @@ fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
     match asked.and_then(|asked| scope.context.outcomes.get(asked)) {
         None => Some(PartialPlan::step("the node is not ready: is there a VM at all?", Step::Call(status))),
         Some(known) if known.running => {
-            Some(PartialPlan::waiting("CallingProvider", "the provider has not said yet whether there is a VM"))
+            Some(PartialPlan::waiting("CallingProvider", "the provider has not answered yet whether there is a VM"))
         }
         Some(known) => {
             let error = known.last.as_ref().and_then(|(_, outcome)| outcome.error());
@@ -173,14 +172,14 @@ fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
 
 fn mark(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     let claim = scope.snapshot.shared_budget.as_ref().map(|shared| shared.deletion(node, scope.now()));
-    let used = if let Some(Permit::Granted(used)) = claim { used } else { vec![] };
+    let used = if let Some(DisruptionDecision::Granted(used)) = claim { used } else { vec![] };
     let cordon = node_sync::cordon(node).map(|Patch(cordon)| Patch([cordon, used].concat()));
     let cordon = cordon.and_then(|patch| Step::edit(TARGET, node, patch));
     PartialPlan::step("no new pod may start on the node", cordon)
-        .beside("the node says that it goes", said_to_go(scope, node))
+        .beside("the node's status announces its end", mark_terminating(scope, node))
 }
 
-fn said_to_go(scope: &Scope<'_>, node: &Node) -> Option<Step<Call>> {
+fn mark_terminating(scope: &Scope<'_>, node: &Node) -> Option<Step<Call>> {
     let patch = node_sync::terminating(node, &terminating(scope, node))?;
     Step::edit_status(TARGET, node, patch)
 }

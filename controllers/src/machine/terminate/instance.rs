@@ -1,7 +1,9 @@
 //! The stage in which the VM is deleted, and confirmed to be gone.
 
 use jiff::{SignedDuration, Timestamp};
-use nodewright_api::{Code, OperationState, OperationType, conditions, finalizers, labels, operations, reasons};
+use nodewright_api::{
+    Code, OperationState, OperationType, conditions, finalizers, labels, operations, reasons, stored::MissingClass,
+};
 use nodewright_driver::{DriverError, Instance, Mismatch};
 use nodewright_runtime::{effect::Known, events::Event, object::name};
 
@@ -111,7 +113,7 @@ fn disowned<'a>(provider: &Provider<'a>, deleted: Answer<'a>, error: &'a DriverE
         Outcome::Instance(instance) if is_anothers(provider, instance) => {
             owned(provider, &answer, instance).unwrap_or(Deletion::Adopt(instance))
         }
-        outcome if outcome.says_none() => none_on_its_way(provider, answer.ended, Verb::Status),
+        outcome if outcome.found_no_vm() => none_on_its_way(provider, answer.ended, Verb::Status),
         _ => Deletion::Failed(deleted, error, Verb::Delete),
     }
 }
@@ -134,7 +136,7 @@ fn others_deleted<'a>(provider: &Provider<'a>) -> Deletion<'a> {
         return Deletion::Ask("another machine keeps the VM: ask whether this one has others", Verb::DeleteOthers);
     };
     match answer.outcome.error() {
-        Some(_) if answer.outcome.says_none() => none_on_its_way(provider, answer.ended, Verb::DeleteOthers),
+        Some(_) if answer.outcome.found_no_vm() => none_on_its_way(provider, answer.ended, Verb::DeleteOthers),
         Some(error) => Deletion::Failed(answer, error, Verb::DeleteOthers),
         None => match provider.scope.pause_end(answer.ended, provider.scope.driver.poll) {
             Some(due) => Deletion::RemovingOthers(due),
@@ -197,7 +199,7 @@ fn confirmed<'a>(provider: &Provider<'a>, deleted: &Known<Outcome>) -> Deletion<
     let is_deleted = deleted.last.as_ref().is_some_and(|(_, outcome)| outcome.error().is_none());
     let is_gone = |error: &DriverError| is_left(scope, error) || is_deleted && is_of_others(error);
     match answer.outcome {
-        outcome if outcome.says_none() || outcome.error().is_some_and(is_gone) => {
+        outcome if outcome.found_no_vm() || outcome.error().is_some_and(is_gone) => {
             return none_on_its_way(provider, answer.ended, Verb::Status);
         }
         Outcome::Failed(error) if error.code != Code::OutOfRange => {
@@ -269,9 +271,8 @@ fn noted_as_created(scope: &Scope<'_>) -> Option<Timestamp> {
 /// Caveat: if the finalizer of a class is removed by force between the provider's answer and the link, the VM stays.
 fn never_had_a_vm(scope: &Scope<'_>, error: &ClassError) -> bool {
     let machine = scope.machine;
-    let said = machine.condition(conditions::machine::CONFIGURATION_VALID);
-    let said = said.is_some_and(|said| said.status == "False" && said.reason.as_deref() == Some(CLASS_NOT_FOUND));
-    let never_existed = error.reason == CLASS_NOT_FOUND && said;
+    let valid = machine.condition(conditions::machine::CONFIGURATION_VALID);
+    let never_existed = error.reason == CLASS_NOT_FOUND && valid.and_then(MissingClass::of).is_some();
     vm_id(machine).is_none() && (never_existed || error.never_used && scope.context.outcomes.is_empty())
 }
 
@@ -345,7 +346,7 @@ fn undrained(scope: &Scope<'_>) -> Option<Event> {
     let node =
         scope.snapshot.node.as_deref().filter(|_| scope.machine.is_force_deletion() && !is_deletion_begun(scope))?;
     let text = format!(
-        "label {} is set: node {} is not drained, and its pods end with the VM, whatever disruption budgets say",
+        "label {} is set: node {} is not drained, and its pods end with the VM, ignoring disruption budgets",
         labels::FORCE_DELETION,
         name(node)
     );
@@ -402,7 +403,7 @@ fn lasting(scope: &Scope<'_>, reason: &'static str, message: &str) -> PartialPla
     show(PartialPlan::default(), scope, reason, message)
 }
 
-fn show(stage: PartialPlan, scope: &Scope<'_>, reason: &'static str, message: &str) -> PartialPlan {
+fn show(part: PartialPlan, scope: &Scope<'_>, reason: &'static str, message: &str) -> PartialPlan {
     let operation = format!("{}: {message}", operations::INITIATE_VM_DELETION);
-    stage.showing(scope, (&operation, conditions::machine::INSTANCE_TERMINATED), (reason, message))
+    part.showing(scope, (&operation, conditions::machine::INSTANCE_TERMINATED), (reason, message))
 }

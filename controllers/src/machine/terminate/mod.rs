@@ -61,7 +61,7 @@ pub(super) fn failure_reported(scope: &Scope<'_>) -> PartialPlan {
 /// does not, because another controller manager keeps the sets or the set's spec is not valid, the name is retired here.
 pub(super) fn name_retired(scope: &Scope<'_>) -> PartialPlan {
     let snapshot = scope.snapshot;
-    if let Some((reason, message)) = snapshot.ledger_problem() {
+    if let Some((reason, message)) = snapshot.ledger_error() {
         let progress = (operations::INITIATE_NODE_DELETION, conditions::machine::CONFIGURATION_VALID);
         return PartialPlan::blocked(scope, progress, reason, &message);
     }
@@ -71,23 +71,23 @@ pub(super) fn name_retired(scope: &Scope<'_>) -> PartialPlan {
     if ledger.is_retired(ordinal) {
         return PartialPlan::over();
     }
-    let stage = PartialPlan::waiting("Retiring", "the machine set has yet to retire this machine's name");
+    let part = PartialPlan::waiting("Retiring", "the machine set has yet to retire this machine's name");
     let deleted = scope.machine.metadata.deletion_timestamp.as_ref();
     if let Some(due) = deleted.and_then(|deleted| scope.pause_end(deleted.0, RETIRE_OURSELVES)) {
-        return stage.waking_at(due);
+        return part.waking_at(due);
     }
     let ledger = LedgerAnnotation::of(&ledger.retire([ordinal]));
-    stage.beside("no set has retired the name", Step::apply_if_unchanged(CONTROL, set.as_ref(), ledger))
+    part.beside("no set has retired the name", Step::apply_if_unchanged(CONTROL, set.as_ref(), ledger))
 }
 
 pub(super) fn finished(scope: &Scope<'_>) -> PartialPlan {
     let machine = scope.machine;
     let remove = finalizer::remove(&machine.metadata, finalizers::MACHINE_CONTROLLER_MANAGER);
-    let mut stage = PartialPlan::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove));
+    let mut part = PartialPlan::step("nothing is left of the machine", Step::edit(CONTROL, machine, remove));
     if scope.context.traces {
-        stage.plan.spans = trace::deleted(scope, &deletion(scope));
+        part.plan.spans = trace::deleted(scope, &deletion(scope));
     }
-    stage
+    part
 }
 
 fn deletion(scope: &Scope<'_>) -> trace::Deletion {
@@ -155,6 +155,6 @@ impl PartialPlan {
         } else {
             draft
         };
-        self.beside("the stage lasts", draft.condition(condition, false, reason, message).step())
+        self.beside("report progress", draft.condition(condition, false, reason, message).step())
     }
 }

@@ -138,12 +138,12 @@ fn delete_unseen(scope: &Scope<'_>) -> PartialPlan {
     if scope.context.noted_since(&Note::NodeDeleted).is_some() {
         return PartialPlan::over().noting(Note::NodeDeleted);
     }
-    let stage = match &snapshot.unseen_node {
+    let part = match &snapshot.unseen_node {
         Lookup::Missing => PartialPlan::over(),
         Lookup::Found(node) => delete(scope, node),
         _ => PartialPlan::waiting(LOOKING_FOR_NODE, "the API server is asked whether there is a node of the machine"),
     };
-    stage.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
+    part.scoped_watch(ScopedWatch::at::<Node>(TARGET, node_named(name)))
 }
 
 /// Until when the process waits for the first list of the Nodes where it can do without.

@@ -22,7 +22,7 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    super::{CloudNodeMode, CloudNodeSettings, Outcome, Settings, Verb},
+    super::{CloudNodeMode, CloudNodeSettings, MachineSettings, Outcome, Verb},
     Fixture, at, conditions, failed, fixture, linked, status_of, synced, tell,
     terminate::dying,
 };
@@ -66,8 +66,11 @@ fn parsed(node: &Value) -> Node {
     serde_json::from_value(node.clone()).unwrap()
 }
 
-fn settings(mode: CloudNodeMode) -> Settings {
-    Settings { cloud_node: CloudNodeSettings { mode, ..CloudNodeSettings::default() }, ..Settings::default() }
+fn settings(mode: CloudNodeMode) -> MachineSettings {
+    MachineSettings {
+        cloud_node: CloudNodeSettings { mode, ..CloudNodeSettings::default() },
+        ..MachineSettings::default()
+    }
 }
 
 /// A fixture whose driver describes VMs.

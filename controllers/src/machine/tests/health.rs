@@ -168,7 +168,7 @@ fn a_vm_that_is_gone_at_the_provider_is_noticed_before_the_health_timeout() {
     assert_eq!(reported(sure).steps(), ["confirm Node n", "status Failed"]);
     let held = reported(silent(&[(9, failed(Code::NotFound))], Some(40))).set(machine_set("set", 2, Some("k7f;")));
     let held = held.beside([machine("a").phase("Pending").created("2026-06-01T11:59:00Z").build()]);
-    assert_eq!(held.plan().waits[0].reason, "ReplacementHeld");
+    assert_eq!(held.plan().waits[0].reason, "ReplacementBlocked");
     let other = machine("a").phase("Pending").created("2026-06-01T11:59:00Z").build();
     let alone = reported(silent(&[(9, failed(Code::NotFound))], Some(40))).beside([other]).plan();
     let text = "it belongs to no machine set, and of such machines one at a time goes for bad health";
@@ -527,7 +527,7 @@ fn one_machine_of_a_deployment_fails_at_a_time_in_any_order() {
     assert_eq!(scene_of(a(), vec![b().build()]).steps(), ["status Failed"]);
     let held = scene_of(b(), vec![a().build()]);
     assert_eq!(held.steps(), ["status Unknown"], "only the reason of the wait");
-    assert_eq!(held.plan().waits[0].reason, "ReplacementHeld");
+    assert_eq!(held.plan().waits[0].reason, "ReplacementBlocked");
     let in_progress = [
         sick("a", "2026-06-01T11:59:00Z").phase("Failed"),
         a().phase("Running").deleting(),
@@ -535,7 +535,7 @@ fn one_machine_of_a_deployment_fails_at_a_time_in_any_order() {
         machine("new").phase("").created("2026-06-01T11:59:00Z"),
     ];
     for peer in in_progress {
-        assert_eq!(scene_of(b(), vec![peer.build()]).plan().waits[0].reason, "ReplacementHeld");
+        assert_eq!(scene_of(b(), vec![peer.build()]).plan().waits[0].reason, "ReplacementBlocked");
     }
     assert_eq!(scene_of(b(), vec![machine("new").phase("Running").build()]).steps(), ["status Failed"]);
     for (limit, goes) in [(Limit::Percent(100), true), (Limit::Count(0), false), (Limit::Percent(0), false)] {
@@ -594,7 +594,7 @@ fn a_deletion_that_is_stuck_gives_its_place_back() {
     let held_by = |peer: MachineBuilder| {
         let fixture = fixture(sick()).set(machine_set("set", 2, Some("k7f;"))).beside([peer.build()]);
         let plan = fixture.plan();
-        let is_held = plan.waits.first().is_some_and(|wait| wait.reason == "ReplacementHeld");
+        let is_held = plan.waits.first().is_some_and(|wait| wait.reason == "ReplacementBlocked");
         is_held.then_some(plan.wake).flatten()
     };
     let deleted = |machine: MachineBuilder, at: &str| machine.deleting().with("/metadata/deletionTimestamp", at);
@@ -632,7 +632,7 @@ fn mcm_defect_24_one_stuck_machine_does_not_block_the_others() {
     let waits_until = |others: Vec<MachineBuilder>| {
         let others = others.into_iter().map(MachineBuilder::build);
         let plan = fixture(sick()).set(machine_set("set", 2, Some("k7f;"))).beside(others).plan();
-        plan.waits.first().filter(|wait| wait.reason == "ReplacementHeld").map(|_| plan.wake)
+        plan.waits.first().filter(|wait| wait.reason == "ReplacementBlocked").map(|_| plan.wake)
     };
     // Half of the creation timeout of 20 min, whatever it waits for: capacity, its class, its Node.
     let coming = |name: &str, at: &str| machine(name).created(at);
@@ -756,7 +756,7 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
     let deleted = |seconds_ago: i64, other_ago: i64, name: &str| {
         let mut fixture = fixture(linked("Running")).set(set()).node(deleted_node(seconds_ago)).beside([]);
         let without_node = vec![(Arc::new(other(name).build()), at(NOW) - SignedDuration::from_secs(other_ago))];
-        fixture.snapshot.pool.add(&[], &[], &without_node, &Settings::default());
+        fixture.snapshot.pool.add(&[], &[], &without_node, &MachineSettings::default());
         fixture
     };
     let goes = ["confirm Node n", "delete Machine default/m"];
@@ -765,7 +765,7 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
     assert_eq!(young.steps(), ["status Running"]);
     assert_eq!(
         (young.plan().waits[0].reason, young.plan().wake),
-        ("ReplacementHeld", Some(at("2026-06-01T12:00:02Z")))
+        ("ReplacementBlocked", Some(at("2026-06-01T12:00:02Z")))
     );
     assert_eq!(deleted(3, 3, "z").steps(), goes, "the first by name of those of one second");
     assert_eq!(deleted(4, 3, "a").steps(), goes, "the first by time");
@@ -774,7 +774,7 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
         let status = status_of(&held.plan());
         let condition = status["conditions"].as_array().unwrap().last().unwrap();
         let words = ["type", "status", "reason"].map(|field| condition[field].as_str().unwrap());
-        assert_eq!(words, ["RemediationAllowed", "False", "ReplacementHeld"]);
+        assert_eq!(words, ["RemediationAllowed", "False", "ReplacementBlocked"]);
         assert!(condition["message"].as_str().unwrap().contains("remediation-max-in-flight"), "{condition}");
         let reported = fixture(linked("Running").with("/status", status)).set(set()).node(deleted_node(3));
         let mut again = Fixture {
@@ -782,7 +782,7 @@ fn machines_whose_nodes_were_deleted_at_once_go_one_after_the_other() {
             ..reported
         };
         assert!(again.steps().is_empty(), "said once");
-        again.snapshot.pool = Pool::default();
+        again.snapshot.pool = BudgetGroup::default();
         assert_eq!(again.steps(), goes);
     }
     // Nor beside one that is being replaced for another reason, and beside one that is stuck.
@@ -823,7 +823,7 @@ fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budge
     let budget_blamed = json!({
         "currentStatus": {"phase": "Unknown", "lastUpdateTime": LONG_AGO},
         "lastOperation": {"description": held, "state": "Processing", "type": "HealthCheck"},
-        "conditions": [{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld", "message": held}]});
+        "conditions": [{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementBlocked", "message": held}]});
     let deleted = linked("Running").with("/status/conditions", budget_blamed["conditions"].clone());
     let failing = |mut fixture: Fixture, attempt: u32| {
         fixture.attempt = attempt;
@@ -847,7 +847,7 @@ fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budge
         let status = status_of(&first.plan());
         let text = status["lastOperation"]["description"].as_str().unwrap();
         assert!(text.contains("failed to read Node n: year is out of range"), "{text}");
-        assert!(!status.to_string().contains("ReplacementHeld"), "{status}");
+        assert!(!status.to_string().contains("ReplacementBlocked"), "{status}");
         let reported = |mut fixture: Fixture| {
             let mut machine = (*fixture.snapshot.machine).clone();
             machine.status = serde_json::from_value(status.clone()).unwrap();
@@ -863,7 +863,7 @@ fn a_machine_that_may_be_replaced_names_the_request_that_fails_and_not_the_budge
 
 #[test]
 fn a_machine_that_is_well_again_waits_for_no_replacement() {
-    let held = json!([{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"}]);
+    let held = json!([{"type": "RemediationAllowed", "status": "False", "reason": "ReplacementBlocked"}]);
     let well = fixture(linked("Unknown").with("/status/conditions", held)).node(synced(READY));
     let status = status_of(&well.plan());
     assert!(!status.to_string().contains("RemediationAllowed"), "{status}");

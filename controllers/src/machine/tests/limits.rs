@@ -64,7 +64,7 @@ fn only_credentials_pause_and_only_for_what_is_throttled() {
 
 #[test]
 fn the_limits_of_two_kinds_leave_calls_for_the_third() {
-    let limits = Settings::default().limits;
+    let limits = MachineSettings::default().limits;
     let (creations, deletions, others) = (limits.creations, limits.deletions, limits.others);
     assert!([creations + deletions, creations + others, deletions + others].into_iter().all(|two| two < 200));
     assert_eq!((CallLimits::of(6).per_deployment, CallLimits::of(6).creations), (6, 6), "few calls are not divided");

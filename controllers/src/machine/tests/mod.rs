@@ -37,8 +37,8 @@ use nodewright_runtime::{
 use serde_json::{Value, json};
 
 use super::{
-    Call, MachineController, Outcome, Settings, Verb,
-    budget::{Level, Limit, Pool, brake::Brake, holds_place, may_be_replaced},
+    Call, MachineController, MachineSettings, Outcome, Verb,
+    budget::{BudgetGroup, Level, Limit, brake::Brake, holds_place, may_be_replaced},
     claim::{Claim, Vm},
     provider::Provider,
     scope::Scope,
@@ -97,7 +97,7 @@ fn fixture(machine: MachineBuilder) -> Fixture {
         foreign_node: None,
         unreadable_node: None,
         owner: Owner::None,
-        pool: Pool::default(),
+        pool: BudgetGroup::default(),
         drain: View::empty(TARGET),
         settings: Arc::default(),
         driver: DriverProperties::of(&Uncalled),
@@ -146,8 +146,8 @@ impl Fixture {
         let only = |is: fn(&Machine) -> bool| all.iter().filter(|machine| is(machine)).cloned().collect::<Vec<_>>();
         let deleted = self.snapshot.node.as_ref().and_then(|node| node.metadata.deletion_timestamp.as_ref());
         let without_node: Vec<_> = deleted.map(|at| (self.snapshot.machine.clone(), at.0)).into_iter().collect();
-        let mut pool = Pool { total: all.len(), ..Pool::default() };
-        pool.add(&only(holds_place), &only(may_be_replaced), &without_node, &Settings::default());
+        let mut pool = BudgetGroup { total: all.len(), ..BudgetGroup::default() };
+        pool.add(&only(holds_place), &only(may_be_replaced), &without_node, &MachineSettings::default());
         self.snapshot.pool = pool;
         self
     }
@@ -189,10 +189,10 @@ impl Fixture {
     }
 
     fn plan(&self) -> Plan {
-        self.plan_with(Settings::default())
+        self.plan_with(MachineSettings::default())
     }
 
-    fn plan_with(&self, settings: Settings) -> Plan {
+    fn plan_with(&self, settings: MachineSettings) -> Plan {
         let cloud_manager = match settings.cloud_node.mode {
             CloudNodeMode::Auto(_) => self.snapshot.cloud_manager.clone(),
             mode => CloudManager::take(&Stores::default(), mode, None),

@@ -279,7 +279,7 @@ fn provisioned(name: &str) -> Value {
 
 /// One that waits for a place since so many minutes past ten.
 fn held(set: &str, name: &str, minute: usize) -> Machine {
-    let held = json!({"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"});
+    let held = json!({"type": "RemediationAllowed", "status": "False", "reason": "ReplacementBlocked"});
     member(set, name, "Unknown")
         .with("/status/conditions", json!([provisioned(name), held]))
         .with("/status/currentStatus/lastUpdateTime", json!(format!("2026-06-01T10:{minute:02}:00Z")))
@@ -290,7 +290,7 @@ fn held(set: &str, name: &str, minute: usize) -> Machine {
 fn woken(cache: &Cache, old: &MachineBuilder, new: Option<MachineBuilder>) -> Vec<String> {
     let mut woken = vec![];
     let change = Change { old: Some(Arc::new(old.clone().build())), new: new.map(|new| Arc::new(new.build())) };
-    budget::wake_next(&change, &cache.0, &Settings::default(), &mut |key| woken.push(key.name.to_string()));
+    budget::wake_next(&change, &cache.0, &MachineSettings::default(), &mut |key| woken.push(key.name.to_string()));
     woken
 }
 
@@ -351,7 +351,7 @@ fn of_machines_without_a_set_whose_nodes_were_deleted_one_goes_at_a_time() {
         "one of each set that is gone, and one of those without"
     );
     let held = |name: &str| {
-        let held = json!({"type": "RemediationAllowed", "status": "False", "reason": "ReplacementHeld"});
+        let held = json!({"type": "RemediationAllowed", "status": "False", "reason": "ReplacementBlocked"});
         loose(name).with("/status/conditions", json!([provisioned(name), held])).build()
     };
     let leaving = loose("a").deleting();

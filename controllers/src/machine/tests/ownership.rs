@@ -212,7 +212,7 @@ fn what_is_unclear_is_described() {
             made_for(None),
             "VM p:///1 has the name of this machine, and nothing says for which machine it was made, and machines",
         ),
-        (failed(Code::Unimplemented), "the provider cannot say whose VM p:///1 is, and machines"),
+        (failed(Code::Unimplemented), "the provider does not report the owner of VM p:///1, and machines"),
     ] {
         let message = reported(outcome);
         assert!(message.starts_with(expected), "{message}");

@@ -173,14 +173,14 @@ fn mcm_defect_8_what_a_driver_notes_in_a_failure_is_in_its_next_request() {
 
 #[test]
 fn refused_creations_are_tried_less_and_less_often() {
-    let pause = |code, times, settings: &Settings| {
+    let pause = |code, times, settings: &MachineSettings| {
         super::super::provider::creation_pause(&DriverError::new(code, "no"), times, settings).as_secs()
     };
-    let usual = Settings::default();
+    let usual = MachineSettings::default();
     assert_eq!([1, 2, 3].map(|times| pause(Code::PermissionDenied, times, &usual)), [180, 360, 600]);
     assert_eq!([1, 2, 20].map(|times| pause(Code::Unavailable, times, &usual)), [5, 10, 60]);
     assert_eq!([1, 20].map(|times| pause(Code::ResourceExhausted, times, &usual)), [600, 600]);
-    let none = Settings { exhausted_retry: Duration::ZERO, ..Settings::default() };
+    let none = MachineSettings { exhausted_retry: Duration::ZERO, ..MachineSettings::default() };
     assert_eq!(pause(Code::ResourceExhausted, 1, &none), 5, "--resource-exhausted-retry=0 does not spin");
 }
 
@@ -320,7 +320,7 @@ fn without_a_target_cluster_the_status_has_the_addresses_of_the_vm() {
     };
     let written = |has_target: bool| {
         let fixture = fixture(linked("")).answered(Verb::Status, 2, Outcome::Instance(instance.clone()));
-        let settings = Settings { has_target, ..Settings::default() };
+        let settings = MachineSettings { has_target, ..MachineSettings::default() };
         status_of(&fixture.plan_with(settings))["addresses"].clone()
     };
     let expected = json!([

@@ -112,8 +112,11 @@ fn an_eviction_that_is_refused_is_repeated_for_as_long_as_machine_or_flag_say() 
             message: "needs 2".into(),
             retry_after: None,
         }];
-        let settings =
-            Settings { max_evict_retries: 6, evict_retry: std::time::Duration::from_secs(20), ..Settings::default() };
+        let settings = MachineSettings {
+            max_evict_retries: 6,
+            evict_retry: std::time::Duration::from_secs(20),
+            ..MachineSettings::default()
+        };
         held.plan_with(settings).steps().next().map(|planned| planned.step.to_string()).unwrap_or_default()
     };
     // What the machine says, and how long before the last refusal the first one was; 6 times 20 s by the flags.
@@ -171,7 +174,7 @@ fn a_drain_that_is_forced_says_so_once() {
     let mut overdue = fixture(dying().with("/spec/drainTimeout", json!("30s"))).node(cordoned()).pods(&pods);
     let plan = overdue.plan();
     assert_eq!((plan.events[0].reason, plan.events[0].is_warning, plan.events.len()), ("DrainForced", true, 1));
-    let message = "the drain timeout is over: deleting without grace, whatever disruption budgets say, 5 pods: default/a, \
+    let message = "the drain timeout is over: deleting without grace, ignoring disruption budgets, 5 pods: default/a, \
                    default/b, default/c, and 2 more";
     assert_eq!(plan.events[0].message, message);
     overdue.notes = plan.notes.after(BTreeMap::new(), overdue.now);
@@ -817,7 +820,7 @@ fn a_rollout_waits_for_the_disruption_budget_of_the_nodes_pool() {
     said["spec"]["unschedulable"] = Value::Null;
     let first = of_pool(synced(READY), &json!({})).plan();
     assert_eq!(first.steps().map(|planned| tell(&planned.step)).collect::<Vec<_>>(), ["edit Node n"]);
-    assert!(first.steps().all(|planned| planned.why.contains("says that it goes")), "{first:?}");
+    assert!(first.steps().all(|planned| planned.why.contains("announces its end")), "{first:?}");
     assert_eq!(of_pool(said.clone(), &json!({})).steps(), ["edit MachineConfigPool worker"]);
 
     let claim = |uid: &str| json!({"uid": uid, "target": "machine", "given": 0, "since": NOW});

@@ -97,7 +97,7 @@ fn a_set_that_cannot_be_read_is_not_gone() {
     assert!(unborn.steps().iter().all(|step| !step.starts_with("call")), "{:?}", unborn.steps());
     let given_up =
         with_owner(linked("Unknown").with("/status/currentStatus/lastUpdateTime", json!("2026-01-01T00:00:00Z")));
-    assert_eq!(reason(&given_up), "ReplacementHeld");
+    assert_eq!(reason(&given_up), "ReplacementBlocked");
     let gone = || Outcome::Failed(DriverError::new(Code::NotFound, "none"));
     let mut dead = with_owner(linked("Terminating").deleting());
     dead.snapshot.unseen_node = Lookup::Missing;

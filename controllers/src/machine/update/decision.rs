@@ -112,7 +112,7 @@ pub(in super::super) fn failure(machine: &Machine, node: &Node) -> Option<String
         return None;
     }
     match Progress::of(node) {
-        Progress::Failed => Some(format!("the update of the node in place has failed: {}", said(node))),
+        Progress::Failed => Some(format!("the update of the node in place has failed: {}", failure_reason(node))),
         Progress::Drained | Progress::Ready => {
             Some("the update of the node in place was not finished in time".to_owned())
         }
@@ -120,10 +120,10 @@ pub(in super::super) fn failure(machine: &Machine, node: &Node) -> Option<String
     }
 }
 
-/// What the program on the Node says about its failure.
-pub(super) fn said(node: &Node) -> String {
-    let said = annotation(node, annotations::UPDATE_FAILED_REASON).filter(|said| !said.is_empty());
-    clip_to(LONGEST_REASON, said.unwrap_or("the program on the node gives no reason").to_owned())
+/// The reason that the program on the Node gives for its failure.
+pub(super) fn failure_reason(node: &Node) -> String {
+    let reason = annotation(node, annotations::UPDATE_FAILED_REASON).filter(|reason| !reason.is_empty());
+    clip_to(LONGEST_REASON, reason.unwrap_or("the program on the node gives no reason").to_owned())
 }
 
 /// Whether the Pods have yet to leave the Node.

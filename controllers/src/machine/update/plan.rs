@@ -4,12 +4,12 @@ use json_patch::Patch;
 use nodewright_api::{MachinePhase, OperationState, OperationType, reasons};
 use nodewright_runtime::{object::name, plan::Step};
 
-use super::decision::{Answer, Decision, decide, said};
+use super::decision::{Answer, Decision, decide, failure_reason};
 use crate::{
     machine::{calls::Call, drain, health, partial_plan::PartialPlan, scope::Scope, status::StatusDraft},
     shared::{
         TARGET,
-        disruption::{AWAITING_BUDGET, Permit, SharedBudget},
+        disruption::{AWAITING_BUDGET, DisruptionDecision, SharedBudget},
         in_place,
         node::Node,
     },
@@ -42,7 +42,7 @@ pub(in super::super) fn part(scope: &Scope<'_>) -> Part {
         Decision::TimedOut => timed_out(scope),
         Decision::Revoke(node) => {
             let text = "Node is a candidate for in-place update".to_owned();
-            let step = said_by(scope, node, reasons::node::CANDIDATE_FOR_UPDATE, text);
+            let step = report_progress(scope, node, reasons::node::CANDIDATE_FOR_UPDATE, text);
             return Part::Beside(PartialPlan::step("the node is no longer selected", step));
         }
         Decision::Show(node, answer) => shown(scope, node, answer),
@@ -67,14 +67,14 @@ fn drained(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     if !begin.is_empty() {
         if let Some(shared) = &scope.snapshot.shared_budget {
             let part = match shared.update(node, scope.now()) {
-                Permit::Granted(used) => {
+                DisruptionDecision::Granted(used) => {
                     begin.extend(used);
                     PartialPlan::step("no new pod may start on the node", Step::edit(TARGET, node, Patch(begin)))
                 }
-                Permit::Claim(patch) => {
+                DisruptionDecision::Claim(patch) => {
                     PartialPlan::step("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch))
                 }
-                Permit::Wait(text) => PartialPlan::waiting(AWAITING_BUDGET, text),
+                DisruptionDecision::Wait(text) => PartialPlan::waiting(AWAITING_BUDGET, text),
             };
             return part.scoped_watch(SharedBudget::watch());
         }
@@ -100,25 +100,27 @@ fn permitted(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     let text = "Node is ready for in-place update".to_owned();
     PartialPlan::step(
         "the program on the node may update it",
-        said_by(scope, node, reasons::node::READY_FOR_UPDATE, text),
+        report_progress(scope, node, reasons::node::READY_FOR_UPDATE, text),
     )
 }
 
-fn said_by(scope: &Scope<'_>, node: &Node, reason: &str, text: String) -> Option<Step<Call>> {
-    Step::edit_status(TARGET, node, in_place::say(node, reason, text, scope.now()))
+fn report_progress(scope: &Scope<'_>, node: &Node, reason: &str, text: String) -> Option<Step<Call>> {
+    Step::edit_status(TARGET, node, in_place::report(node, reason, text, scope.now()))
 }
 
 fn shown(scope: &Scope<'_>, node: &Node, answer: Answer) -> PartialPlan {
     let (reason, text) = match answer {
         Answer::Successful => (reasons::node::UPDATE_SUCCESSFUL, "Node in-place update successful".to_owned()),
-        Answer::Failed => (reasons::node::UPDATE_FAILED, format!("Node in-place update failed: {}", said(node))),
+        Answer::Failed => {
+            (reasons::node::UPDATE_FAILED, format!("Node in-place update failed: {}", failure_reason(node)))
+        }
     };
-    PartialPlan::step("the program on the node has answered", said_by(scope, node, reason, text))
+    PartialPlan::step("the program on the node has answered", report_progress(scope, node, reason, text))
 }
 
 fn recorded(scope: &Scope<'_>, node: &Node, answer: Answer) -> PartialPlan {
     if answer == Answer::Failed {
-        let text = format!("Machine {} failed to update dependencies: {}", name(scope.machine), said(node));
+        let text = format!("Machine {} failed to update dependencies: {}", name(scope.machine), failure_reason(node));
         return failed(scope, scope.status().node_conditions(Some(node)), text);
     }
     // The health of a node that is not ready counts from now on.

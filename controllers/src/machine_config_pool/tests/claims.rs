@@ -20,7 +20,7 @@ use crate::{
         rollout::{Scope, decide},
     },
     shared::{
-        disruption::{Permit, SharedBudget, needs_claim},
+        disruption::{DisruptionDecision, SharedBudget, needs_claim},
         node::Node,
     },
     testing::NOW,
@@ -161,15 +161,15 @@ impl World {
                 return None;
             }
             match shared.deletion(node, now) {
-                Permit::Granted(_) => Some(Request::Cordon { node: at, given: self.nodes[at].given }),
-                Permit::Claim(patch) => {
+                DisruptionDecision::Granted(_) => Some(Request::Cordon { node: at, given: self.nodes[at].given }),
+                DisruptionDecision::Claim(patch) => {
                     let mut pool = serde_json::to_value(shared.pool()).unwrap();
                     nodewright_testing::json_patch(&mut pool, &patch).unwrap();
                     let pool: MachineConfigPool = serde_json::from_value(pool).unwrap();
                     let claims = read(&DISRUPTIONS.of(&pool).unwrap());
                     Some(Request::Claim { claims, is_current: true })
                 }
-                Permit::Wait(_) => None,
+                DisruptionDecision::Wait(_) => None,
             }
         };
         nodes.iter().filter_map(of_node).collect()

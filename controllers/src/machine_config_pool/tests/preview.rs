@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     machine_config_pool::{
-        Objects, Preview, Settings, preview,
+        Objects, PoolSettings, Preview, preview,
         rollout::{Scope, decide},
         rounds::{Move, rounds},
     },
@@ -233,7 +233,7 @@ fn objects(nodes: Vec<ObjectBuilder<Node>>, content: &str, spec: &Value) -> Obje
 }
 
 fn plan(objects: &Objects) -> Preview {
-    preview(objects, "worker", &Settings::default(), NOW.parse().unwrap()).unwrap()
+    preview(objects, "worker", &PoolSettings::default(), NOW.parse().unwrap()).unwrap()
 }
 
 /// The nodes that stay: name and reason, with a `!` if they count.
@@ -258,7 +258,7 @@ fn the_target_is_what_the_manager_would_render() {
     assert_eq!(held.name, same.target.name, "it stays");
     assert!(held.held.unwrap().starts_with("the target stays: spec.fips: Forbidden"));
     let nothing = Objects { pools: vec![super::pool(&json!({}))], ..Objects::default() };
-    let error = preview(&nothing, "worker", &Settings::default(), NOW.parse().unwrap()).unwrap_err();
+    let error = preview(&nothing, "worker", &PoolSettings::default(), NOW.parse().unwrap()).unwrap_err();
     assert!(error.contains("there is no target yet: spec.machineConfigSelector"), "{error}");
 }
 
@@ -319,7 +319,7 @@ fn a_paused_pool_is_planned_as_if_it_were_not_and_a_control_plane_moves_one_at_a
     assert_eq!(shown(&plan(&objects(three(), "other", &json!({"paused": true}))).rounds), ["a", "b", "c"]);
     let mut all = objects(three(), "other", &json!({"maxUnavailable": 3}));
     all.pools[0].metadata.name = Some("master".to_owned());
-    let found = preview(&all, "master", &Settings::default(), NOW.parse().unwrap()).unwrap();
+    let found = preview(&all, "master", &PoolSettings::default(), NOW.parse().unwrap()).unwrap();
     assert_eq!(
         (found.max_unavailable, shown(&found.rounds)),
         (1, vec!["a".to_owned(), "b".to_owned(), "c".to_owned()])

@@ -22,8 +22,8 @@ use crate::{
     machine_config_pool::{
         etcd::Etcd,
         members::{self, Members},
-        progress::{Progress, report},
-        rollout::{Held, Rollout, Scope, decide, hold},
+        progress::{PoolView, report},
+        rollout::{Blocked, Rollout, Scope, decide, hold},
     },
     shared::{TARGET, disruption::budget, drain::BudgetView, node::Node},
     testing::NOW,
@@ -61,7 +61,7 @@ fn status_of(members: Members, spec: &Value) -> MachineConfigPoolStatus {
     let pool: MachineConfigPool = cluster_object("worker").with("/spec", all).build();
     let (snapshot, now) = (snapshot_of(pool, members), NOW.parse().unwrap());
     let mut status = MachineConfigPoolStatus::default();
-    report(&mut status, now, &snapshot, &Progress::of(&snapshot, now));
+    report(&mut status, now, &snapshot, &PoolView::of(&snapshot, now));
     status
 }
 
@@ -134,7 +134,7 @@ fn a_control_plane_waits_for_room_in_the_disruption_budget_of_etcd() {
         (rollout.claims.0.into_keys().collect::<Vec<_>>(), rollout.held)
     };
     for etcd in [Etcd::Pending, full("openshift-etcd/etcd-guard-pdb")] {
-        assert_eq!(rollout(&nodes, &etcd), (vec![], Some(Held::Etcd(etcd))));
+        assert_eq!(rollout(&nodes, &etcd), (vec![], Some(Blocked::Etcd(etcd))));
     }
     assert_eq!(rollout(&nodes, &Etcd::Room), (vec!["a".to_owned()], None));
     nodes.push(node("b", "old", "bad", "Degraded").build());
@@ -302,7 +302,7 @@ fn a_list_of_claims_that_would_be_too_long_waits() {
     let nodes: Vec<_> = (1_000..1_500).map(|at| old(&format!("{long}-{at}")).build()).collect();
     let none = Disruptions::default();
     let rollout = rolled(&nodes, &none, 500);
-    assert!(rollout.held == Some(Held::Full) && rollout.claims.to_string().len() < 200 * 1024);
+    assert!(rollout.held == Some(Blocked::Full) && rollout.claims.to_string().len() < 200 * 1024);
     assert!(!rollout.waiting.is_empty() && rollout.waiting.len() < nodes.len());
     assert!(rollout.waiting.iter().all(|node| !rollout.claims.0.contains_key(name_of(*node))));
 }
@@ -372,7 +372,7 @@ fn a_list_that_is_lost_is_written_again_once_the_nodes_were_read_again() {
         listed.apply(at("b", "old", "6").build());
         listed.end_list(7, Instant::now());
         let snapshot = fixture.controller.snapshot(&stores, &super::target_ref("worker")).unwrap();
-        let progress = Progress::of(&snapshot, NOW.parse().unwrap());
+        let progress = PoolView::of(&snapshot, NOW.parse().unwrap());
         let claims = progress.rollout.claims.to_string();
         assert!(claims.starts_with("{\"a\":{\"given\":2,\"since\":\"2026"), "a is being updated: {claims}");
         assert_eq!(progress.rollout.claims.0.len(), 1, "and takes the budget");
@@ -387,7 +387,7 @@ fn a_list_that_is_lost_is_written_again_once_the_nodes_were_read_again() {
         fixture.pool = serde_json::from_value(pool).unwrap();
         let stores = fixture.stores();
         let snapshot = fixture.controller.snapshot(&stores, &super::target_ref("worker")).unwrap();
-        let rollout = Progress::of(&snapshot, NOW.parse().unwrap()).rollout;
+        let rollout = PoolView::of(&snapshot, NOW.parse().unwrap()).rollout;
         assert_eq!(rollout.claims.to_string(), claims, "b is not claimed");
         // A write to a tests the count that the cache has, and fails.
         assert!(rollout.targets.iter().all(|node| name_of(*node) == "a"));

@@ -19,7 +19,7 @@ use crate::{
     machine_config_pool::{
         members::Members,
         nodes, progress,
-        progress::Progress,
+        progress::PoolView,
         rollout::{Rollout, Scope, decide},
     },
     shared::{
@@ -267,7 +267,7 @@ fn status(row: &Value, before: MachineConfigPoolStatus) -> (MachineConfigPoolSta
     let members = Members { nodes: nodes.iter().cloned().map(Arc::new).collect(), ..super::listed() };
     let snapshot = super::snapshot_of(pool, members);
     let now = NOW.parse().unwrap();
-    let progress = Progress::of(&snapshot, now);
+    let progress = PoolView::of(&snapshot, now);
     let mut status = before;
     progress::report(&mut status, now, &snapshot, &progress);
     let target = progress.target.filter(|_| progress.moves);

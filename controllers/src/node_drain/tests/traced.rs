@@ -50,7 +50,7 @@ fn drain_and_configuration_are_parts_of_the_update_of_the_node() {
     assert_eq!([left.context, held.context], [place(&drain); 2]);
     let removal = ("nodewright.pod.removal", "eviction".to_owned());
     assert!(left.attributes.contains(&removal), "{:?}", left.attributes);
-    assert!(held.attributes.iter().any(|(key, _)| *key == "nodewright.pod.held_back_by"), "{:?}", held.attributes);
+    assert!(held.attributes.iter().any(|(key, _)| *key == "nodewright.pod.blocked_by"), "{:?}", held.attributes);
 
     // Another process leads when the agent is done.
     fixture.restart();

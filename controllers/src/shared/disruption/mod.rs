@@ -155,7 +155,7 @@ pub(crate) struct SharedBudget {
 
 /// Whether a rollout may disrupt a Node now.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Permit {
+pub(crate) enum DisruptionDecision {
     /// It may. The write that disrupts the Node ends with these operations.
     Granted(Vec<PatchOperation>),
     /// The pool has room, and is to list the Node first: this is the write to the pool.
@@ -196,7 +196,7 @@ impl SharedBudget {
     }
 
     /// Whether a Node may be disrupted whose Machine is being deleted. Nodes that wait for the same come one after the other.
-    pub(crate) fn deletion(&self, node: &Node, now: Timestamp) -> Permit {
+    pub(crate) fn deletion(&self, node: &Node, now: Timestamp) -> DisruptionDecision {
         self.permit(node, now, |room| {
             let waits = |other: &&Node| {
                 other.is_terminating()
@@ -210,12 +210,12 @@ impl SharedBudget {
     }
 
     /// Whether a Node may be closed to Pods that is to be updated in place, or was closed for another reason.
-    pub(crate) fn update(&self, node: &Node, now: Timestamp) -> Permit {
+    pub(crate) fn update(&self, node: &Node, now: Timestamp) -> DisruptionDecision {
         // One that can no longer be used is taken over.
         let is_used = |claim: &Claim| claim.given != given(node) || is_ready(node);
         if self.claim_of(node).is_some_and(|claim| !claim.is_of_machine() && is_used(claim)) {
             let pool = self.name();
-            return Permit::Wait(if is_failing(node) {
+            return DisruptionDecision::Wait(if is_failing(node) {
                 format!("the node has failed to get the configuration of pool {pool}, and has to get one first")
             } else {
                 format!("the node is being given a configuration by pool {pool}")
@@ -224,32 +224,38 @@ impl SharedBudget {
         self.permit(node, now, |_| true)
     }
 
-    fn permit(&self, node: &Node, now: Timestamp, is_next: impl Fn(usize) -> bool) -> Permit {
+    fn permit(&self, node: &Node, now: Timestamp, is_next: impl Fn(usize) -> bool) -> DisruptionDecision {
         if !self.is_alone {
-            return Permit::Wait("it has yet to be read whether machine-config-operator runs".to_owned());
+            return DisruptionDecision::Wait("it has yet to be read whether machine-config-operator runs".to_owned());
         }
         if !self.is_listed {
-            return Permit::Wait(format!("pool {} has yet to list the nodes that it disrupts", self.name()));
+            return DisruptionDecision::Wait(format!(
+                "pool {} has yet to list the nodes that it disrupts",
+                self.name()
+            ));
         }
         let claim = self.claim_of(node);
         if let Some(claim) = claim.filter(|claim| claim.is_of_machine()) {
             if claim.given == given(node) {
-                return Permit::Granted(count(node));
+                return DisruptionDecision::Granted(count(node));
             }
             if claim.given > given(node) && given(node) > 0 {
-                return Permit::Wait(format!("the claim of pool {} is newer than the node is seen", self.name()));
+                return DisruptionDecision::Wait(format!(
+                    "the claim of pool {} is newer than the node is seen",
+                    self.name()
+                ));
             }
             // It was used or taken back, and may be about to go, or the count was wiped: it is claimed once more.
         }
         let known = if claim.is_some() { usize::MAX } else { self.room_for(node) };
         if known == 0 || claim.is_none() && !is_next(known) {
-            return Permit::Wait(self.wait());
+            return DisruptionDecision::Wait(self.wait());
         }
         let since = claim.map_or(now, |claim| claim.since);
         let (uid, target) = (uid(node).to_owned(), Claim::MACHINE.to_owned());
         let mut claims = self.claims.clone();
         claims.0.insert(name(node).to_owned(), Claim { uid, target, given: given(node), from: None, since });
-        write(&self.pool, &claims).map_or_else(|| Permit::Wait(self.wait()), Permit::Claim)
+        write(&self.pool, &claims).map_or_else(|| DisruptionDecision::Wait(self.wait()), DisruptionDecision::Claim)
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {

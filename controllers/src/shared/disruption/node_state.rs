@@ -21,25 +21,25 @@ use crate::shared::{
 /// The longest reason of a Node in a message, in bytes.
 pub(crate) const LONGEST_REASON: usize = 300;
 
-fn said<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
-    annotation(node, key).filter(|said| !said.is_empty())
+fn non_empty<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
+    annotation(node, key).filter(|value| !value.is_empty())
 }
 
 pub(crate) fn current(node: &Node) -> Option<&str> {
-    said(node, CURRENT_CONFIG)
+    non_empty(node, CURRENT_CONFIG)
 }
 
 /// The configuration that a Node is to run; empty if there is none.
 pub(crate) fn desired(node: &Node) -> &str {
-    said(node, DESIRED_CONFIG).unwrap_or_default()
+    non_empty(node, DESIRED_CONFIG).unwrap_or_default()
 }
 
 pub(crate) fn state(node: &Node) -> &str {
-    said(node, STATE).unwrap_or_default()
+    non_empty(node, STATE).unwrap_or_default()
 }
 
 pub(crate) fn reason(node: &Node) -> &str {
-    said(node, REASON).unwrap_or("it gives no reason")
+    non_empty(node, REASON).unwrap_or("it gives no reason")
 }
 
 /// How often it was given a configuration.
@@ -66,14 +66,14 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 /// Whether it runs what it is to run.
 pub(crate) fn is_done(node: &Node) -> bool {
     current(node).is_some()
-        && current(node) == said(node, DESIRED_CONFIG)
-        && said(node, CURRENT_IMAGE) == said(node, DESIRED_IMAGE)
+        && current(node) == non_empty(node, DESIRED_CONFIG)
+        && non_empty(node, CURRENT_IMAGE) == non_empty(node, DESIRED_IMAGE)
         && state(node) == DONE
 }
 
 /// Whether its agent could not apply what the Node is to run.
 pub(crate) fn is_failing(node: &Node) -> bool {
-    current(node) != said(node, DESIRED_CONFIG) && is_degraded(node)
+    current(node) != non_empty(node, DESIRED_CONFIG) && is_degraded(node)
 }
 
 /// Whether its agent reports a failure: of an update, or that the Node is no longer what it was updated to.
@@ -88,12 +88,12 @@ pub(crate) fn is_unavailable(node: &Node) -> bool {
 
 /// Whether it runs this configuration.
 pub(crate) fn is_updated(node: &Node, target: &str) -> bool {
-    is_done(node) && desired(node) == target && said(node, DESIRED_IMAGE).is_none()
+    is_done(node) && desired(node) == target && non_empty(node, DESIRED_IMAGE).is_none()
 }
 
 /// Whether it has yet to be given this configuration.
 pub(crate) fn is_behind(node: &Node, target: &str) -> bool {
-    desired(node) != target || said(node, DESIRED_IMAGE).is_some()
+    desired(node) != target || non_empty(node, DESIRED_IMAGE).is_some()
 }
 
 /// Whether its VM is about to go: it is being deleted, or a rollout of machines replaces it.

@@ -44,8 +44,8 @@ fn shared(budget: usize, nodes: &[Node], claims: &[(String, Claim)]) -> SharedBu
 }
 
 /// The claims of the pool after the write, as `node=target/given`.
-fn claimed(shared: &SharedBudget, permit: Permit) -> Vec<String> {
-    let Permit::Claim(patch) = permit else { panic!("{permit:?}") };
+fn claimed(shared: &SharedBudget, permit: DisruptionDecision) -> Vec<String> {
+    let DisruptionDecision::Claim(patch) = permit else { panic!("{permit:?}") };
     let mut pool = serde_json::to_value(shared.pool()).unwrap();
     nodewright_testing::json_patch(&mut pool, &patch).unwrap();
     let pool: MachineConfigPool = serde_json::from_value(pool).unwrap();
@@ -60,13 +60,15 @@ fn a_node_is_claimed_while_there_is_room() {
     assert_eq!(claimed(&free, free.deletion(&nodes[0], now())), ["a=machine/0"]);
     let taken = shared(1, &nodes, &[claim("b", "new", 0)]);
     let text = "at most 1 nodes of pool worker may be unavailable; it waits for b".to_owned();
-    assert_eq!(taken.deletion(&nodes[0], now()), Permit::Wait(text));
+    assert_eq!(taken.deletion(&nodes[0], now()), DisruptionDecision::Wait(text));
     let larger = shared(2, &nodes, &[claim("b", "new", 0)]);
     assert_eq!(claimed(&larger, larger.deletion(&nodes[0], now())), ["a=machine/0", "b=new/0"]);
     let broken = [nodes[0].clone(), working("b").with("/spec/unschedulable", true).build()];
-    assert!(matches!(shared(1, &broken, &[]).deletion(&broken[0], now()), Permit::Wait(text) if text.ends_with(" b")));
+    assert!(
+        matches!(shared(1, &broken, &[]).deletion(&broken[0], now()), DisruptionDecision::Wait(text) if text.ends_with(" b"))
+    );
     let unreadable = SharedBudget { unreadable: 1, ..shared(1, &nodes, &[]) };
-    assert!(matches!(unreadable.deletion(&nodes[0], now()), Permit::Wait(_)));
+    assert!(matches!(unreadable.deletion(&nodes[0], now()), DisruptionDecision::Wait(_)));
 }
 
 #[test]
@@ -76,8 +78,8 @@ fn a_list_that_is_lost_permits_nothing() {
     let text = "pool worker has yet to list the nodes that it disrupts".to_owned();
     for pool in [pool().build(), pool().annotation(annotations::DISRUPTIONS, "{\"a\":1}").build()] {
         let lost = SharedBudget::with(pool, nodes.iter().cloned());
-        assert_eq!(lost.deletion(&nodes[0], now()), Permit::Wait(text.clone()));
-        assert_eq!(lost.update(&nodes[1], now()), Permit::Wait(text.clone()));
+        assert_eq!(lost.deletion(&nodes[0], now()), DisruptionDecision::Wait(text.clone()));
+        assert_eq!(lost.update(&nodes[1], now()), DisruptionDecision::Wait(text.clone()));
     }
 }
 
@@ -85,7 +87,7 @@ fn a_list_that_is_lost_permits_nothing() {
 fn of_nodes_that_wait_the_first_is_claimed() {
     let nodes = ["a", "b", "c"].map(|name| going(name).build());
     let shared = shared(2, &nodes, &[]);
-    let is_claimed = |node: &Node| matches!(shared.deletion(node, now()), Permit::Claim(_));
+    let is_claimed = |node: &Node| matches!(shared.deletion(node, now()), DisruptionDecision::Claim(_));
     assert_eq!(nodes.each_ref().map(is_claimed), [true, true, false]);
 }
 
@@ -96,7 +98,7 @@ fn a_claim_is_used_once_and_by_its_count() {
         let nodes = counted(seen);
         let shared = shared(1, &nodes, &[claim("a", Claim::MACHINE, 3)]);
         match (expected, shared.deletion(&nodes[0], now())) {
-            (Ordering::Equal, Permit::Granted(used)) => {
+            (Ordering::Equal, DisruptionDecision::Granted(used)) => {
                 let mut node = json!({"metadata": {"resourceVersion": nodes[0].metadata.resource_version,
                     "annotations": nodes[0].metadata.annotations}});
                 nodewright_testing::json_patch(&mut node, &Patch(used.clone())).unwrap();
@@ -107,7 +109,7 @@ fn a_claim_is_used_once_and_by_its_count() {
             (Ordering::Greater, permit) => {
                 assert_eq!(claimed(&shared, permit), ["a=machine/4"], "it may be about to go");
             }
-            (Ordering::Less, Permit::Wait(text)) => assert!(text.contains("newer"), "{text}"),
+            (Ordering::Less, DisruptionDecision::Wait(text)) => assert!(text.contains("newer"), "{text}"),
             (_, permit) => panic!("{seen}: {permit:?}"),
         }
     }
@@ -123,8 +125,8 @@ fn a_claim_for_a_configuration_becomes_one_for_the_machine_that_goes() {
     let shared = shared(1, &nodes, &[claim("a", "new", 3)]);
     assert_eq!(claimed(&shared, shared.deletion(&nodes[0], now())), ["a=machine/4"]);
     let text = "the node is being given a configuration by pool worker".to_owned();
-    assert_eq!(shared.update(&nodes[0], now()), Permit::Wait(text));
-    assert!(matches!(shared.update(&nodes[1], now()), Permit::Wait(_)), "there is no room");
+    assert_eq!(shared.update(&nodes[0], now()), DisruptionDecision::Wait(text));
+    assert!(matches!(shared.update(&nodes[1], now()), DisruptionDecision::Wait(_)), "there is no room");
 }
 
 /// It may work again before it is updated.
@@ -134,9 +136,12 @@ fn a_disrupted_node_is_claimed_for_its_update_and_takes_nothing_more() {
     let nodes = [broken("a").build(), working("b").build()];
     let alone = shared(1, &nodes, &[]);
     assert_eq!(claimed(&alone, alone.update(&nodes[0], now())), ["a=machine/0"]);
-    assert!(matches!(alone.update(&nodes[1], now()), Permit::Wait(text) if text.ends_with(" a")));
+    assert!(matches!(alone.update(&nodes[1], now()), DisruptionDecision::Wait(text) if text.ends_with(" a")));
     let two = [nodes[0].clone(), broken("c").build()];
-    assert!(matches!(shared(1, &two, &[]).update(&two[0], now()), Permit::Wait(_)), "more are broken than may be");
+    assert!(
+        matches!(shared(1, &two, &[]).update(&two[0], now()), DisruptionDecision::Wait(_)),
+        "more are broken than may be"
+    );
 }
 
 /// They run Pods, and are disrupted as the pool counts.
@@ -148,8 +153,8 @@ fn nodes_that_have_drifted_go_one_after_the_other() {
     };
     let nodes = ["a", "b", "c"].map(drifted);
     let all = shared(1, &nodes, &[]);
-    assert!(matches!(all.deletion(&nodes[0], now()), Permit::Wait(_)));
-    assert!(matches!(all.update(&nodes[0], now()), Permit::Wait(_)));
+    assert!(matches!(all.deletion(&nodes[0], now()), DisruptionDecision::Wait(_)));
+    assert!(matches!(all.update(&nodes[0], now()), DisruptionDecision::Wait(_)));
     let one = shared(1, &nodes[..1], &[]);
     assert_eq!(claimed(&one, one.deletion(&nodes[0], now())), ["a=machine/0"], "it does not wait for itself");
 }
@@ -159,7 +164,7 @@ fn an_update_waits_for_a_configuration_that_is_being_given() {
     let closed = working("a").with("/spec/unschedulable", true).annotation(annotations::CONFIG_GIVEN, "4");
     let nodes = [closed.build()];
     let used = shared(1, &nodes, &[claim("a", "new", 3)]);
-    assert!(matches!(used.update(&nodes[0], now()), Permit::Wait(text) if text.contains("being given")));
+    assert!(matches!(used.update(&nodes[0], now()), DisruptionDecision::Wait(text) if text.contains("being given")));
     let unused = shared(1, &nodes, &[claim("a", "new", 4)]);
     assert_eq!(claimed(&unused, unused.update(&nodes[0], now())), ["a=machine/4"], "a closed node is given none");
 }
@@ -168,7 +173,10 @@ fn an_update_waits_for_a_configuration_that_is_being_given() {
 fn a_node_that_was_deleted_and_made_again_has_no_claim() {
     let nodes = [going("a").with("/metadata/uid", "other").build()];
     let shared = shared(1, &nodes, &[claim("a", Claim::MACHINE, 0)]);
-    assert!(matches!(shared.deletion(&nodes[0], now()), Permit::Wait(_)), "until the former one's claim is gone");
+    assert!(
+        matches!(shared.deletion(&nodes[0], now()), DisruptionDecision::Wait(_)),
+        "until the former one's claim is gone"
+    );
 }
 
 #[test]

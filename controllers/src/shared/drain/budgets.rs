@@ -9,7 +9,7 @@ use super::{
 };
 
 /// What the disruption budgets say about the eviction of a Pod.
-pub(super) enum Verdict<'a> {
+pub(super) enum BudgetState<'a> {
     /// They are not known, or none selects the Pod: only the API server knows why it refuses.
     Unknown,
     /// The API server evicts no Pod that several budgets select.
@@ -22,7 +22,7 @@ pub(super) enum Verdict<'a> {
     Never(&'a BudgetView),
     /// The budget allows no disruption now.
     Full(&'a BudgetView),
-    /// The same, and the Pod is not ready, so that its going would disrupt nothing; but the budget has not said that it may.
+    /// The same, and the Pod is not ready, so that its going would disrupt nothing; but the budget does not yet allow it.
     Unready(&'a BudgetView),
 }
 
@@ -37,17 +37,17 @@ impl Drain<'_> {
         budgets.filter(|budget| selects(budget)).collect()
     }
 
-    pub(super) fn verdict(&self, pod: &PodView) -> Verdict<'_> {
+    pub(super) fn budget_state(&self, pod: &PodView) -> BudgetState<'_> {
         let found = self.budgets_of(pod);
         match found[..] {
-            [] => Verdict::Unknown,
-            [budget] => Verdict::of(budget, pod),
-            _ => Verdict::Several(found.into_iter().map(name).collect()),
+            [] => BudgetState::Unknown,
+            [budget] => BudgetState::of(budget, pod),
+            _ => BudgetState::Several(found.into_iter().map(name).collect()),
         }
     }
 }
 
-impl<'a> Verdict<'a> {
+impl<'a> BudgetState<'a> {
     fn of(budget: &'a BudgetView, pod: &PodView) -> Self {
         let BudgetStatusView { observed_generation, disruptions_allowed, current_healthy, expected_pods, .. } =
             budget.status;
@@ -64,10 +64,10 @@ impl<'a> Verdict<'a> {
         }
     }
 
-    /// Why the eviction is refused, and what to do about it. `said` is what the API server said.
-    pub(super) fn why(&self, said: &str) -> String {
+    /// Why the eviction is refused, and what to do about it. `answer` is the API server's.
+    pub(super) fn why(&self, answer: &str) -> String {
         match self {
-            Self::Unknown | Self::Room => said.trim_end_matches('.').to_owned(),
+            Self::Unknown | Self::Room => answer.trim_end_matches('.').to_owned(),
             Self::Several(names) => format!(
                 "the disruption budgets {} select it, and the API server evicts no pod that several select: narrow a selector",
                 names.join(" and ")

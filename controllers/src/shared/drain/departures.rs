@@ -14,7 +14,7 @@ use nodewright_runtime::{
     plan::Refusal,
 };
 
-use super::{Blocker, Drain, LONGEST_BLOCKER, Note, PodView, Progress, evictions::title};
+use super::{Blocker, Drain, DrainProgress, LONGEST_BLOCKER, Note, PodView, evictions::title};
 
 /// Limit of Pods that one process reports of one drain.
 pub(super) const REPORTED: usize = 100;
@@ -45,7 +45,7 @@ pub(crate) struct Departure {
     /// What made it leave, as far as this process knows.
     pub(crate) removal: Option<&'static str>,
     /// What held it back last.
-    pub(crate) held_back_by: Option<Arc<str>>,
+    pub(crate) blocked_by: Option<Arc<str>>,
     pub(crate) is_left: bool,
 }
 
@@ -62,7 +62,7 @@ impl Departure {
             ("k8s.pod.uid", self.pod.uid.to_string()),
         ];
         attributes.extend(self.removal.map(|removal| ("nodewright.pod.removal", removal.to_owned())));
-        attributes.extend(self.held_back_by.as_ref().map(|why| ("nodewright.pod.held_back_by", why.to_string())));
+        attributes.extend(self.blocked_by.as_ref().map(|why| ("nodewright.pod.blocked_by", why.to_string())));
         attributes
     }
 
@@ -73,14 +73,14 @@ impl Departure {
 
 impl Drain<'_> {
     /// Reports the Pods that have left since the last plan, and notes the ones that are leaving.
-    pub(super) fn departures(&self, progress: &mut Progress) {
+    pub(super) fn departures(&self, progress: &mut DrainProgress) {
         let Some(pods) = &self.view.pods else {
             let is_of_pods = |note: &&Note| matches!(note, Note::Leaving(_) | Note::HeldBack(_) | Note::Leavers { .. });
             progress.notes.extend(self.notes.keys().filter(is_of_pods).cloned());
             return;
         };
         let present: BTreeSet<&str> = pods.iter().map(|pod| uid(pod.as_ref())).collect();
-        let reasons = self.held_back(pods, progress);
+        let reasons = self.reasons_by_pod(pods, progress);
         let mut known = BTreeSet::new();
         for (note, since) in &self.notes {
             let Note::Leaving(pod) = note else { continue };
@@ -96,7 +96,7 @@ impl Drain<'_> {
                 pod: pod.clone(),
                 since: pod.ending_since.unwrap_or(*since).min(*since),
                 removal: self.removal_of(pod),
-                held_back_by: reason.cloned(),
+                blocked_by: reason.cloned(),
                 is_left,
             });
         }
@@ -104,7 +104,7 @@ impl Drain<'_> {
     }
 
     /// Notes the Pods that have begun to leave, of which only so many are reported.
-    fn note_leavers(&self, pods: &[Arc<PodView>], known: &BTreeSet<&str>, progress: &mut Progress) {
+    fn note_leavers(&self, pods: &[Arc<PodView>], known: &BTreeSet<&str>, progress: &mut DrainProgress) {
         let former = |note: &Note| match note {
             Note::Leavers { reported, others } => Some((*reported, *others)),
             _ => None,
@@ -127,7 +127,7 @@ impl Drain<'_> {
 
     /// What holds each Pod back now, or did last. That one ends too late does not take the place of what refused its eviction: that took
     /// longer, as a rule, and somebody can change it.
-    fn held_back(&self, pods: &[Arc<PodView>], progress: &Progress) -> BTreeMap<Arc<str>, Arc<str>> {
+    fn reasons_by_pod(&self, pods: &[Arc<PodView>], progress: &DrainProgress) -> BTreeMap<Arc<str>, Arc<str>> {
         let former = self.notes.keys().filter_map(|note| match note {
             Note::HeldBack(held) => Some((held.uid.clone(), held.why.clone())),
             _ => None,

@@ -6,7 +6,7 @@ use nodewright_runtime::{
     plan::{FailureClass, Refusal},
 };
 
-use super::{Blocker, Drain, End, Forced, How, Note, PodView, Progress, Removal, budgets::Verdict};
+use super::{Blocker, Drain, DrainProgress, End, Forced, How, Note, PodView, Removal, budgets::BudgetState};
 
 /// The pause after a refused eviction if the disruption budget has room again: several Nodes may want the same place.
 const SOON: SignedDuration = SignedDuration::from_secs(1);
@@ -14,7 +14,7 @@ const REFUSED_TOO_LONG: &str = "evictions were refused for too long";
 
 impl Drain<'_> {
     /// Empties the Node of Pods.
-    pub(crate) fn evictions(&self) -> Progress {
+    pub(crate) fn evictions(&self) -> DrainProgress {
         let mut progress = self.removals();
         if self.traces {
             self.departures(&mut progress);
@@ -22,16 +22,16 @@ impl Drain<'_> {
         progress
     }
 
-    fn removals(&self) -> Progress {
-        let mut progress = Progress::default();
+    fn removals(&self) -> DrainProgress {
+        let mut progress = DrainProgress::default();
         progress.watches.push(self.view.watch_pods(self.node));
         if self.has_volumes(self.view.pods.iter().flatten()) {
             self.watch_volumes(&mut progress);
         }
-        if let Some(limit) = self.gives_up_at() {
+        if let Some(limit) = self.abandoned_at() {
             progress.notes.push(Note::Forced);
             if limit <= self.now {
-                return Progress { end: Some(End::TimedOut), ..progress };
+                return DrainProgress { end: Some(End::TimedOut), ..progress };
             }
             progress.wake_at(limit);
         }
@@ -48,7 +48,7 @@ impl Drain<'_> {
         progress
     }
 
-    fn counts(&self, pod: &PodView, progress: &mut Progress) -> bool {
+    fn counts(&self, pod: &PodView, progress: &mut DrainProgress) -> bool {
         if !pod.leaves() || self.rules.force.is_some() && pod.is_gone_but_for_finalizers() {
             return false;
         }
@@ -64,7 +64,7 @@ impl Drain<'_> {
         self.node.conditions().iter().any(|condition| condition.type_ == "Ready" && condition.status == "Unknown")
     }
 
-    fn delete_all(&self, left: &[&PodView], why: &'static str, progress: &mut Progress) {
+    fn delete_all(&self, left: &[&PodView], why: &'static str, progress: &mut DrainProgress) {
         for pod in left {
             self.delete(pod, why, progress);
             progress.blockers.push(Blocker::Leaving { pod: title(pod) });
@@ -72,7 +72,7 @@ impl Drain<'_> {
     }
 
     /// Deletes a Pod that was not evicted in time. It is requested until it is gone, and reported once.
-    fn delete(&self, pod: &PodView, why: &'static str, progress: &mut Progress) {
+    fn delete(&self, pod: &PodView, why: &'static str, progress: &mut DrainProgress) {
         progress.removals.push(self.removal(pod, How::DeleteNow, why));
         let note = Note::Deleting(uid(pod).into());
         if self.since(&note).is_none() {
@@ -82,7 +82,7 @@ impl Drain<'_> {
         progress.notes.push(note);
     }
 
-    fn evict(&self, left: &[&PodView], progress: &mut Progress) {
+    fn evict(&self, left: &[&PodView], progress: &mut DrainProgress) {
         let (queued, free): (Vec<&PodView>, Vec<&PodView>) = left.iter().partition(|pod| self.has_turns(pod));
         let mut is_busy = self.moving(progress);
         is_busy |= !queued.is_empty() && self.awaits_owners(progress);
@@ -110,7 +110,7 @@ impl Drain<'_> {
     }
 
     /// Asks for a Pod to be evicted, unless the time for that has yet to come. Returns whether the Pod is asked for.
-    fn ask(&self, pod: &PodView, progress: &mut Progress) -> bool {
+    fn ask(&self, pod: &PodView, progress: &mut DrainProgress) -> bool {
         if let Some(ends_at) = pod.ends_at() {
             if ends_at > self.now {
                 progress.wake_at(ends_at);
@@ -126,18 +126,18 @@ impl Drain<'_> {
             progress.blockers.push(Blocker::Leaving { pod: title(pod) });
             return true;
         };
-        let verdict = self.verdict(pod);
-        let why = verdict.why(&refusal.message);
+        let budget_state = self.budget_state(pod);
+        let why = budget_state.why(&refusal.message);
         progress.blockers.push(Blocker::Refused { pod: title(pod), since: refusal.since, why });
         let is_over = refusal.at.duration_since(refusal.since) >= self.rules.grace_period;
-        if is_over && !matches!(verdict, Verdict::Never(_) | Verdict::Room) {
+        if is_over && !matches!(budget_state, BudgetState::Never(_) | BudgetState::Room) {
             self.delete(pod, REFUSED_TOO_LONG, progress);
             // If that is refused as well, the other Pods go on.
             return false;
         }
         let asked = refusal.retry_after.and_then(|after| SignedDuration::try_from(after).ok()).unwrap_or_default();
         let is_of_budget = refusal.class == FailureClass::TooManyRequests;
-        let pause = if is_of_budget && matches!(verdict, Verdict::Room) { SOON } else { self.rules.retry };
+        let pause = if is_of_budget && matches!(budget_state, BudgetState::Room) { SOON } else { self.rules.retry };
         if let Some(due) = self.pending(refusal.at, pause.max(asked)) {
             progress.wake_at(due);
             return false;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! caches ── view ─► Drain ─┬─ evictions ─► which Pods leave now, and what keeps the others? ─┐
-//!                          └─ detachment ─► which volumes are still attached?                ├─► Progress
+//!                          └─ detachment ─► which volumes are still attached?                ├─► DrainProgress
 //! ```
 //!
 //! A drain is not a task. Whenever something changes, the caller asks what is to be done now. So a restart, another deadline
@@ -66,7 +66,7 @@ const NAMED: usize = 3;
 pub enum Note {
     /// The drain is forced.
     Forced,
-    /// An event has said that the Pod of this UID is deleted.
+    /// An event has reported that the Pod of this UID is deleted.
     Deleting(Arc<str>),
     /// Volumes are watched. Kubernetes may take a volume off the Node's status before its Pod is seen to be gone.
     WatchingVolumes,
@@ -112,7 +112,7 @@ pub(crate) struct Drain<'a> {
     pub(crate) rules: Rules,
     /// The evictions that were refused.
     pub(crate) refusals: &'a [Refusal],
-    /// The notes of the last [`Progress`].
+    /// The notes of the last [`DrainProgress`].
     pub(crate) notes: BTreeMap<Note, Timestamp>,
     /// Whether what ends is reported, for spans.
     pub(crate) traces: bool,
@@ -135,7 +135,7 @@ pub(crate) struct Rules {
 
 /// What is to be done now, and what is waited for.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct DrainProgress {
     pub(crate) removals: Vec<Removal>,
     /// The Pods that are deleted now instead of evicted, each named once.
     pub(crate) forced: Option<Forced>,
@@ -181,7 +181,7 @@ pub(crate) struct Removal {
     pub(crate) target: Target,
 }
 
-/// Pods that did not leave, and that are deleted whatever their disruption budgets say.
+/// Pods that did not leave, and that are deleted ignoring disruption budgets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Forced {
     pub(crate) why: &'static str,
@@ -201,7 +201,7 @@ impl fmt::Display for Forced {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (why, count, names) = (self.why, self.pods.len(), first(self.pods.iter().cloned(), ", "));
         let noun = if count == 1 { "pod" } else { "pods" };
-        write!(f, "{why}: deleting without grace, whatever disruption budgets say, {count} {noun}: {names}")
+        write!(f, "{why}: deleting without grace, ignoring disruption budgets, {count} {noun}: {names}")
     }
 }
 
@@ -311,7 +311,7 @@ fn first(texts: impl ExactSizeIterator<Item = String>, separator: &str) -> Strin
     clip_list(NAMED, LONGEST_BLOCKER, texts, separator)
 }
 
-impl Progress {
+impl DrainProgress {
     fn wake_at(&mut self, at: Timestamp) {
         self.wake = self.wake.into_iter().chain([at]).min();
     }
@@ -319,7 +319,7 @@ impl Progress {
 
 impl Drain<'_> {
     /// When a forced drain ends, whatever is left. Its time begins with the first plan that is forced: each Pod is asked for.
-    fn gives_up_at(&self) -> Option<Timestamp> {
+    fn abandoned_at(&self) -> Option<Timestamp> {
         self.rules.force?;
         self.forced_since().checked_add(FORCED_LIMIT).ok()
     }

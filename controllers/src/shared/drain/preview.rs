@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::{
     super::node::Node,
     Drain, Owners, PodView, Rules, View,
-    budgets::Verdict,
+    budgets::BudgetState,
     evictions::title,
     view::{ALL, AttachmentView, BudgetView, ClaimView, Volumes, pods_of},
 };
@@ -167,9 +167,9 @@ impl<'a> Drain<'a> {
     }
 
     fn held(&self, pod: &PodView, taken: &mut BTreeMap<String, i64>) -> Option<String> {
-        match self.verdict(pod) {
-            Verdict::Unknown => None,
-            Verdict::Room => {
+        match self.budget_state(pod) {
+            BudgetState::Unknown => None,
+            BudgetState::Room => {
                 let budget = self.budgets_of(pod).into_iter().next()?;
                 let before = taken.entry(title_of(budget)).or_default();
                 *before += 1;
@@ -182,7 +182,7 @@ impl<'a> Drain<'a> {
                     )
                 })
             }
-            verdict => Some(verdict.why("")),
+            budget_state => Some(budget_state.why("")),
         }
     }
 }

@@ -160,11 +160,11 @@ impl Fixture {
         look(Drain { node: &node, view: &view, owners, rules, refusals, notes, traces: self.traces, now: self.now })
     }
 
-    fn evictions(&self) -> Progress {
+    fn evictions(&self) -> DrainProgress {
         self.with(|drain| drain.evictions())
     }
 
-    fn detachment(&self) -> Progress {
+    fn detachment(&self) -> DrainProgress {
         self.with(|drain| drain.detachment())
     }
 
@@ -185,7 +185,7 @@ fn add<K: nodewright_runtime::object::Kind>(stores: &Stores, selector: &str, obj
     stores.add_scoped(&ScopedWatch::at::<K>(TARGET, selector), store);
 }
 
-fn selectors(progress: &Progress) -> usize {
+fn selectors(progress: &DrainProgress) -> usize {
     progress.watches.len()
 }
 
@@ -280,7 +280,8 @@ fn a_pod_that_its_finalizers_keep_says_which() {
 fn a_pod_whose_eviction_was_refused_for_too_long_is_reported_once_though_it_is_asked_for_again() {
     let held = fixture(&[pod("p")]).refused("p", -7_205, -5);
     let forced = held.evictions().forced.unwrap().to_string();
-    let text = "evictions were refused for too long: deleting without grace, whatever disruption budgets say, 1 pod: default/p";
+    let text =
+        "evictions were refused for too long: deleting without grace, ignoring disruption budgets, 1 pod: default/p";
     assert_eq!(forced, text);
     let again = held.noted(Note::Deleting("uid-p".into()), -1);
     assert_eq!((again.reported(), again.evictions().forced), (vec!["DeleteNow p".to_owned()], None));

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use nodewright_runtime::object::{Target, namespace};
 
 use super::{
-    Blocker, Detachment, Drain, End, FORCED_LIMIT, How, Note, Owners, PodView, Progress, Removal, Volume, first,
+    Blocker, Detachment, Drain, DrainProgress, End, FORCED_LIMIT, How, Note, Owners, PodView, Removal, Volume, first,
     view::{Attached, AttachmentView, Volumes},
 };
 
@@ -17,7 +17,7 @@ impl Drain<'_> {
     ///
     /// Caveat: Kubernetes takes a volume off the Node's status when it begins to detach it. If this process started after that,
     /// it does not look for the `VolumeAttachment`, and the end of the detachment is not waited for.
-    pub(crate) fn detachment(&self) -> Progress {
+    pub(crate) fn detachment(&self) -> DrainProgress {
         let mut progress = self.detached_or_not();
         if self.traces && progress.end.is_some() {
             self.report_detachment(&mut progress);
@@ -26,7 +26,7 @@ impl Drain<'_> {
     }
 
     /// Reports the wait for volumes once it is over, once.
-    fn report_detachment(&self, progress: &mut Progress) {
+    fn report_detachment(&self, progress: &mut DrainProgress) {
         let waited = |(note, since): (&Note, &Timestamp)| match note {
             Note::Detaching(volume) => Some((volume.to_string(), *since)),
             _ => None,
@@ -43,13 +43,13 @@ impl Drain<'_> {
         }
     }
 
-    fn detached_or_not(&self) -> Progress {
-        if let Some(limit) = self.gives_up_at() {
+    fn detached_or_not(&self) -> DrainProgress {
+        if let Some(limit) = self.abandoned_at() {
             return self.abandonment(limit.checked_add(FORCED_LIMIT).unwrap_or(limit));
         }
-        let mut progress = Progress::default();
+        let mut progress = DrainProgress::default();
         if !self.has_volumes([]) {
-            return Progress { end: Some(End::Done), ..progress };
+            return DrainProgress { end: Some(End::Done), ..progress };
         }
         self.watch_volumes(&mut progress);
         let is_detaching = self.detaching(&mut progress);
@@ -57,23 +57,23 @@ impl Drain<'_> {
             self.awaits_owners(&mut progress);
         }
         let is_moving = is_detaching | self.unnamed(&mut progress);
-        Progress { end: (!is_moving).then_some(End::Done), ..progress }
+        DrainProgress { end: (!is_moving).then_some(End::Done), ..progress }
     }
 
     /// Has the volumes detached from a Node that is abandoned, without Pods to wait for.
-    pub(crate) fn release(&self) -> Progress {
+    pub(crate) fn release(&self) -> DrainProgress {
         self.abandonment(self.forced_since().checked_add(FORCED_LIMIT).unwrap_or(self.now))
     }
 
-    fn abandonment(&self, limit: Timestamp) -> Progress {
-        let mut progress = Progress::default();
+    fn abandonment(&self, limit: Timestamp) -> DrainProgress {
+        let mut progress = DrainProgress::default();
         if !self.has_volumes([]) {
-            return Progress { end: Some(End::Done), ..progress };
+            return DrainProgress { end: Some(End::Done), ..progress };
         }
         self.watch_volumes(&mut progress);
         progress.notes.push(Note::Forced);
         if limit <= self.now {
-            return Progress { end: Some(End::TimedOut), ..progress };
+            return DrainProgress { end: Some(End::TimedOut), ..progress };
         }
         progress.wake_at(limit);
         match &self.view.volumes {
@@ -84,7 +84,7 @@ impl Drain<'_> {
         progress
     }
 
-    pub(super) fn watch_volumes(&self, progress: &mut Progress) {
+    pub(super) fn watch_volumes(&self, progress: &mut DrainProgress) {
         progress.watches.extend(self.view.watch_volumes());
         progress.notes.push(Note::WatchingVolumes);
         if let Volumes::Unknown(why) = &self.view.volumes {
@@ -93,7 +93,7 @@ impl Drain<'_> {
     }
 
     /// Deletes the attachments: Kubernetes would wait six minutes before it takes a volume from a Node that does not answer.
-    fn abandon(&self, attached: &Attached, progress: &mut Progress) {
+    fn abandon(&self, attached: &Attached, progress: &mut DrainProgress) {
         let left = attached.here.iter().filter(|attachment| attachment.metadata.deletion_timestamp.is_none());
         let removal = |attachment: &Arc<AttachmentView>| {
             let target = Target::of(self.view.cluster(), attachment.as_ref());
@@ -124,7 +124,7 @@ impl Drain<'_> {
     }
 
     /// Whether Pods with volumes wait until it is known whose their volumes are.
-    pub(super) fn awaits_owners(&self, progress: &mut Progress) -> bool {
+    pub(super) fn awaits_owners(&self, progress: &mut DrainProgress) -> bool {
         match self.owners {
             Owners::Unasked => progress.question = self.view.attached_volumes(),
             Owners::Asked(until) => progress.wake_at(until),
@@ -144,11 +144,11 @@ impl Drain<'_> {
     }
 
     /// Notes the volumes that are on their way from this Node to another. Returns whether the next Pod with volumes waits.
-    pub(super) fn moving(&self, progress: &mut Progress) -> bool {
+    pub(super) fn moving(&self, progress: &mut DrainProgress) -> bool {
         self.detaching(progress) | self.attaching(progress)
     }
 
-    fn detaching(&self, progress: &mut Progress) -> bool {
+    fn detaching(&self, progress: &mut DrainProgress) -> bool {
         if matches!(self.view.volumes, Volumes::Pending) {
             // What was noted before a watch began again still counts.
             let kept = self.notes.keys().filter(|note| is_of_volumes(note) && **note != Note::WatchingVolumes);
@@ -173,7 +173,7 @@ impl Drain<'_> {
     }
 
     /// Whether the Node names more volumes than there are attachments: those of plug-ins that make none, or that are not known.
-    fn unnamed(&self, progress: &mut Progress) -> bool {
+    fn unnamed(&self, progress: &mut DrainProgress) -> bool {
         let named = self.node.status.volumes_attached.as_ref().map_or(0, Vec::len);
         let is_so = match &self.view.volumes {
             Volumes::Known(attached) => named > attached.here.len(),
@@ -183,7 +183,7 @@ impl Drain<'_> {
         is_so && self.detaches(Volume::OfNode, progress)
     }
 
-    fn detaches(&self, volume: Volume, progress: &mut Progress) -> bool {
+    fn detaches(&self, volume: Volume, progress: &mut DrainProgress) -> bool {
         let shown = volume.to_string();
         let note = Note::Detaching(volume);
         let since = self.since(&note).unwrap_or(self.now);
@@ -194,7 +194,7 @@ impl Drain<'_> {
         true
     }
 
-    fn attaching(&self, progress: &mut Progress) -> bool {
+    fn attaching(&self, progress: &mut DrainProgress) -> bool {
         let Volumes::Known(attached) = &self.view.volumes else { return false };
         let is_there =
             |volume: &str| attached.elsewhere.iter().any(|it| it.status.attached && it.volume() == Some(volume));

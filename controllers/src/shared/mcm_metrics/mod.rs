@@ -1,4 +1,4 @@
-//! The metrics of machine-controller-manager, by its names and labels, so that its dashboards and alerts go on. Each controller has
+//! The metrics of machine-controller-manager, by its names and labels, so that its dashboards and alerts continue to work. Each controller has
 //! those of its objects; what they share is here.
 //!
 //! Those of objects are read from the caches at each scrape: what is gone has no series. Durations are gauges, the last one of a

@@ -161,7 +161,7 @@ func (d *simulated) claimed(ctx context.Context, cluster, machine, providerID st
 		return vm, err
 	}
 	if vm.Tags[cloud.TagCluster] != cluster || vm.Tags[cloud.TagMachine] != machine {
-		message := fmt.Sprintf("vm %s is not this machine's: its tags say cluster %q, machine %q",
+		message := fmt.Sprintf("vm %s is not this machine's: its tags: cluster %q, machine %q",
 			vm.ID, vm.Tags[cloud.TagCluster], vm.Tags[cloud.TagMachine])
 		return vm, status.Error(codes.FailedPrecondition, message)
 	}

@@ -114,7 +114,7 @@ fn read(text: &str) -> Result<TemporaryCredentials> {
 fn refusal(question: Question, status: StatusCode) -> DriverError {
     let error = match (question, status) {
         (Question::Role | Question::Credentials, StatusCode::NOT_FOUND) => {
-            failed(Code::Unauthenticated, "says that the instance has no role: it needs an instance profile")
+            failed(Code::Unauthenticated, "reports that the instance has no role: it needs an instance profile")
         }
         (_, StatusCode::FORBIDDEN) => failed(Code::PermissionDenied, "is switched off, or not for this process"),
         // The session is over: the next call begins another.

@@ -55,7 +55,7 @@ fn hint(action: StsAction, meaning: Meaning) -> &'static str {
         Meaning::Plain(Code::PermissionDenied) => {
             "there is no such role as roleARN of the Secret names, or its trust policy or the caller's own does not allow this"
         }
-        Meaning::Plain(Code::InvalidArgument) => "check what the Secret says of the role",
+        Meaning::Plain(Code::InvalidArgument) => "check the role in the Secret",
         _ => "it has failed",
     }
 }

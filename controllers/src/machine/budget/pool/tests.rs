@@ -51,7 +51,7 @@ fn members(set: &MachineSet, phases: &[&str]) -> Vec<MachineBuilder> {
     phases.iter().enumerate().map(member).collect()
 }
 
-fn names(pool: &Pool) -> (Vec<&str>, Vec<&str>) {
+fn names(pool: &BudgetGroup) -> (Vec<&str>, Vec<&str>) {
     let mut candidates: Vec<_> = pool.candidates.iter().map(|candidate| candidate.name.as_str()).collect();
     let mut places: Vec<_> = pool.places.iter().map(|place| place.name.as_str()).collect();
     candidates.sort_unstable();
@@ -78,7 +78,7 @@ fn while_the_brake_holds_a_pool_has_the_namespace_except_machines_that_may_not_g
         members(&none, &["Unknown", "Pending", "Running"]),
     ];
     let stores = stores(vec![own.clone(), other.clone(), none.clone()], machines.concat(), &[]);
-    let take = |set: &MachineSet| Pool::take(&stores, &Arc::new(set.clone()), &Settings::default());
+    let take = |set: &MachineSet| BudgetGroup::take(&stores, &Arc::new(set.clone()), &MachineSettings::default());
     for (set, limit) in [(&own, 1), (&other, 1), (&none, 0)] {
         let pool = take(set);
         assert_eq!((pool.brake.level, pool.limit), (Level::Trickle, Limit::Count(limit)), "{}", name(set));
@@ -100,7 +100,7 @@ fn a_machine_without_a_node_is_found_by_its_vm_or_by_the_name_that_the_driver_ga
         let at = is_deleting.then_some(NOW);
         let node = json!({"metadata": {"name": name, "uid": "u", "deletionTimestamp": at}, "spec": {"providerID": id}});
         let stores = stores(vec![set.clone()], machines(), &[node]);
-        let pool = Pool::take(&stores, &Arc::new(set.clone()), &Settings::default());
+        let pool = BudgetGroup::take(&stores, &Arc::new(set.clone()), &MachineSettings::default());
         assert!(pool.candidates.iter().all(|lost| lost.has_lost_node && lost.due == NOW.parse().unwrap()));
         names(&pool).0.join(" ")
     };

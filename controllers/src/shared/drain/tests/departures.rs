@@ -3,7 +3,7 @@
 use super::*;
 
 /// Plans, and lets the next plan know the notes.
-fn run(fixture: &mut Fixture) -> Progress {
+fn run(fixture: &mut Fixture) -> DrainProgress {
     let progress = fixture.evictions();
     let notes = nodewright_runtime::plan::Notes::Replace(progress.notes.clone());
     fixture.notes = notes.after(std::mem::take(&mut fixture.notes), fixture.now);
@@ -15,11 +15,11 @@ fn traced(pods: &[Value]) -> Fixture {
 }
 
 /// What is reported, in words.
-fn reported(progress: &Progress) -> Vec<String> {
+fn reported(progress: &DrainProgress) -> Vec<String> {
     let text = |gone: &Departure| {
         let since = gone.since.duration_since(now()).as_secs();
         let (name, left) = (&gone.pod.name, if gone.is_left { ", and is left" } else { "" });
-        format!("{name} since {since}: {:?}, {:?}{left}", gone.removal, gone.held_back_by.as_deref())
+        format!("{name} since {since}: {:?}, {:?}{left}", gone.removal, gone.blocked_by.as_deref())
     };
     progress.departures.iter().map(text).collect()
 }
