@@ -34,7 +34,7 @@ use nodewright_e2e_lab::{
 
 /// The number of concurrent scenarios, whatever the number of test threads: each has three processes. Those whose controllers
 /// mostly wait count half.
-const AT_ONCE: u32 = 6;
+const AT_ONCE: u32 = 5;
 static TURNS: Semaphore = Semaphore::const_new(2 * AT_ONCE as usize);
 /// Only one environment at a time has webhooks: their registration is a single object of the cluster.
 static WEBHOOKS: Mutex<()> = Mutex::const_new(());
