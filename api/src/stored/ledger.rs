@@ -392,6 +392,29 @@ mod tests {
     }
 
     #[test]
+    fn an_ordinal_below_all_retired_ones_is_free() {
+        assert!(!Ledger::seeded("e").is_retired(Ordinal(0)), "none is retired");
+        assert!(!Ledger::seeded("e").retire(ordinals([4])).is_retired(Ordinal(3)));
+    }
+
+    #[test]
+    fn after_the_last_ordinal_the_next_one_is_the_last() {
+        let last = Ordinal(ORDINALS - 1);
+        for (seen, next) in [(vec![], 0), (vec![6], 7), (vec![last.0 - 1], last.0), (vec![last.0], last.0)] {
+            assert_eq!(Ledger::seeded("e").next(&ordinals(seen)), Ordinal(next));
+        }
+        assert_eq!(last.to_string(), "14348906");
+    }
+
+    /// The vectors of Fowler, Noll and Vo for 32 bits.
+    #[test]
+    fn the_hash_is_fnv_1a() {
+        for (text, hash) in [("", 0x811c_9dc5), ("a", 0xe40c_292c), ("foobar", 0xbf9c_f968)] {
+            assert_eq!(fnv1a(text.bytes()), hash, "{text}");
+        }
+    }
+
+    #[test]
     fn machines_without_an_ordinal_are_noted_until_they_are_gone() {
         let ledger = Ledger::seeded("g").note(["old-1".to_owned(), "old-2".to_owned()], |_| true);
         assert!(ledger.is_noted("old-1") && !ledger.is_noted("old-3"));
