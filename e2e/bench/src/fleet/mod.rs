@@ -115,7 +115,7 @@ async fn measure(arguments: FleetArguments) -> Result<(), BenchError> {
             print(&peer::comparison(machines, arguments.peer_qps, &ours, theirs))?;
             goals.extend(peer::goals(machines, &ours, theirs));
         }
-        None => goals.push(processor_goal(machines, &ours.up, ours.reference)),
+        None => goals.extend(ours.reference.map(|reference| processor_goal(machines, &ours.up, reference))),
     }
     evaluate(&goals, theirs.is_none())
 }
