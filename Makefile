@@ -110,9 +110,9 @@ build_release_bench := cargo build --locked --release --package nodewright --pac
 
 .PHONY: bench-fleet
 bench-fleet: control-plane $(if $(filter mcm,$(PEER)),mcm) ## Time, CPU, memory and requests of N=1000 machines, release build (80 s)
-#  Fails when a goal is missed. The release build takes 6 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
+#  Fails when a goal is missed. The release build takes 15 minutes at first; N=10000 takes 13 minutes. PEER=mcm compares with
 #  machine-controller-manager in the same run (5 minutes); it may send PEER_QPS=1000 requests per second, by default 20.
-#  BASE=COMMIT builds that commit, runs both in TURNS=3 turns, and prints medians and ratios (30 minutes at first, then 6).
+#  BASE=COMMIT builds that commit, runs both in TURNS=3 turns, and prints medians and ratios (45 minutes at first, then 6).
 ifneq ($(BASE),)
 	@hack/bench-base "$(BASE)" "$(N)" "$(TURNS)"
 else
@@ -122,26 +122,26 @@ endif
 
 .PHONY: bench-collector
 bench-collector: control-plane ## Compare a manager without traces, with a collector, and with one that is away, slow or hangs, N=500, in TURNS=3, release build (25 minutes)
-#  Fails when a goal is missed. The release build takes 6 minutes at first.
+#  Fails when a goal is missed. The release build takes 15 minutes at first.
 	@$(build_release_bench)
 	@$(release)/nodewright-bench collector --machines=$(if $(filter command line environment,$(origin N)),$(N),500) --turns=$(TURNS) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-restart
 bench-restart: control-plane ## Kill the manager of N=10000 machines and start it again: time until it decides, writes, memory, release build (10 minutes)
-#  Fails when a goal is missed. The release build takes 6 minutes at first.
+#  Fails when a goal is missed. The release build takes 15 minutes at first.
 	@$(build_release_bench)
 	@$(release)/nodewright-bench restart --machines=$(if $(filter command line environment,$(origin N)),$(N),10000) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-floor
 bench-floor: control-plane ## Replay the requests of N=1000 machines without the manager: the time that none can beat (5 minutes)
 #  Fails when the manager takes more than 1.3 times as long up, or 1.5 times down. Prints the API server's CPU for each kind of
-#  request. The release build takes 6 minutes at first.
+#  request. The release build takes 15 minutes at first.
 	@$(build_release_bench)
 	@$(release)/nodewright-bench floor --machines=$(N) -- $(MANAGER_FLAGS)
 
 .PHONY: bench-scrape
 bench-scrape: ## Render a scrape of 10,000 machines: time, bytes, allocations, release build (1 s)
-#  Fails when a goal is missed. The release build takes 10 minutes at first.
+#  Fails when a goal is missed. The release build takes 15 minutes at first.
 	@cargo test --locked --release --package nodewright-e2e-simulation --test scrape -- --ignored --nocapture bench
 
 .PHONY: bench-instructions
