@@ -5,9 +5,7 @@ use std::fmt::Display;
 
 use kube::{
     Api, ResourceExt,
-    api::{DynamicObject, Patch, PatchParams, TypeMeta},
-    core::GroupVersionKind,
-    discovery::Scope,
+    api::{DynamicObject, Patch, PatchParams},
 };
 use nodewright_api::{Machine, MachineDeployment};
 use nodewright_e2e_lab::control_plane::parse_manifest;
@@ -35,19 +33,10 @@ impl Environment {
     }
 
     async fn apply_object(&self, object: &DynamicObject) -> TestResult {
-        let name = object.name_any();
-        let kind = GroupVersionKind::try_from(object.types.as_ref().unwrap_or(&TypeMeta::default()))
-            .map_err(|error| Failure::new(format!("{name}: {error}")))?;
-        let (resource, capabilities) = self.cluster().resource_of(&kind).await?;
-        let client = self.client();
-        let api: Api<DynamicObject> = match (capabilities.scope, object.namespace()) {
-            (Scope::Cluster, _) => Api::all_with(client, &resource),
-            (Scope::Namespaced, namespace) => {
-                Api::namespaced_with(client, namespace.as_deref().unwrap_or_else(|| self.namespace()), &resource)
-            }
-        };
+        let api = self.cluster().api_of(&self.client(), object, self.namespace()).await?;
+        let (kind, name) = (object.types.as_ref().map_or("", |types| &types.kind), object.name_any());
         let parameters = PatchParams::apply(FIELD_MANAGER).force().validation_strict();
-        let failed = failed(format!("apply {} {name}", kind.kind));
+        let failed = failed(format!("apply {kind} {name}"));
         api.patch(&name, &parameters, &Patch::Apply(object)).await.map(drop).map_err(failed)
     }
 

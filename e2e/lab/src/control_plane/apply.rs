@@ -68,10 +68,10 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>, ControlPlaneError> {
 /// Applies objects in order; see [`apply_yaml`].
 pub async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, ControlPlaneError> {
     let mut applied = Vec::with_capacity(objects.len());
-    let (mut definitions, mut known) = (Vec::new(), HashMap::new());
+    let (mut definitions, mut kinds) = (Vec::new(), Kinds::default());
     for object in objects {
         let kind = kind_of(&object)?;
-        let stored = apply_one(client, &kind, &object, &mut known).await?;
+        let stored = apply_one(client, &mut kinds, &kind, &object).await?;
         if kind.kind == "CustomResourceDefinition" {
             definitions.push(wait_until_served(client, &stored).await?);
         }
@@ -89,26 +89,44 @@ fn kind_of(object: &DynamicObject) -> Result<GroupVersionKind, ControlPlaneError
         .map_err(|error| ControlPlaneError::Manifest { origin: object.name_any(), reason: error.to_string() })
 }
 
+/// The kinds of a cluster, each of which is looked up once.
+#[derive(Debug, Default)]
+pub struct Kinds(HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>);
+
+impl Kinds {
+    /// The API of an object. If it is namespaced and names no namespace, it is in `namespace`.
+    pub async fn api_of(
+        &mut self,
+        client: &Client,
+        object: &DynamicObject,
+        namespace: &str,
+    ) -> Result<Api<DynamicObject>, ControlPlaneError> {
+        let kind = kind_of(object)?;
+        let what = format!("look up {}", kind.kind);
+        let (resource, capabilities) = match self.0.entry(kind) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => {
+                let found = discovery::pinned_kind(client, unknown.key()).await;
+                unknown.insert(found.map_err(ControlPlaneError::request(what))?)
+            }
+        };
+        let own = object.namespace();
+        Ok(match capabilities.scope {
+            Scope::Cluster => Api::all_with(client.clone(), resource),
+            Scope::Namespaced => Api::namespaced_with(client.clone(), own.as_deref().unwrap_or(namespace), resource),
+        })
+    }
+}
+
 async fn apply_one(
     client: &Client,
+    kinds: &mut Kinds,
     kind: &GroupVersionKind,
     object: &DynamicObject,
-    known: &mut HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>,
 ) -> Result<DynamicObject, ControlPlaneError> {
     let name = object.name_any();
     let what = || format!("apply {} {name}", kind.kind);
-    let (resource, capabilities) = match known.entry(kind.clone()) {
-        Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(unknown) => {
-            let found = discovery::pinned_kind(client, kind).await;
-            unknown.insert(found.map_err(|error| ControlPlaneError::request(what())(error))?)
-        }
-    };
-    let api: Api<DynamicObject> = match (&capabilities.scope, object.namespace()) {
-        (Scope::Cluster, _) => Api::all_with(client.clone(), resource),
-        (Scope::Namespaced, Some(namespace)) => Api::namespaced_with(client.clone(), &namespace, resource),
-        (Scope::Namespaced, None) => Api::namespaced_with(client.clone(), "default", resource),
-    };
+    let api = kinds.api_of(client, object, "default").await?;
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     api.patch(&name, &parameters, &Patch::Apply(object))
         .await

@@ -38,7 +38,7 @@ mod start;
 pub mod testing;
 
 pub use self::{
-    apply::{apply_all, apply_file, apply_yaml, parse_manifest},
+    apply::{Kinds, apply_all, apply_file, apply_yaml, parse_manifest},
     binaries::{
         binaries, cloud_controller_manager_binaries, kubelet_binaries, machine_config_daemon,
         machine_controller_manager_binaries, machine_controller_manager_crds, openshift_api, openshift_daemon_crds,

@@ -1,22 +1,17 @@
 //! The clusters that tests run on: local control planes, or the cluster of a kubeconfig.
 
 use std::{
-    collections::HashMap,
     env,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
-use kube::{
-    Client,
-    core::GroupVersionKind,
-    discovery::{self, ApiCapabilities, ApiResource},
-};
+use kube::{Api, Client, api::DynamicObject};
 use tokio::sync::{Mutex, OnceCell};
 
 use super::{TestResult, crds, on_shared_runtime};
-use crate::control_plane::{ControlPlane, ControlPlaneOptions, USER_AGENT, apply_file, binaries, client};
+use crate::control_plane::{ControlPlane, ControlPlaneOptions, Kinds, USER_AGENT, apply_file, binaries, client};
 
 /// The kubeconfig of an external cluster, on which tests run instead of a local control plane.
 pub const EXTERNAL_VARIABLE: &str = "NODEWRIGHT_E2E_KUBECONFIG";
@@ -33,7 +28,7 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     kubectl: PathBuf,
     control_plane: Option<ControlPlane>,
-    kinds: Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>,
+    kinds: Mutex<Kinds>,
 }
 
 impl Cluster {
@@ -112,15 +107,14 @@ impl Cluster {
         Ok(client(&self.kubeconfig, USER_AGENT).await?)
     }
 
-    /// The resource of a kind, which is looked up once.
-    pub async fn resource_of(&self, kind: &GroupVersionKind) -> TestResult<(ApiResource, ApiCapabilities)> {
-        let mut kinds = self.kinds.lock().await;
-        if let Some(known) = kinds.get(kind) {
-            return Ok(known.clone());
-        }
-        let found = discovery::pinned_kind(&self.client().await?, kind).await?;
-        kinds.insert(kind.clone(), found.clone());
-        Ok(found)
+    /// The API of an object; see [`Kinds::api_of`].
+    pub async fn api_of(
+        &self,
+        client: &Client,
+        object: &DynamicObject,
+        namespace: &str,
+    ) -> TestResult<Api<DynamicObject>> {
+        Ok(self.kinds.lock().await.api_of(client, object, namespace).await?)
     }
 
     /// How long a wait may take. It ends what hangs, and is no measure: thirty nodes that move in turn beside three other tests need more
