@@ -17,9 +17,10 @@ use crate::{
     fleet::{
         self,
         goals::Goal,
-        scale_run::{Processes, ScaleRun, mebibytes, memory, pids},
+        scale_run::{Processes, ScaleRun, memory, pids},
     },
     measure::{Measured, is_counted_write, print},
+    usage::mebibytes,
 };
 
 /// The Lease of the controllers that create Machines.

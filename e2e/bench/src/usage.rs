@@ -1,6 +1,6 @@
 //! Processor time and memory of a process, as the kernel reports them. All threads count, including those that ended.
 
-use std::{fs, io, time::Duration};
+use std::{fmt, fs, io, iter::Sum, time::Duration};
 
 /// The unit of times in `/proc/PID/stat`: on all platforms that we build for, hundredths of a second.
 const TICKS_PER_SECOND: u64 = 100;
@@ -10,6 +10,9 @@ const TIMES: [usize; 2] = [11, 12];
 const PARENT: usize = 1;
 /// The value for `/proc/PID/clear_refs` that resets the peak; see proc(5).
 const RESET_PEAK: &str = "5";
+
+/// The name of the largest resident memory in `/proc/PID/status`.
+const PEAK: &str = "VmHWM:";
 
 /// The processes that a process has started and that have not ended.
 pub(crate) fn children(pid: u32) -> io::Result<Vec<u32>> {
@@ -34,7 +37,45 @@ pub(crate) fn processor_time(pid: u32) -> io::Result<Duration> {
 /// The largest resident memory of a process since its start or [`reset_peak_memory`], in bytes.
 pub(crate) fn peak_memory(pid: u32) -> io::Result<u64> {
     let path = format!("/proc/{pid}/status");
-    high_water(&fs::read_to_string(&path)?).ok_or_else(|| unclear(&path))
+    bytes_of(&fs::read_to_string(&path)?, PEAK).ok_or_else(|| unclear(&path))
+}
+
+/// Resident memory, by what backs it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Resident {
+    /// Pages of the program and its libraries, which the kernel can drop, and which processes share.
+    pub(crate) file: u64,
+    /// Data.
+    pub(crate) anonymous: u64,
+}
+
+impl Sum for Resident {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, each| Self {
+            file: sum.file + each.file,
+            anonymous: sum.anonymous + each.anonymous,
+        })
+    }
+}
+
+impl fmt::Display for Resident {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{:.1} MiB of files, {:.1} MiB of data", mebibytes(self.file), mebibytes(self.anonymous))
+    }
+}
+
+/// Memory in MiB, the unit of the goals.
+#[allow(clippy::cast_precision_loss, reason = "no process has 2^52 bytes")]
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+/// The present resident memory of a process.
+pub(crate) fn resident(pid: u32) -> io::Result<Resident> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path)?;
+    let of = |name| bytes_of(&status, name).ok_or_else(|| unclear(&path));
+    Ok(Resident { file: of("RssFile:")?, anonymous: of("RssAnon:")? })
 }
 
 /// Resets the peak to the present resident memory.
@@ -64,8 +105,9 @@ fn ticks(stat: &str) -> Option<u64> {
     TIMES.iter().map(|index| fields.get(*index)?.parse::<u64>().ok()).sum()
 }
 
-fn high_water(status: &str) -> Option<u64> {
-    let value = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+/// A number of `/proc/PID/status`, which has kibibytes.
+fn bytes_of(status: &str, name: &str) -> Option<u64> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name))?;
     let kibibytes: u64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(kibibytes * 1_024)
 }
@@ -88,13 +130,13 @@ mod tests {
     fn truncated_text_has_no_number() {
         assert_eq!(ticks("42 (nodewright) S 1 42 42 0 -1 4194560 1906 99 0 7 153"), None);
         assert_eq!(ticks("42 nodewright"), None);
-        assert_eq!(high_water("VmPeak:\t  100 kB\nVmRSS:\t 50 kB\n"), None);
-        assert_eq!(high_water("VmHWM:\t 5 pages\n"), None);
+        assert_eq!(bytes_of("VmPeak:\t  100 kB\nVmRSS:\t 50 kB\n", PEAK), None);
+        assert_eq!(bytes_of("VmHWM:\t 5 pages\n", PEAK), None);
     }
 
     #[test]
     fn the_peak_is_in_kibibytes() {
-        assert_eq!(high_water("Name:\tVmHWM: x\nVmPeak:\t  100 kB\nVmHWM:\t   41000 kB\n"), Some(41_984_000));
+        assert_eq!(bytes_of("Name:\tVmHWM: x\nVmPeak:\t  100 kB\nVmHWM:\t   41000 kB\n", PEAK), Some(41_984_000));
     }
 
     #[test]
@@ -111,6 +153,7 @@ mod tests {
         let peak = peak_memory(pid).unwrap();
         let block = vec![1_u8; 64 << 20];
         assert!(peak_memory(pid).unwrap() >= peak.max(block.len() as u64));
+        assert!(resident(pid).unwrap().anonymous >= block.len() as u64);
         drop(block);
         reset_peak_memory(pid).unwrap();
         assert!(peak_memory(pid).unwrap() > 0);

@@ -15,12 +15,9 @@ use nodewright_e2e_lab::{
 use self::receiver::{Behavior, Receiver};
 use crate::{
     error::BenchError,
-    fleet::{
-        self,
-        goals::Goal,
-        scale_run::{ScaleRun, mebibytes},
-    },
+    fleet::{self, goals::Goal, scale_run::ScaleRun},
     measure::{Measured, print},
+    usage::mebibytes,
 };
 
 /// A name for the table, and how the collector behaves, if there are traces.

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use nodewright_e2e_lab::devcluster::table::Table;
 
-use super::scale_run::{ScaleRun, mebibytes};
+use super::scale_run::ScaleRun;
+use crate::usage::mebibytes;
 
 /// The size of the reference fleet.
 pub(crate) const REFERENCE: u32 = 1_000;
@@ -140,7 +141,11 @@ mod tests {
     fn scale_run(processor: u64, memory: u64, created: u32) -> ScaleRun {
         let mut run = ScaleRun {
             wall: Duration::ZERO,
-            controllers: Usage { processor: Duration::from_millis(processor), peak_memory: memory * 1_024 },
+            controllers: Usage {
+                processor: Duration::from_millis(processor),
+                peak_memory: memory * 1_024,
+                ..Usage::default()
+            },
             driver: Usage::default(),
             costs: Costs::of(1),
             created: Created::default(),

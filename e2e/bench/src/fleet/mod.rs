@@ -25,7 +25,7 @@ use self::{
     goals::{Goal, REFERENCE, goals, others, processor_goal, results},
     inventory::Inventory,
     peer::Peer,
-    scale_run::{ScaleRun, mebibytes, memory},
+    scale_run::{ScaleRun, memory, resident_now},
 };
 use nodewright_e2e_lab::{
     devcluster::{DevclusterOptions, ManagerProcess, McmProcesses},
@@ -35,6 +35,7 @@ use nodewright_e2e_lab::{
 use crate::{
     error::BenchError,
     measure::{Measurable, Measured, print},
+    usage::mebibytes,
 };
 
 /// The behavior of the cloud and its kubelets.
@@ -140,7 +141,8 @@ impl Fleet {
         let mut measured: Measured<C> = Measured::start(options).await?;
         // Leave out the first machines, and the requests that do not depend on the number of machines.
         measured.scale(0, timeout, |_| ()).await?;
-        print(&format!("started, idle: {:.1} MiB", mebibytes(memory(&mut measured)?)))?;
+        let (memory, resident) = (memory(&mut measured)?, resident_now(&mut measured)?);
+        print(&format!("started, idle: {:.1} MiB at the peak, {resident}", mebibytes(memory)))?;
         let reference = reference(&mut measured, machines, timeout).await?;
         let up = ScaleRun::measure(&mut measured, machines, machines, timeout).await?;
         print(&format!("\n0 -> {machines}\n\n{up}"))?;

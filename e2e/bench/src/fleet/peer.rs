@@ -13,9 +13,9 @@ use nodewright_e2e_lab::devcluster::table::Table;
 use super::{
     Fleet,
     goals::{Goal, REFERENCE},
-    scale_run::{ScaleRun, mebibytes},
+    scale_run::ScaleRun,
 };
-use crate::costs::RequestKind;
+use crate::{costs::RequestKind, usage::mebibytes};
 
 /// The part of the peer's processor time, memory and wall time that Nodewright may take.
 const PROCESSOR: f64 = 1.0 / 8.0;
@@ -97,7 +97,11 @@ mod tests {
     fn fleet(wall: u64, processor: u64, memory: u64) -> Fleet {
         let run = ScaleRun {
             wall: Duration::from_secs(wall),
-            controllers: Usage { processor: Duration::from_secs(processor), peak_memory: memory << 20 },
+            controllers: Usage {
+                processor: Duration::from_secs(processor),
+                peak_memory: memory << 20,
+                ..Usage::default()
+            },
             driver: Usage::default(),
             costs: Costs::of(1),
             created: Created::default(),

@@ -21,7 +21,7 @@ use crate::{
     costs::{Costs, RequestKind},
     error::BenchError,
     measure::{Measurable, Measured},
-    usage::{children, peak_memory, processor_time, reset_peak_memory},
+    usage::{Resident, children, mebibytes, peak_memory, processor_time, reset_peak_memory, resident},
 };
 
 /// Time between two polls.
@@ -56,6 +56,8 @@ pub(crate) struct Usage {
     pub(crate) processor: Duration,
     /// The sum of the peaks, in bytes.
     pub(crate) peak_memory: u64,
+    /// The sum of what is resident when nothing is written.
+    pub(crate) resident: Resident,
 }
 
 /// Processes that are measured.
@@ -66,7 +68,7 @@ pub(crate) struct Processes {
 }
 
 impl Processes {
-    /// From now on.
+    /// Begins to measure.
     pub(crate) fn start(pids: Vec<u32>) -> Result<Self, BenchError> {
         for pid in &pids {
             reset_peak_memory(*pid).map_err(proc("reset the peak memory in", *pid))?;
@@ -74,10 +76,11 @@ impl Processes {
         Ok(Self { used: total(&pids, processor_time)?, pids })
     }
 
-    /// What they took since then.
+    /// What they took since [`Self::start`].
     pub(crate) fn usage(&self) -> Result<Usage, BenchError> {
         let processor = total(&self.pids, processor_time)?.saturating_sub(self.used);
-        Ok(Usage { processor, peak_memory: total(&self.pids, peak_memory)? })
+        let (peak_memory, resident) = (total(&self.pids, peak_memory)?, total(&self.pids, resident)?);
+        Ok(Usage { processor, peak_memory, resident })
     }
 }
 
@@ -143,6 +146,11 @@ pub(crate) fn memory<C: Measurable>(measured: &mut Measured<C>) -> Result<u64, B
     total(&pids(measured)?, peak_memory)
 }
 
+/// What is resident of the controllers at present.
+pub(crate) fn resident_now<C: Measurable>(measured: &mut Measured<C>) -> Result<Resident, BenchError> {
+    total(&pids(measured)?, resident)
+}
+
 /// The processes of the controllers.
 pub(crate) fn pids<C: Measurable>(measured: &mut Measured<C>) -> Result<Vec<u32>, BenchError> {
     measured.controllers().check()?;
@@ -206,12 +214,6 @@ fn counts(deployment: &MachineDeployment) -> (u64, u64) {
     (machines, running)
 }
 
-/// Memory in MiB, the unit of the goals.
-#[allow(clippy::cast_precision_loss, reason = "no process has 2^52 bytes")]
-pub(crate) fn mebibytes(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
-}
-
 impl fmt::Display for ScaleRun {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wall, controllers, driver, costs, created, vms_created, most_vms } = self;
@@ -224,11 +226,12 @@ impl fmt::Display for ScaleRun {
             "per machine: {writes:.2} writes, {tokens:.2} for bootstrap tokens, {events:.2} events, {reads:.2} reads"
         )?;
         writeln!(formatter, "wall time: {:.1} s", wall.as_secs_f64())?;
-        for (name, Usage { processor, peak_memory }) in [("controllers", controllers), ("driver", driver)] {
+        for (name, Usage { processor, peak_memory, .. }) in [("controllers", controllers), ("driver", driver)] {
             let (seconds, memory) = (processor.as_secs_f64(), mebibytes(*peak_memory));
             let each = seconds * 1_000.0 / f64::from(costs.machines());
             writeln!(formatter, "{name}: {seconds:.2} CPU s, {each:.2} ms per machine, {memory:.1} MiB at the peak")?;
         }
+        writeln!(formatter, "memory of the controllers at the end: {}", controllers.resident)?;
         let names = created.names.len();
         let names = if names > 0 { format!(", with {names} names") } else { String::new() };
         writeln!(formatter, "Machines created: {}{names}", created.requests)?;
