@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nodewright_e2e_lab::control_plane::{
     ControlPlaneOptions, machine_controller_manager_crds,
-    testing::{Cluster, TestResult, on_shared_runtime},
+    testing::{Cluster, TestResult, crds, machine_config_crds, on_shared_runtime},
 };
 use tokio::sync::OnceCell;
 
@@ -13,13 +13,6 @@ pub async fn bare() -> TestResult<Arc<Cluster>> {
     static BARE: OnceCell<Arc<Cluster>> = OnceCell::const_new();
     let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..Cluster::options() };
     Cluster::start_shared(&BARE, options, false).await
-}
-
-/// A control plane for scenarios with webhooks, whose registration is cluster-wide.
-pub async fn with_webhooks() -> TestResult<Arc<Cluster>> {
-    static WITH_WEBHOOKS: OnceCell<Arc<Cluster>> = OnceCell::const_new();
-    let options = ControlPlaneOptions { scheduler: false, ..Cluster::options() };
-    Cluster::start_shared(&WITH_WEBHOOKS, options, true).await
 }
 
 /// A control plane that real nodes join. It has all controllers.
@@ -42,14 +35,25 @@ pub async fn with_mcm_crds() -> TestResult<Arc<Cluster>> {
     WITH_MCM_CRDS.get_or_try_init(|| on_shared_runtime(start)).await.cloned()
 }
 
-/// A control plane for one scenario, with Kubernetes' garbage collector.
-pub async fn with_garbage_collector() -> TestResult<Arc<Cluster>> {
+/// A control plane with the kinds of node configuration.
+pub async fn with_node_configuration(options: ControlPlaneOptions) -> TestResult<Arc<Cluster>> {
+    let cluster = Cluster::start(options, false).await?;
+    if let Some(plane) = cluster.control_plane() {
+        let mut definitions = machine_config_crds().await?;
+        definitions.push(crds().await?);
+        plane.apply_files(&definitions).await?;
+    }
+    Ok(cluster)
+}
+
+/// The same for one scenario, with Kubernetes' garbage collector.
+pub(crate) async fn with_garbage_collector() -> TestResult<Arc<Cluster>> {
     let controllers = vec!["garbage-collector-controller".to_owned()];
-    Cluster::start(ControlPlaneOptions { controllers, scheduler: false, ..Cluster::options() }, true).await
+    with_node_configuration(ControlPlaneOptions { controllers, scheduler: false, ..Cluster::options() }).await
 }
 
 /// Options of a control plane on which no Pod runs: of its controllers, nodes need only the one that misses their kubelets.
-pub fn without_pods() -> ControlPlaneOptions {
+pub(crate) fn without_pods() -> ControlPlaneOptions {
     let controllers = vec!["node-lifecycle-controller".to_owned()];
     ControlPlaneOptions { controllers, scheduler: false, ..Cluster::options() }
 }

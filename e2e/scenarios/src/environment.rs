@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, MutexGuard, OnceCell, Semaphore, SemaphorePermit};
 use crate::{
     Class, Cluster, Failure, History, Pool, Table, TestResult, cleaning, clusters, diagnosis,
     kubectl::{Ended, Kubectl},
+    lent_plane::LentPlane,
     metrics,
     objects::{ENVIRONMENT_LABEL, Manifest},
     oracles,
@@ -36,8 +37,6 @@ use nodewright_e2e_lab::{
 /// mostly wait count half.
 const AT_ONCE: u32 = 5;
 static TURNS: Semaphore = Semaphore::const_new(2 * AT_ONCE as usize);
-/// Only one environment at a time has webhooks: their registration is a single object of the cluster.
-static WEBHOOKS: Mutex<()> = Mutex::const_new(());
 /// Only one environment at a time has real nodes: they weigh something, and their addresses follow from the numbers of VMs.
 static REAL_NODES: Mutex<()> = Mutex::const_new(());
 
@@ -62,6 +61,11 @@ const CLOUD_FLAGS: [&str; 6] = [
 const KUBECTL_PERIOD: Duration = Duration::from_millis(500);
 /// The manager's flags that differ from the defaults.
 const MANAGER_FLAGS: [&str; 2] = ["--evict-retry=1s", "--provider-short-retry=1s"];
+
+/// Waits for the turn of a scenario, which ends when the permit is dropped. An [`Environment`] has its own.
+pub async fn turn(mostly_waits: bool) -> TestResult<SemaphorePermit<'static>> {
+    Ok(TURNS.acquire_many(if mostly_waits { 1 } else { 2 }).await?)
+}
 
 /// The environment of a scenario. Dropping it ends its processes; [`Environment::end`] also checks and cleans up.
 pub struct Environment {
@@ -88,9 +92,12 @@ pub struct Environment {
     pub(crate) has_gaps: bool,
     since: Instant,
     has_real_nodes: bool,
-    _webhooks: Option<MutexGuard<'static, ()>>,
+    pub(crate) has_webhooks: bool,
     _real_nodes: Option<MutexGuard<'static, ()>>,
-    _turn: SemaphorePermit<'static>,
+    // Put back if the scenario succeeds.
+    plane: Option<LentPlane>,
+    // Last: what the scenario has used is free for the next one.
+    turn: Option<SemaphorePermit<'static>>,
 }
 
 /// The settings of an environment.
@@ -106,6 +113,7 @@ pub struct EnvironmentBuilder {
     apart: bool,
     alone: bool,
     garbage_collector: bool,
+    node_configuration: bool,
     real_nodes: bool,
     mostly_waits: bool,
     cluster: Option<Arc<Cluster>>,
@@ -139,7 +147,7 @@ impl EnvironmentBuilder {
         Self { kubelets: false, ..self }
     }
 
-    /// Enables webhooks, on a control plane for such environments, one at a time.
+    /// Enables webhooks, which the API server calls for objects of the namespace alone.
     #[must_use]
     pub fn with_webhooks(self) -> Self {
         Self { webhooks: true, ..self }
@@ -169,7 +177,14 @@ impl EnvironmentBuilder {
         Self { alone: true, ..self }
     }
 
-    /// Uses a control plane of its own, with Kubernetes' garbage collector.
+    /// Uses a control plane that has the kinds of node configuration, which are cluster-scoped, and no other scenario meanwhile. No
+    /// Pod can run on it. The scenario must not break it, and drops its managers and agents before the end.
+    #[must_use]
+    pub fn for_node_configuration(self) -> Self {
+        Self { node_configuration: true, ..self }
+    }
+
+    /// Uses a control plane of its own, with Kubernetes' garbage collector and the kinds of node configuration.
     #[must_use]
     pub fn with_garbage_collector(self) -> Self {
         Self { alone: true, garbage_collector: true, ..self }
@@ -189,16 +204,12 @@ impl EnvironmentBuilder {
 
     /// Waits for its turn, then starts all processes. When this returns, the manager is ready.
     pub async fn start(self) -> TestResult<Environment> {
-        let turn = TURNS.acquire_many(if self.mostly_waits { 1 } else { 2 }).await?;
-        let webhooks = if self.webhooks { Some(WEBHOOKS.lock().await) } else { None };
+        let turn = turn(self.mostly_waits).await?;
         let real_nodes = if self.real_nodes { Some(REAL_NODES.lock().await) } else { None };
-        let cluster = match (&self.cluster, self.alone, self.webhooks) {
-            (Some(given), ..) => Arc::clone(given),
-            _ if self.real_nodes => clusters::with_real_nodes().await?,
-            _ if self.garbage_collector => clusters::with_garbage_collector().await?,
-            (None, true, _) => clusters::exclusive().await?,
-            (None, false, true) => clusters::with_webhooks().await?,
-            (None, false, false) => Cluster::shared().await?,
+        let plane = if self.node_configuration { Some(LentPlane::take().await?) } else { None };
+        let cluster = match &plane {
+            Some(plane) => Arc::clone(plane.cluster()),
+            None => self.cluster().await?,
         };
         let target = match &self.target {
             Some(given) => Arc::clone(given),
@@ -235,9 +246,10 @@ impl EnvironmentBuilder {
             has_gaps: self.alone || self.target.is_some(),
             since: Instant::now(),
             has_real_nodes: self.real_nodes,
-            _webhooks: webhooks,
+            has_webhooks: self.webhooks,
             _real_nodes: real_nodes,
-            _turn: turn,
+            plane,
+            turn: Some(turn),
         };
         if self.real_nodes {
             env.create_user_data().await?;
@@ -247,6 +259,17 @@ impl EnvironmentBuilder {
             *env.manager.lock().await = Some(manager.await?);
         }
         Ok(env)
+    }
+
+    /// The cluster of the custom resources, unless it is a lent one.
+    async fn cluster(&self) -> TestResult<Arc<Cluster>> {
+        match &self.cluster {
+            Some(given) => Ok(Arc::clone(given)),
+            None if self.real_nodes => clusters::with_real_nodes().await,
+            None if self.garbage_collector => clusters::with_garbage_collector().await,
+            None if self.alone => clusters::exclusive().await,
+            None => Cluster::shared().await,
+        }
     }
 
     /// The service accounts of the manager: one, or one in each cluster.
@@ -322,6 +345,7 @@ impl Environment {
             apart: false,
             alone: false,
             garbage_collector: false,
+            node_configuration: false,
             real_nodes: false,
             mostly_waits: false,
             cluster: None,
@@ -541,6 +565,13 @@ impl Environment {
         println!("{}: {:.1} s", self.namespace, self.since.elapsed().as_secs_f64());
         // The logs are not needed after this.
         drop(self.directory.take());
+        let (plane, turn) = (self.plane.take(), self.turn.take());
+        // Its kubelets write on the plane until they end.
+        drop(self);
+        if let Some(plane) = plane {
+            plane.put_back().await?;
+        }
+        drop(turn);
         Ok(())
     }
 }

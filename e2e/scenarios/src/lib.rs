@@ -17,7 +17,8 @@
 //!
 //! # Which cluster
 //!
-//! By default all scenarios of a test process share one control plane, which ends with the process. With [`EXTERNAL_VARIABLE`],
+//! By default all scenarios of a test process share one control plane, which ends with the process. Those with node configuration have
+//! one for themselves, which the next one takes over. With [`EXTERNAL_VARIABLE`],
 //! or `KUBECONFIG` and `NODEWRIGHT_E2E=external`, they run against that cluster; scenarios that need more than an API server
 //! are then skipped, with a message. [`CRDS_VARIABLE`]`=mcm` uses machine-controller-manager's CRDs, and OpenShift's of node
 //! configuration, instead of ours.
@@ -35,6 +36,7 @@ mod diagnosis;
 pub mod environment;
 pub mod held;
 mod kubectl;
+mod lent_plane;
 pub mod metrics;
 pub mod node_agent;
 pub mod node_updater;
@@ -59,7 +61,6 @@ pub use self::{
 pub use nodewright_e2e_lab::control_plane::{
     history::{self, Change, History},
     testing::{
-        CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, machine_config_crds,
-        skip_on_external_cluster,
+        CRDS_VARIABLE, Cluster, EXTERNAL_VARIABLE, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster,
     },
 };

@@ -1,11 +1,12 @@
 //! Applying manifests as `kubectl apply --server-side` does.
 
 use std::{
-    collections::{HashMap, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use futures::future::try_join_all;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api, Client, ResourceExt,
@@ -13,6 +14,7 @@ use kube::{
     core::GroupVersionKind,
     discovery::{self, ApiCapabilities, ApiResource, Scope},
 };
+use serde::Deserialize;
 use serde_json::Value;
 
 use crate::control_plane::ControlPlaneError;
@@ -21,10 +23,12 @@ use crate::control_plane::ControlPlaneError;
 const FIELD_MANAGER: &str = "end-to-end";
 /// How long the API server may take to serve a new kind.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
+/// The pause between two looks whether it does.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Applies all objects of a YAML text in order, with force. Namespaced objects without a namespace go to `default`. Waits
-/// after a `CustomResourceDefinition` until the API server serves the new kind, so that later objects can use it, and at the
-/// end until the schemas of all new kinds are published.
+/// after the last of adjacent `CustomResourceDefinition`s until the API server serves the new kinds, so that later objects can
+/// use them, and at the end until the schemas of all new kinds are published.
 ///
 /// Returns the stored objects.
 pub async fn apply_yaml(client: &Client, yaml: &str) -> Result<Vec<DynamicObject>, ControlPlaneError> {
@@ -33,10 +37,17 @@ pub async fn apply_yaml(client: &Client, yaml: &str) -> Result<Vec<DynamicObject
 
 /// Applies a file, or all `.yaml` files of a directory in alphabetical order; see [`apply_yaml`].
 pub async fn apply_file(client: &Client, path: &Path) -> Result<Vec<DynamicObject>, ControlPlaneError> {
+    apply_files(client, &[path.to_owned()]).await
+}
+
+/// The same for several files and directories. It waits once for the definitions of all.
+pub(crate) async fn apply_files(client: &Client, paths: &[PathBuf]) -> Result<Vec<DynamicObject>, ControlPlaneError> {
     let mut objects = Vec::new();
-    for file in manifests(path)? {
-        let text = tokio::fs::read_to_string(&file).await.map_err(ControlPlaneError::file("read", &file))?;
-        objects.extend(parse_manifest(&text, &file.display().to_string())?);
+    for path in paths {
+        for file in manifests(path)? {
+            let text = tokio::fs::read_to_string(&file).await.map_err(ControlPlaneError::file("read", &file))?;
+            objects.extend(parse_manifest(&text, &file.display().to_string())?);
+        }
     }
     apply_all(client, objects).await
 }
@@ -68,17 +79,22 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>, ControlPlaneError> {
 /// Applies objects in order; see [`apply_yaml`].
 pub async fn apply_all(client: &Client, objects: Vec<DynamicObject>) -> Result<Vec<DynamicObject>, ControlPlaneError> {
     let mut applied = Vec::with_capacity(objects.len());
-    let (mut definitions, mut kinds) = (Vec::new(), Kinds::default());
+    let (mut new, mut served, mut kinds) = (Vec::new(), Vec::new(), Kinds::default());
     for object in objects {
         let kind = kind_of(&object)?;
+        let is_definition = kind.kind == "CustomResourceDefinition";
+        if !is_definition {
+            served.extend(wait_until_all_served(client, std::mem::take(&mut new)).await?);
+        }
         let stored = apply_one(client, &mut kinds, &kind, &object).await?;
-        if kind.kind == "CustomResourceDefinition" {
-            definitions.push(wait_until_served(client, &stored).await?);
+        if is_definition {
+            new.push(stored.name_any());
         }
         applied.push(stored);
     }
-    for definition in &definitions {
-        wait_until_published(client, definition).await?;
+    served.extend(wait_until_all_served(client, new).await?);
+    for (document, kinds) in documents(&served) {
+        wait_until_published(client, &document, &kinds).await?;
     }
     Ok(applied)
 }
@@ -133,12 +149,16 @@ async fn apply_one(
         .map_err(|error| ControlPlaneError::request(what())(error))
 }
 
-/// Waits until a kind can be used: discovery lists it a moment after its definition is established.
-async fn wait_until_served(
+/// Waits until the kinds of definitions with these names can be used.
+async fn wait_until_all_served(
     client: &Client,
-    definition: &DynamicObject,
-) -> Result<CustomResourceDefinition, ControlPlaneError> {
-    let name = definition.name_any();
+    names: Vec<String>,
+) -> Result<Vec<CustomResourceDefinition>, ControlPlaneError> {
+    try_join_all(names.into_iter().map(|name| wait_until_served(client, name))).await
+}
+
+/// Waits until a kind can be used: discovery lists it a moment after its definition is established.
+async fn wait_until_served(client: &Client, name: String) -> Result<CustomResourceDefinition, ControlPlaneError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let served = async {
         loop {
@@ -147,7 +167,7 @@ async fn wait_until_served(
             if is_established(&definition) && is_served(client, &definition).await {
                 return Ok(definition);
             }
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            tokio::time::sleep(LOOK).await;
         }
     };
     let timeout = |_| ControlPlaneError::Timeout { what: format!("serving of {name}"), waited: ESTABLISH_TIMEOUT };
@@ -173,34 +193,61 @@ async fn is_served(client: &Client, definition: &CustomResourceDefinition) -> bo
     true
 }
 
-/// Waits until the schema of a kind is published, about a second after it is served. The manager reads it at its start.
-async fn wait_until_published(client: &Client, definition: &CustomResourceDefinition) -> Result<(), ControlPlaneError> {
+/// The kinds of definitions by the path of the document that has their schemas: that of their group and version.
+fn documents(definitions: &[CustomResourceDefinition]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut documents = BTreeMap::<_, BTreeSet<_>>::new();
+    for spec in definitions.iter().map(|definition| &definition.spec) {
+        for version in spec.versions.iter().filter(|version| version.served) {
+            let path = format!("/openapi/v3/apis/{}/{}", spec.group, version.name);
+            documents.entry(path).or_default().insert(spec.names.kind.clone());
+        }
+    }
+    documents
+}
+
+/// Waits until the schemas of kinds are published, about a second after they are served. The manager reads them at its start.
+async fn wait_until_published(
+    client: &Client,
+    document: &str,
+    kinds: &BTreeSet<String>,
+) -> Result<(), ControlPlaneError> {
     let published = async {
-        while !is_published(client, definition).await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+        while !published_kinds(client, document).await.is_superset(kinds) {
+            tokio::time::sleep(LOOK).await;
         }
     };
-    let what = || format!("publication of the schema of {}", definition.spec.names.kind);
+    let what = || format!("publication of the schemas of {kinds:?}");
     let timeout = |_| ControlPlaneError::Timeout { what: what(), waited: ESTABLISH_TIMEOUT };
     tokio::time::timeout(ESTABLISH_TIMEOUT, published).await.map_err(timeout)
 }
 
-async fn is_published(client: &Client, definition: &CustomResourceDefinition) -> bool {
-    let spec = &definition.spec;
-    for version in spec.versions.iter().filter(|version| version.served) {
-        let path = format!("/openapi/v3/apis/{}/{}", spec.group, version.name);
-        let Ok(request) = http::Request::get(path).body(Vec::new()) else { return false };
-        let Ok(document) = client.request::<Value>(request).await else { return false };
-        let schemas = document["components"]["schemas"].as_object();
-        let is_of_kind = |schema: &Value| {
-            let kinds = schema["x-kubernetes-group-version-kind"].as_array();
-            kinds.into_iter().flatten().any(|kind| kind["kind"] == spec.names.kind.as_str())
-        };
-        if !schemas.is_some_and(|schemas| schemas.values().any(is_of_kind)) {
-            return false;
-        }
-    }
-    true
+/// The kinds of the schemas in a document; the rest is left out.
+#[derive(Deserialize)]
+struct Document {
+    components: Components,
+}
+
+#[derive(Deserialize)]
+struct Components {
+    #[serde(default)]
+    schemas: BTreeMap<String, Schema>,
+}
+
+#[derive(Deserialize)]
+struct Schema {
+    #[serde(default, rename = "x-kubernetes-group-version-kind")]
+    kinds: Vec<Kind>,
+}
+
+#[derive(Deserialize)]
+struct Kind {
+    kind: String,
+}
+
+async fn published_kinds(client: &Client, document: &str) -> BTreeSet<String> {
+    let Ok(request) = http::Request::get(document).body(Vec::new()) else { return BTreeSet::new() };
+    let Ok(document) = client.request::<Document>(request).await else { return BTreeSet::new() };
+    document.components.schemas.into_values().flat_map(|schema| schema.kinds).map(|kind| kind.kind).collect()
 }
 
 #[cfg(test)]

@@ -129,6 +129,11 @@ impl ControlPlane {
         apply::apply_file(&self.client, path.as_ref()).await
     }
 
+    /// The same for several files and directories at once.
+    pub async fn apply_files(&self, paths: &[PathBuf]) -> Result<Vec<DynamicObject>, ControlPlaneError> {
+        apply::apply_files(&self.client, paths).await
+    }
+
     /// Runs kubectl as the administrator and returns what it prints.
     pub async fn kubectl(
         &self,

@@ -19,8 +19,7 @@ use nodewright_e2e_lab::{
     process::{executable, repository},
 };
 use nodewright_e2e_scenarios::{
-    Environment, EnvironmentBuilder, Failure, TestResult, ensure, has_mcm_crds, machine_config_crds,
-    skip_on_external_cluster,
+    Environment, EnvironmentBuilder, Failure, TestResult, ensure, has_mcm_crds, skip_on_external_cluster,
 };
 use serde_json::{Value, json};
 
@@ -31,9 +30,9 @@ pub(crate) fn sample() -> PathBuf {
     repository().join("config/samples/machine-config")
 }
 
-/// An environment on a control plane of its own, as the kinds are cluster-scoped; without a manager, with the CRDs.
+/// An environment that has a control plane for itself, as the kinds are cluster-scoped; without a manager.
 pub(crate) async fn start(name: &str) -> TestResult<Option<Environment>> {
-    start_on(name, EnvironmentBuilder::with_own_plane).await
+    start_on(name, EnvironmentBuilder::for_node_configuration).await
 }
 
 async fn start_on(
@@ -43,12 +42,7 @@ async fn start_on(
     if skip_on_external_cluster(name, "the kinds are cluster-scoped") {
         return Ok(None);
     }
-    let env = plane(Environment::builder(name)).without_manager().without_kubelets().start().await?;
-    let Some(plane) = env.cluster().control_plane() else { return Ok(None) };
-    for crds in machine_config_crds().await? {
-        plane.apply_file(crds).await?;
-    }
-    Ok(Some(env))
+    Ok(Some(plane(Environment::builder(name)).without_manager().without_kubelets().start().await?))
 }
 
 pub(crate) async fn manager(env: &Environment, name: &str, flags: &[&str]) -> TestResult<ManagerProcess> {

@@ -6,7 +6,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use nodewright_e2e_cloud::{Code, Effect, FaultOperation, FaultOrder};
 use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{
-    Collector, Environment, Failure, NodeAgents, TestResult, ensure, machine_config_crds,
+    Collector, Environment, Failure, NodeAgents, TestResult, ensure,
     objects::ENVIRONMENT_LABEL,
     skip_on_external_cluster,
     worker_pool::{message, retarget, target, wait_for_all},
@@ -267,11 +267,7 @@ async fn secrets_of_machine_configs_stand_nowhere_else() -> TestResult {
         return Ok(());
     }
     let collector = Collector::start().await?;
-    let env = Environment::builder("configs").with_own_plane().without_manager().start().await?;
-    let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
-    for crds in machine_config_crds().await? {
-        plane.apply_file(crds).await?;
-    }
+    let env = Environment::builder("configs").for_node_configuration().without_manager().start().await?;
     let mut manager = manager(&env, "manager", &[&format!("--otlp-endpoint={}", collector.url()), FINEST]).await?;
     let agents = start_pool(&env).await?;
     let second = retarget(&env, &with_secrets(2)).await?;

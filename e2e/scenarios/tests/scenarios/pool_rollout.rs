@@ -14,14 +14,11 @@ use nodewright_api::{
     taints,
 };
 use nodewright_e2e_lab::{
-    control_plane::{
-        ControlPlaneOptions,
-        audit::{AuditLog, Entry},
-    },
+    control_plane::audit::{AuditLog, Entry},
     devcluster::ManagerProcess,
 };
 use nodewright_e2e_scenarios::{
-    Cluster, Environment, Failure, Fault, History, NodeAgents, TestResult, clusters, ensure, machine_config_crds,
+    Cluster, Environment, Failure, Fault, History, NodeAgents, TestResult, clusters, ensure,
     node_agent::{FAILURE, is_disrupted, said},
     objects::ENVIRONMENT_LABEL,
     requests::AGENT,
@@ -46,6 +43,7 @@ const OF_POOL: usize = 3;
 /// Nodes in each zone, and how many of all may be unavailable.
 const PER_ZONE: u32 = 10;
 const BUDGET: usize = 3;
+const WHY: &str = "the kinds are cluster-scoped";
 /// How often managers are killed in a rollout.
 const KILLS: usize = 10;
 
@@ -60,29 +58,24 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Starts it with this number of managers, and of nodes in each zone, which run no Pods. All run the pool's first target.
     pub(crate) async fn start(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
-        Box::pin(Self::start_on(clusters::without_pods(), name, managers, per_zone, budget)).await
-    }
-
-    async fn start_with_pods(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
-        Box::pin(Self::start_on(Cluster::options(), name, managers, per_zone, budget)).await
-    }
-
-    async fn start_on(
-        plane: ControlPlaneOptions,
-        name: &str,
-        managers: usize,
-        per_zone: u32,
-        budget: Value,
-    ) -> TestResult<Option<Self>> {
-        if skip_on_external_cluster(name, "the kinds are cluster-scoped") {
+        if skip_on_external_cluster(name, WHY) {
             return Ok(None);
         }
-        let cluster = Cluster::start(plane, true).await?;
-        let env = Environment::builder(name).without_manager().on(&cluster).start().await?;
-        let Some(plane) = env.cluster().control_plane() else { return Ok(None) };
-        for crds in machine_config_crds().await? {
-            plane.apply_file(crds).await?;
+        let env = Environment::builder(name).for_node_configuration().without_manager().start().await?;
+        Ok(Some(Box::pin(Self::set_up(env, managers, per_zone, budget)).await?))
+    }
+
+    /// The same on a control plane of its own, which schedules Pods.
+    async fn start_with_pods(name: &str, managers: usize, per_zone: u32, budget: Value) -> TestResult<Option<Self>> {
+        if skip_on_external_cluster(name, WHY) {
+            return Ok(None);
         }
+        let cluster = clusters::with_node_configuration(Cluster::options()).await?;
+        let env = Environment::builder(name).without_manager().on(&cluster).start().await?;
+        Ok(Some(Box::pin(Self::set_up(env, managers, per_zone, budget)).await?))
+    }
+
+    async fn set_up(env: Environment, managers: usize, per_zone: u32, budget: Value) -> TestResult<Self> {
         let mut fixture = Vec::new();
         for at in 0..managers {
             let flags: &[&str] = if managers > 1 { &[UNELECTED] } else { &[] };
@@ -105,7 +98,7 @@ impl Fixture {
         let agents = NodeAgents::start(&env, &target(&env).await?).await?;
         let fixture = Self { env, agents, managers: fixture, nodes };
         fixture.wait_for_all().await?;
-        Ok(Some(fixture))
+        Ok(fixture)
     }
 
     /// Has the pool render something else; returns the name of its new target.

@@ -7,9 +7,9 @@ use kube::{Api, ResourceExt};
 use nodewright_api::labels;
 use nodewright_e2e_lab::devcluster::ManagerProcess;
 use nodewright_e2e_scenarios::{
-    Cluster, Collector, Environment, Failure, Fault, NodeAgents, TestResult,
+    Collector, Environment, Failure, Fault, NodeAgents, TestResult,
     collector::text,
-    ensure, machine_config_crds,
+    ensure,
     objects::ENVIRONMENT_LABEL,
     skip_on_external_cluster,
     worker_pool::{self, target},
@@ -128,12 +128,7 @@ async fn an_apply_of_node_configuration_is_a_trace() -> TestResult {
         return Ok(());
     }
     let collector = Collector::start().await?;
-    let cluster = Cluster::start(Cluster::options(), true).await?;
-    let env = Environment::builder("pool-traces").without_manager().on(&cluster).start().await?;
-    let Some(plane) = env.cluster().control_plane() else { return Ok(()) };
-    for crds in machine_config_crds().await? {
-        plane.apply_file(crds).await?;
-    }
+    let env = Environment::builder("pool-traces").for_node_configuration().without_manager().start().await?;
     let flags = [format!("--otlp-endpoint={}", collector.url()), UNELECTED.to_owned()];
     let mut manager = ManagerProcess::start(env.manager_options("manager", true, &flags)).await?;
     let agents = workers(&env).await?;
@@ -157,7 +152,7 @@ async fn an_apply_of_node_configuration_is_a_trace() -> TestResult {
     assert_eq!(text(&rollout, "nodewright.rollout.outcome"), Some("Completed"));
     nodes_of(&env, &collector, &rollout, &new).await?;
     manager.check()?;
-    drop(agents);
+    drop((manager, agents));
     env.end_unevaluated().await
 }
 

@@ -89,7 +89,7 @@ async fn the_managers_own_writes_do_not_need_the_webhook() -> TestResult {
     env.wait_for_nothing().await?;
     manager.check()?;
     drop(manager);
-    // For later scenarios, and for the cleanup.
+    // Its metrics are compared at the end.
     stopped.start_again().await?;
     drop(stopped);
     env.end().await

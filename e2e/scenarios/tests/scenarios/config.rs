@@ -14,12 +14,10 @@ use kube::{
     api::{DeleteParams, PostParams},
 };
 use nodewright_e2e_lab::{
-    control_plane::{
-        ControlPlane, ControlPlaneOptions, binaries, client,
-        testing::{TestResult, eventually},
-    },
+    control_plane::{ControlPlane, ControlPlaneOptions, binaries, client, testing::eventually},
     process::repository,
 };
+use nodewright_e2e_scenarios::{TestResult, environment::turn, skip_on_external_cluster};
 use nodewright_observability::{metrics::Metrics, trace::Spans};
 use nodewright_runtime::{
     leadership::{Leadership, boot_clock},
@@ -29,6 +27,7 @@ use nodewright_webhooks::{CertificateSource, DEFAULT_NAMESPACE, Limits, Options,
 
 const NAMESPACE: &str = "nodewright-system";
 const SERVICE_ACCOUNT: &str = "system:serviceaccount:nodewright-system:nodewright";
+const WHY: &str = "`config/` is not applied";
 
 fn config(folder: &str) -> PathBuf {
     repository().join("config").join(folder)
@@ -37,6 +36,9 @@ fn config(folder: &str) -> PathBuf {
 /// Components only work in an overlay like the one in their comments.
 #[tokio::test]
 async fn the_components_render() -> TestResult {
+    if skip_on_external_cluster("components", WHY) {
+        return Ok(());
+    }
     let kubectl = binaries().await?.join("kubectl");
     // kustomize takes relative paths alone, and the folder of builds may be anywhere.
     let target = config("../target");
@@ -82,6 +84,9 @@ async fn the_components_render() -> TestResult {
 /// `config/default`, and nothing has the name of an object of the first installation.
 #[tokio::test]
 async fn an_overlay_with_another_namespace_shares_nothing() -> TestResult {
+    if skip_on_external_cluster("overlay", WHY) {
+        return Ok(());
+    }
     let kubectl = binaries().await?.join("kubectl");
     let target = config("../target");
     std::fs::create_dir_all(&target)?;
@@ -136,6 +141,10 @@ fn identities(yaml: &str) -> BTreeSet<String> {
 /// `config/certmanager` is installed in the place of `config/default`, in a cluster that serves cert-manager's kinds.
 #[tokio::test]
 async fn the_overlay_with_cert_manager_is_accepted_and_grants_less() -> TestResult {
+    if skip_on_external_cluster("cert-manager", WHY) {
+        return Ok(());
+    }
+    let _turn = turn(false).await?;
     let options = ControlPlaneOptions { controller_manager: false, scheduler: false, ..ControlPlaneOptions::default() };
     let plane = ControlPlane::start(options).await?;
     for (kind, plural) in [("Issuer", "issuers"), ("Certificate", "certificates")] {
@@ -160,6 +169,9 @@ async fn the_overlay_with_cert_manager_is_accepted_and_grants_less() -> TestResu
 /// `make e2e-kind` applies it to a cluster that has what it needs.
 #[tokio::test]
 async fn the_overlay_for_kind_renders() -> TestResult {
+    if skip_on_external_cluster("kind", WHY) {
+        return Ok(());
+    }
     let kubectl = binaries().await?.join("kubectl");
     let output = Command::new(&kubectl).arg("kustomize").arg(config("kind")).output()?;
     let (text, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -176,7 +188,12 @@ async fn the_overlay_for_kind_renders() -> TestResult {
 
 #[tokio::test]
 async fn the_default_is_accepted_and_grants_what_is_needed() -> TestResult {
-    let plane = ControlPlane::start(ControlPlaneOptions::default()).await?;
+    if skip_on_external_cluster("config", WHY) {
+        return Ok(());
+    }
+    let _turn = turn(false).await?;
+    let options = ControlPlaneOptions { scheduler: false, ..ControlPlaneOptions::default() };
+    let plane = ControlPlane::start(options).await?;
     apply(&plane, "cluster", &[]).await?;
     apply(&plane, "default", &[]).await?;
     let again = apply(&plane, "default", &[]).await?;
