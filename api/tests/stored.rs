@@ -8,7 +8,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fmt::{Display, Write as _},
     fs,
     path::PathBuf,
@@ -19,10 +19,11 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
     annotations, labels, operations,
     stored::{
-        AdoptedVm, AppliedKeys, ClassIdentity, ConditionText, ConfigDrain, CreationRound, DisabledHealthTimeout,
-        Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingClass, MissingVm, NodeClass,
-        Ordinal, PoolRollout, PoolTarget, Preserve, PreservedNode, ProvenVm, RevisionHistory, Seconds, SizedFor,
-        SweptVms, UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer, removals, set_of,
+        AdoptedVm, AppliedKeys, CONFIG_GIVEN, CORDONED, ClassIdentity, ConditionText, ConfigDrain, CreationRound,
+        DisabledHealthTimeout, Disruptions, FACTS, HealthDeadline, JoinedNode, LastApplied, Ledger, MissingClass,
+        MissingVm, NodeClass, Ordinal, PoolRollout, PoolTarget, Preserve, PreservedNode, ProvenVm, Removals,
+        RevisionHistory, Seconds, SizedFor, SweptVms, UnexplainedVms, Updating, VirtualCapacity, is_operator_finalizer,
+        removals, set_of,
     },
 };
 use serde_json::{Value, json};
@@ -127,8 +128,7 @@ fn operation(text: &str) -> Decoded {
 
 fn all_removals(list: &str) -> Decoded {
     let all: Vec<_> = removals(list).collect::<Result<_, _>>().ok()?;
-    let texts: Vec<_> = all.iter().map(|it| it.text("2026-06-01T12:00:00Z")).collect();
-    Some((all.iter().map(|it| json!([it.machine, it.time])).collect(), texts.join(",")))
+    Some((all.iter().map(|it| json!([it.machine, it.time])).collect(), Removals(all).to_string()))
 }
 
 fn condition(key: &str, text: &str) -> Decoded {
@@ -243,6 +243,17 @@ fn texts_that_were_written_are_read_and_written_the_same() {
         }
     }
     assert!(failures.is_empty(), "an earlier version has written these:\n{}", failures.join("\n"));
+}
+
+#[test]
+fn an_annotation_is_read_as_it_is_written() {
+    let mut all = BTreeMap::new();
+    CONFIG_GIVEN.insert(&mut all, &12);
+    let (key, text) = CORDONED.written(&false);
+    all.insert(key.to_owned(), text);
+    let texts: Vec<_> = all.iter().map(|(key, text)| format!("{key}: {text}")).collect();
+    assert_eq!(texts, ["nodewright.dev/config-given: 12", "nodewright.dev/cordoned: false"]);
+    assert_eq!((CONFIG_GIVEN.within(&all), CORDONED.within(&all)), (Some(Ok(12)), Some(Ok(false))));
 }
 
 /// FNV-1a.

@@ -50,7 +50,7 @@ pub use self::{
     pool_rollout::{PoolRollout, RolloutInputs},
     preservation::{Preserve, PreservedNode},
     registry::{FACTS, Fact},
-    removal::{Removal, is_operator_finalizer, removals},
+    removal::{Removal, Removals, is_operator_finalizer, removals},
     revision_history::RevisionHistory,
     sized_for::SizedFor,
     time::Seconds,
@@ -132,6 +132,18 @@ impl<T: FromStr> Annotation<T> {
     /// When the text is no such value.
     pub fn within(&self, annotations: &BTreeMap<String, String>) -> Option<Result<T, T::Err>> {
         annotations.get(self.key).map(|text| text.parse())
+    }
+}
+
+impl<T: fmt::Display> Annotation<T> {
+    /// The key, and the text of a value.
+    pub fn written(&self, value: &T) -> (&'static str, String) {
+        (self.key, value.to_string())
+    }
+
+    /// Sets a value in annotations that are yet to be written.
+    pub fn insert(&self, annotations: &mut BTreeMap<String, String>, value: &T) {
+        annotations.insert(self.key.to_owned(), value.to_string());
     }
 }
 

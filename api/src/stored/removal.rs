@@ -1,5 +1,7 @@
 //! Requests of other programs that stand in metadata.
 
+use std::fmt;
+
 use jiff::Timestamp;
 
 use super::Malformed;
@@ -13,14 +15,28 @@ pub struct Removal<'a> {
     pub time: Option<&'a str>,
 }
 
-impl Removal<'_> {
-    /// The entry, with a time for one that has none.
-    pub fn text(&self, since: &str) -> String {
-        format!("{}~{}", self.machine, self.time.unwrap_or(since))
+impl fmt::Display for Removal<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.machine)?;
+        self.time.map_or(Ok(()), |time| write!(f, "~{time}"))
     }
 }
 
-/// The entries of the list `machine~time,…`. The time is optional.
+/// The list of the Machines that the cluster autoscaler removes: `machine~time,…`. The time is optional. [`removals`] reads it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removals<'a>(pub Vec<Removal<'a>>);
+
+impl fmt::Display for Removals<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, removal) in self.0.iter().enumerate() {
+            f.write_str(if place == 0 { "" } else { "," })?;
+            removal.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// The entries of the list [`Removals`], of which each is read by itself.
 pub fn removals(list: &str) -> impl Iterator<Item = Result<Removal<'_>, Malformed>> {
     list.split(',').map(str::trim).map(|entry| {
         let Some((machine, time)) = entry.split_once('~') else { return Ok(Removal { machine: entry, time: None }) };

@@ -11,7 +11,7 @@ use json_patch::{Patch, PatchOperation};
 use k8s_openapi::api::core::v1::NodeCondition;
 use nodewright_api::{
     Machine, Taint, annotations, finalizers, labels,
-    stored::{APPLIED_NODE_TEMPLATE, AppliedKeys, LAST_APPLIED, LastApplied},
+    stored::{APPLIED_NODE_TEMPLATE, AppliedKeys, CORDONED, LAST_APPLIED, LastApplied},
     taints as taint_keys,
 };
 use nodewright_runtime::{
@@ -155,7 +155,8 @@ pub(super) fn cordon(node: &Node) -> Option<Patch> {
     let mut operations = vec![];
     if !node.is_cordoned() {
         operations.push(patch::set(&["spec", "unschedulable"], true.into()));
-        operations.extend(nodewright_runtime::annotations::set(&node.metadata, annotations::CORDONED, Some("true")).0);
+        let (key, text) = CORDONED.written(&true);
+        operations.extend(nodewright_runtime::annotations::set(&node.metadata, key, Some(&text)).0);
     }
     let live = node.metadata.labels.as_ref();
     if live.is_none_or(|live| !live.contains_key(labels::EXCLUDE_FROM_LOAD_BALANCERS)) {

@@ -19,8 +19,8 @@ use super::{call::Render, rollout::Rollout};
 use crate::shared::{
     TARGET,
     disruption::{
-        self, counted,
         node_state::{has_agent, is_behind, is_ready, is_update_taint},
+        patches::{self, counted},
     },
     node::{Node, add_taint, remove_taint},
     patch,
@@ -35,7 +35,7 @@ pub(super) fn claims(pool: &MachineConfigPool, claims: &Disruptions) -> Option<P
     if selects_none(pool) && annotation(pool, annotations::DISRUPTIONS).is_none() {
         return None;
     }
-    let step = Step::edit(TARGET, pool, disruption::write(pool, claims)?);
+    let step = Step::edit(TARGET, pool, patches::write(pool, claims)?);
     Planned::new("which nodes may be disrupted has changed", step)
 }
 

@@ -84,7 +84,7 @@ pub(super) fn plan(context: &Context<'_>, snapshot: &Snapshot) -> Plan {
         roll(context, snapshot, Some(&decision), &mut plan);
     }
     // Nothing waits for that.
-    plan.append(garbage::collect(snapshot, decision.wanted(), snapshot.rendered_retention, context.now));
+    plan.append(garbage::collect(snapshot, decision.wanted(), context.now));
     plan
 }
 

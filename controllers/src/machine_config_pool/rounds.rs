@@ -11,9 +11,9 @@ use std::{
 };
 
 use nodewright_api::{
-    annotations, labels,
+    labels,
     machine_config::{CURRENT_CONFIG, CURRENT_IMAGE, DESIRED_CONFIG, DESIRED_IMAGE, DONE, STATE},
-    stored::{Claim, Disruptions},
+    stored::{CONFIG_GIVEN, Claim, Disruptions},
 };
 use nodewright_runtime::object::{label, name, uid};
 use serde::Serialize;
@@ -130,10 +130,10 @@ fn updated(node: &Node, config: &str) -> Node {
     }
     // It comes back from its reboot.
     node.status.conditions = None;
-    let count = given(&node).wrapping_add(1).to_string();
+    let (key, count) = CONFIG_GIVEN.written(&given(&node).wrapping_add(1));
     let annotations = node.metadata.annotations.get_or_insert_default();
     annotations.retain(|key, _| ![CURRENT_IMAGE, DESIRED_IMAGE].contains(&key.as_str()));
-    let own = [(CURRENT_CONFIG, config), (DESIRED_CONFIG, config), (STATE, DONE), (annotations::CONFIG_GIVEN, &count)];
+    let own = [(CURRENT_CONFIG, config), (DESIRED_CONFIG, config), (STATE, DONE), (key, &count)];
     annotations.extend(own.map(|(key, value)| (key.to_owned(), value.to_owned())));
     node
 }

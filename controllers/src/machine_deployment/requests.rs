@@ -17,7 +17,7 @@ use json_patch::Patch;
 use nodewright_api::{
     Machine, MachineDeployment, MachinePhase, MachineSet, annotations, labels,
     reasons::events,
-    stored::{SCALER_CHANGE, removals},
+    stored::{Removal, Removals, SCALER_CHANGE, Seconds, removals},
 };
 use nodewright_runtime::{
     annotations as annotations_of,
@@ -61,15 +61,17 @@ pub(super) fn marks(now: Timestamp, snapshot: &Snapshot) -> Marks<'_> {
         return Marks { machines: vec![], list: Patch::default() };
     };
     let changed = annotation(deployment, annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME);
-    let since = changed.map_or_else(|| format!("{now:.0}"), str::to_owned);
+    let since = changed.map_or_else(|| Seconds(now).to_string(), str::to_owned);
     let machines: HashMap<&str, &Arc<Machine>> =
         snapshot.machines().map(|machine| (name(machine.as_ref()), machine)).collect();
     let has_since = !matches!(SCALER_CHANGE.read(deployment), Some(Err(_)));
     let entries = removals(list).flatten().filter(|entry| entry.time.is_some() || has_since);
     let entries: Vec<_> = entries.filter_map(|entry| Some((staying(&machines, entry.machine)?, entry))).collect();
-    let marks = entries.iter().map(|(machine, entry)| (*machine, mark(machine, entry.time.unwrap_or(&since))));
-    let kept: Vec<_> = entries.iter().map(|(_, entry)| entry.text(&since)).collect();
-    let kept = (!kept.is_empty()).then(|| kept.join(","));
+    let dated = entries.iter().map(|(machine, entry)| (*machine, entry.time.unwrap_or(&since)));
+    let marks = dated.clone().map(|(machine, time)| (machine, mark(machine, time)));
+    let kept: Vec<_> =
+        dated.map(|(machine, time)| Removal { machine: name(machine.as_ref()), time: Some(time) }).collect();
+    let kept = (!entries.is_empty()).then(|| Removals(kept).to_string());
     let list = annotations_of::set(&deployment.metadata, annotations::TRIGGER_DELETION, kept.as_deref());
     Marks { machines: marks.filter(|(_, patch)| !patch.0.is_empty()).collect(), list }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use nodewright_api::{
     MachineDeployment, MachineSet, MachineSetSpec, annotations, finalizers, labels,
-    stored::{REVISION, REVISION_HISTORY, SizedFor, Updating},
+    stored::{DESIRED_REPLICAS, MAX_REPLICAS, REVISION, REVISION_HISTORY, SIZED_FOR, SizedFor, Updating},
 };
 use nodewright_runtime::{
     apply_configuration::ApplyConfiguration,
@@ -131,11 +131,11 @@ impl SetPart {
             return;
         }
         let before = REVISION.within(all).and_then(Result::ok);
-        all.insert(annotations::REVISION.to_owned(), revision.to_string());
+        REVISION.insert(all, &revision);
         if let Some(before) = before {
             let mut history = REVISION_HISTORY.within(all).and_then(Result::ok).unwrap_or_default();
             history.push(before);
-            all.insert(annotations::REVISION_HISTORY.to_owned(), history.to_string());
+            REVISION_HISTORY.insert(all, &history);
         }
     }
 
@@ -148,8 +148,8 @@ impl SetPart {
             self.asked_by(deployment);
         }
         let all = &mut self.metadata.annotations;
-        all.insert(annotations::DESIRED_REPLICAS.to_owned(), goal.desired.to_string());
-        all.insert(annotations::MAX_REPLICAS.to_owned(), (goal.desired + goal.surge).to_string());
+        DESIRED_REPLICAS.insert(all, &goal.desired);
+        MAX_REPLICAS.insert(all, &(goal.desired + goal.surge));
     }
 
     /// Names the trace of the request that the set follows from.
@@ -171,7 +171,7 @@ impl SetPart {
     pub(super) fn sized_for(&mut self, deployment: &MachineDeployment) {
         let generation = deployment.metadata.generation.unwrap_or_default();
         let sized = SizedFor { uid: uid(deployment).to_owned(), generation };
-        self.metadata.annotations.insert(annotations::SIZED_FOR.to_owned(), sized.to_string());
+        SIZED_FOR.insert(&mut self.metadata.annotations, &sized);
     }
 
     pub(super) fn adopted_by(self, deployment: &MachineDeployment) -> Self {

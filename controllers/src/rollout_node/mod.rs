@@ -21,7 +21,6 @@ mod tests;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jiff::Timestamp;
 use nodewright_api::{
     Machine, MachineDeployment, MachinePhase, MachineSet, machine_config::MachineConfigPool, stored::UPDATING,
 };
@@ -33,7 +32,10 @@ use nodewright_runtime::{
     plan::{Context, Plan},
 };
 
-use self::snapshot::{Snapshot, is_in_use, lists_any};
+use self::{
+    decision::is_due,
+    snapshot::{Snapshot, is_in_use, lists_any},
+};
 use crate::shared::{
     CONTROL, TARGET,
     disruption::{WAITING_NODES, waiting_nodes},
@@ -136,7 +138,7 @@ impl Controller for RolloutNodeController {
 /// Kubelets change their Nodes frequently: only those that need a change are planned.
 fn wake_if_due(stores: &Stores, node: Arc<Node>, how: (bool, NodeProof), wake: &mut dyn FnMut(ObjectRef)) {
     let key = ObjectRef::of(TARGET, node.as_ref());
-    if !plan::plan(&Snapshot::of(stores, node, how), Timestamp::MIN).is_idle() {
+    if is_due(&Snapshot::of(stores, node, how)) {
         wake(key);
     }
 }

@@ -2,23 +2,24 @@
 
 use jiff::Timestamp;
 use json_patch::{Patch, PatchOperation};
-use nodewright_api::{Taint, annotations, finalizers, labels, taints};
+use nodewright_api::{Taint, labels, taints};
 use nodewright_runtime::{
     effect::Never,
-    object::{annotation, has_finalizer, label},
     plan::{Plan, Step},
 };
 
 use super::{
-    decision::{Decision, decide},
+    decision::{Decision, Selection, decide, lacks_annotations},
     snapshot::Snapshot,
 };
 use crate::shared::{
     TARGET,
-    disruption::{AWAITING_BUDGET, DisruptionDecision, SharedBudget},
+    disruption::{
+        AWAITING_BUDGET, DisruptionDecision, SharedBudget,
+        patches::{HAS_ROOM, claimed, used},
+    },
     in_place::{self, Progress, is_prefer_no_schedule},
     node::{Node, add_taint, autoscaler_marks, mark_for_autoscaler, remove_taint},
-    ownership::NodeProof,
     patch,
 };
 
@@ -29,19 +30,16 @@ pub(super) fn plan(snapshot: &Snapshot, now: Timestamp) -> Plan<Never> {
         Decision::Mark => {
             ([taken_back(node), mark(node, snapshot.annotates)].concat(), "a rollout replaces the machine of the node")
         }
-        Decision::MarkForUpdate { selects } => {
-            let (selects, used) = claimed(snapshot, selects, now, &mut plan);
-            let operations = [mark(node, snapshot.annotates), asked(node, selects, now), used].concat();
+        Decision::MarkForUpdate(selection) => {
+            let operations = [mark(node, snapshot.annotates), asked(node, &selection, now)].concat();
+            share(snapshot, selection, now, &mut plan);
             (operations, "a rollout updates the machine of the node in place")
         }
         Decision::FinishUpdate { is_former, is_preserved } => {
             let marks = if is_former { vec![] } else { unannotate(node, is_preserved) };
             ([in_place::finish(node, is_former), marks].concat(), "the machine of the node was updated in place")
         }
-        Decision::Annotate => {
-            // Our Machine controller writes a new Node first: two writes at once would meet a conflict.
-            let is_written = snapshot.proof != NodeProof::Here || has_finalizer(node, finalizers::NODE);
-            let annotates = snapshot.annotates && is_written;
+        Decision::Annotate { annotates } => {
             let operations = [taken_back(node), untaint(node), annotate(node, annotates)].concat();
             (operations, "a rollout replaces other machines of the node's deployment")
         }
@@ -76,10 +74,7 @@ fn untaint(node: &Node) -> Vec<PatchOperation> {
 
 /// Keeps the cluster autoscaler from removing the Node, unless somebody else does.
 fn annotate(node: &Node, annotates: bool) -> Vec<PatchOperation> {
-    if !annotates || annotation(node, annotations::SCALE_DOWN_DISABLED).is_some() {
-        return vec![];
-    }
-    mark_for_autoscaler(node)
+    if lacks_annotations(node, annotates) { mark_for_autoscaler(node) } else { vec![] }
 }
 
 fn unannotate(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
@@ -88,16 +83,18 @@ fn unannotate(node: &Node, is_preserved: bool) -> Vec<PatchOperation> {
 
 /// The Node is a candidate, and, if it is selected, is closed to Pods in the same write. One that a user selects is closed by the
 /// Machine controller.
-fn asked(node: &Node, selects: bool, now: Timestamp) -> Vec<PatchOperation> {
-    let is_new = selects && label(node, labels::SELECTED_FOR_UPDATE).is_none();
-    let keys: &[&str] = if is_new {
+fn asked(node: &Node, selection: &Selection, now: Timestamp) -> Vec<PatchOperation> {
+    let keys: &[&str] = if selection.is_now() {
         &[labels::CANDIDATE_FOR_UPDATE, labels::SELECTED_FOR_UPDATE]
     } else {
         &[labels::CANDIDATE_FOR_UPDATE]
     };
     let mut operations = in_place::add_labels(node, keys);
-    if is_new {
+    if selection.is_now() {
         operations.extend(in_place::begin(node, now));
+        if matches!(selection, Selection::Shared(_)) {
+            operations.extend(used(node));
+        }
     } else if Progress::of(node) <= Progress::Candidate {
         operations.extend(in_place::forget_answer(node));
         operations.extend(in_place::reopen(node));
@@ -105,27 +102,19 @@ fn asked(node: &Node, selects: bool, now: Timestamp) -> Vec<PatchOperation> {
     operations
 }
 
-/// Whether the Node is selected now, and the operations by which that uses the claim of its pool. Otherwise the plan claims it, or says
-/// what it waits for.
-fn claimed(snapshot: &Snapshot, selects: bool, now: Timestamp, plan: &mut Plan<Never>) -> (bool, Vec<PatchOperation>) {
-    let node = snapshot.node.as_ref();
-    let is_new = selects && label(node, labels::SELECTED_FOR_UPDATE).is_none();
-    let Some(shared) = snapshot.shared_budget.as_ref().filter(|_| is_new) else { return (selects, vec![]) };
-    if Progress::of(node) == Progress::None {
-        // The pool takes back a claim for a Node that does not show that it wants one: it is marked first.
-        return (false, vec![]);
-    }
+/// What the pool of the Node writes, or the plan waits for, before a Node is selected that shares its disruption budget.
+fn share(snapshot: &Snapshot, selection: Selection, now: Timestamp, plan: &mut Plan<Never>) {
+    let (Some(shared), Selection::Shared(decision)) = (&snapshot.shared_budget, selection) else { return };
     plan.scoped_watch(SharedBudget::watch());
-    match shared.update(node, now) {
-        DisruptionDecision::Granted(used) => return (true, used),
-        DisruptionDecision::Claim(patch) => {
-            plan.then("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch));
+    match decision {
+        DisruptionDecision::Granted => {}
+        DisruptionDecision::Claim(claim) => {
+            plan.then(HAS_ROOM, claimed(shared, &snapshot.node, claim, now));
         }
         DisruptionDecision::Wait(text) => {
             plan.wait(AWAITING_BUDGET, text);
         }
     }
-    (false, vec![])
 }
 
 /// The update of the Node is taken back, unless the program on it may have been permitted to begin meanwhile.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool};
+use nodewright_api::{Machine, MachineDeployment, MachineSet, machine_config::MachineConfigPool, stored::Claim};
 use nodewright_runtime::{
     cache::{Change, Store, Stores},
     controller::Controller,
@@ -13,11 +13,16 @@ use nodewright_runtime::{
 };
 use serde_json::{Value, json};
 
-use super::{RolloutNodeController, has_moved};
+use super::{
+    RolloutNodeController,
+    decision::{Decision, Selection, decide, is_due},
+    has_moved,
+    snapshot::Snapshot,
+};
 use crate::{
     shared::{
         CONTROL, TARGET,
-        disruption::SharedBudget,
+        disruption::{DisruptionDecision, SharedBudget},
         indexes::{DEPLOYMENT_BY_UID, MACHINE_BY_NODE, NODES_BY_ROLES, SET_BY_UID},
         node::Node,
         ownership::NodeProof,
@@ -68,7 +73,7 @@ impl Fixture {
         }
     }
 
-    fn plan(&self) -> Plan<Never> {
+    fn snapshot(&self) -> Snapshot {
         let deployment: MachineDeployment = serde_json::from_value(self.deployment.clone()).unwrap();
         let mut set = serde_json::to_value(machine_set("set", 3, None)).unwrap();
         set["spec"]["template"] = self.deployment["spec"]["template"].clone();
@@ -124,8 +129,15 @@ impl Fixture {
             proof: self.proof,
             has_pools: true,
         };
-        let snapshot = controller.snapshot(&stores, &ObjectRef::new(TARGET, "", "n")).unwrap();
-        RolloutNodeController::plan(&Context::new(NOW.parse().unwrap(), &Outcomes::default()), &snapshot)
+        controller.snapshot(&stores, &ObjectRef::new(TARGET, "", "n")).unwrap()
+    }
+
+    fn plan(&self) -> Plan<Never> {
+        let snapshot = self.snapshot();
+        let plan = RolloutNodeController::plan(&Context::new(NOW.parse().unwrap(), &Outcomes::default()), &snapshot);
+        // A change wakes the controller only if its plan has steps.
+        assert_eq!(is_due(&snapshot), !plan.is_idle(), "{plan:?}");
+        plan
     }
 
     /// A pool with these claims, and a budget of one.
@@ -458,6 +470,86 @@ fn a_listed_node_of_a_pool_is_selected_within_the_budget_of_the_pool() {
     assert!(claimed.act());
     assert_eq!(claimed.update(), (vec!["candidate", "selected"], true, Some("true")));
     assert_eq!(claimed.node["metadata"]["annotations"]["nodewright.dev/config-given"], "1");
+}
+
+#[test]
+fn a_listed_candidate_is_selected_now_or_claimed_or_waits() {
+    let claim = |uid: &str| json!({"uid": uid, "target": "machine", "given": 0, "since": NOW});
+    let made = Claim {
+        uid: "uid-n".to_owned(),
+        target: Claim::MACHINE.to_owned(),
+        given: 0,
+        from: None,
+        since: Claim::SINCE_NOW,
+    };
+    let text = "at most 1 nodes of pool worker may be unavailable; it waits for other".to_owned();
+    let none: &[(&str, &str)] = &[];
+    let (candidate, selected) = (&[(CANDIDATE, "true")][..], &[(CANDIDATE, "true"), (SELECTED, "true")][..]);
+    // The labels, the claims of the pool, if it has one, and whether there is anything to write.
+    let table = [
+        ("it shares no budget", candidate, None, Selection::Unshared, true),
+        ("it does not show yet that it wants a claim", none, Some(json!({})), Selection::None, true),
+        ("it is selected already", selected, Some(json!({})), Selection::None, false),
+        ("its pool has room", candidate, Some(json!({})), Selection::Shared(DisruptionDecision::Claim(made)), true),
+        (
+            "its pool has a claim for it",
+            candidate,
+            Some(json!({"n": claim("uid-n")})),
+            Selection::Shared(DisruptionDecision::Granted),
+            true,
+        ),
+        (
+            "its pool has none left",
+            candidate,
+            Some(json!({"other": claim("uid-other")})),
+            Selection::Shared(DisruptionDecision::Wait(text)),
+            false,
+        ),
+    ];
+    for (what, labels, claims, expected, is_written) in table {
+        let mut fixture = Fixture::in_place("former").listed("v1");
+        fixture.act();
+        fixture.node["metadata"]["labels"] = json!({"node-role.kubernetes.io/worker": ""});
+        fixture.node["metadata"]["annotations"] = json!({DISABLED: "true", BY_US: "true"});
+        fixture.node["spec"].as_object_mut().unwrap().remove("unschedulable");
+        let fixture = Fixture { claims, ..fixture.with(labels, None, false) };
+        let snapshot = fixture.snapshot();
+        assert_eq!(decide(&snapshot), Decision::MarkForUpdate(expected), "{what}");
+        assert_eq!(is_due(&snapshot), is_written, "{what}");
+        assert_eq!(!fixture.plan().is_idle(), is_written, "{what}");
+    }
+}
+
+#[test]
+fn only_what_has_yet_to_be_written_is_due() {
+    type Edit = fn(&mut Fixture);
+    let paused = |fixture: &mut Fixture| fixture.deployment["spec"]["paused"] = true.into();
+    let restored = |fixture: &mut Fixture| fixture.class = "v1";
+    let foreign = |fixture: &mut Fixture| fixture.node["spec"]["providerID"] = "x:///i-2".into();
+    let annotated =
+        |fixture: &mut Fixture| fixture.node["metadata"]["annotations"] = json!({DISABLED: "true", BY_US: "true"});
+    let preserved = |fixture: &mut Fixture| {
+        fixture.class = "v1";
+        fixture.node["metadata"]["annotations"] = json!({DISABLED: "true", BY_US: "true"});
+        fixture.machine = fixture.machine.clone().preserved_until(NOW);
+    };
+    // A Node of a former template without marks, and one that has them, after a change.
+    let table: [(&str, Edit, bool, bool); 7] = [
+        ("a rollout replaces its machine", |_| {}, true, false),
+        ("the taint alone is missing", annotated, true, false),
+        ("it is paused", paused, false, true),
+        ("its template is restored", restored, false, true),
+        ("its machine is unknown", foreign, false, false),
+        ("its template is restored, and it is preserved", preserved, false, true),
+        ("nobody annotates", |fixture| fixture.annotates = false, true, false),
+    ];
+    for (what, change, bare, marked) in table {
+        let (mut first, mut second) = (Fixture::of("former"), Fixture::of("former"));
+        second.act();
+        change(&mut first);
+        change(&mut second);
+        assert_eq!([first, second].map(|fixture| is_due(&fixture.snapshot())), [bare, marked], "{what}");
+    }
 }
 
 /// The agent of its configuration opens it again, maybe in the midst of the update.

@@ -14,7 +14,10 @@ use nodewright_api::{
     stored::{CORDONED, UPDATE_BEGAN},
     taints,
 };
-use nodewright_runtime::{annotations as annotation_patch, object::label};
+use nodewright_runtime::{
+    annotations as annotation_patch,
+    object::{annotation, label},
+};
 use serde_json::{Value, json};
 
 use super::{
@@ -138,12 +141,22 @@ pub(crate) fn begin(node: &Node, now: Timestamp) -> Vec<PatchOperation> {
         let is_cordoned_here = !was_closed;
         // The time on an open Node is that of an earlier update.
         let began = known.filter(|_| is_closed).unwrap_or(now);
-        let began = Timestamp::from_second(began.as_second()).unwrap_or(now).to_string();
-        let wanted = [(annotations::CORDONED, is_cordoned_here.to_string()), (annotations::UPDATE_BEGAN, began)];
+        let began = Timestamp::from_second(began.as_second()).unwrap_or(now);
+        let wanted = [CORDONED.written(&is_cordoned_here), UPDATE_BEGAN.written(&began)];
         operations.extend(patch::annotate(&node.metadata, &wanted.into()).0);
     }
     operations.extend(forget_answer(node));
     operations
+}
+
+/// Whether a Node has an answer, which [`forget_answer`] removes.
+pub(crate) fn has_answer(node: &Node) -> bool {
+    label(node, labels::UPDATE_RESULT).is_some() || annotation(node, annotations::UPDATE_FAILED_REASON).is_some()
+}
+
+/// Whether a Node has marks of a drain that began here, which [`reopen`] removes.
+pub(crate) fn has_marks_of_begin(node: &Node) -> bool {
+    UPDATE_BEGAN.read(node).is_some()
 }
 
 /// The operations that remove the answer to an earlier question from a Node whose program is not asked yet.
@@ -157,7 +170,7 @@ pub(crate) fn forget_answer(node: &Node) -> Vec<PatchOperation> {
 /// The operations that open a Node that is no longer selected to Pods again, if it was closed here. One that
 /// machine-controller-manager has updated is open, or was closed by a user since.
 pub(crate) fn reopen(node: &Node) -> Vec<PatchOperation> {
-    if UPDATE_BEGAN.read(node).is_none() {
+    if !has_marks_of_begin(node) {
         return vec![];
     }
     let is_ours = CORDONED.of(node) == Some(true);

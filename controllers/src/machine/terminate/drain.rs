@@ -27,7 +27,10 @@ use super::{
 };
 use crate::shared::{
     TARGET,
-    disruption::{AWAITING_BUDGET, DisruptionDecision, SharedBudget},
+    disruption::{
+        AWAITING_BUDGET, DisruptionDecision, SharedBudget,
+        patches::{HAS_ROOM, claimed, used},
+    },
     drain::{Drain, DrainProgress, End, Wait},
     node::Node,
     ownership::{may_have_joined, node_name, vm_id},
@@ -80,11 +83,9 @@ pub(in super::super) fn disruption_claimed(scope: &Scope<'_>) -> PartialPlan {
     if !node.is_terminating() {
         return PartialPlan::step("the node's status announces its end", mark_terminating(scope, node));
     }
-    let part = match shared.deletion(node, scope.now()) {
-        DisruptionDecision::Granted(_) => PartialPlan::over(),
-        DisruptionDecision::Claim(patch) => {
-            PartialPlan::step("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch))
-        }
+    let part = match shared.deletion(node) {
+        DisruptionDecision::Granted => PartialPlan::over(),
+        DisruptionDecision::Claim(claim) => PartialPlan::step(HAS_ROOM, claimed(shared, node, claim, scope.now())),
         DisruptionDecision::Wait(text) => PartialPlan::blocked(scope, DRAINING, AWAITING_BUDGET, &text),
     };
     part.scoped_watch(SharedBudget::watch())
@@ -171,8 +172,8 @@ fn without_vm(scope: &Scope<'_>, node: &Node) -> Option<PartialPlan> {
 }
 
 fn mark(scope: &Scope<'_>, node: &Node) -> PartialPlan {
-    let claim = scope.snapshot.shared_budget.as_ref().map(|shared| shared.deletion(node, scope.now()));
-    let used = if let Some(DisruptionDecision::Granted(used)) = claim { used } else { vec![] };
+    let decision = scope.snapshot.shared_budget.as_ref().map(|shared| shared.deletion(node));
+    let used = if decision == Some(DisruptionDecision::Granted) { used(node) } else { vec![] };
     let cordon = node_sync::cordon(node).map(|Patch(cordon)| Patch([cordon, used].concat()));
     let cordon = cordon.and_then(|patch| Step::edit(TARGET, node, patch));
     PartialPlan::step("no new pod may start on the node", cordon)

@@ -9,7 +9,10 @@ use crate::{
     machine::{calls::Call, drain, health, partial_plan::PartialPlan, scope::Scope, status::StatusDraft},
     shared::{
         TARGET,
-        disruption::{AWAITING_BUDGET, DisruptionDecision, SharedBudget},
+        disruption::{
+            AWAITING_BUDGET, DisruptionDecision, SharedBudget,
+            patches::{HAS_ROOM, claimed, used},
+        },
         in_place,
         node::Node,
     },
@@ -66,13 +69,13 @@ fn drained(scope: &Scope<'_>, node: &Node) -> PartialPlan {
     let mut begin = in_place::begin(node, scope.now());
     if !begin.is_empty() {
         if let Some(shared) = &scope.snapshot.shared_budget {
-            let part = match shared.update(node, scope.now()) {
-                DisruptionDecision::Granted(used) => {
-                    begin.extend(used);
+            let part = match shared.update(node) {
+                DisruptionDecision::Granted => {
+                    begin.extend(used(node));
                     PartialPlan::step("no new pod may start on the node", Step::edit(TARGET, node, Patch(begin)))
                 }
-                DisruptionDecision::Claim(patch) => {
-                    PartialPlan::step("the pool has room for a disruption", Step::edit(TARGET, shared.pool(), patch))
+                DisruptionDecision::Claim(claim) => {
+                    PartialPlan::step(HAS_ROOM, claimed(shared, node, claim, scope.now()))
                 }
                 DisruptionDecision::Wait(text) => PartialPlan::waiting(AWAITING_BUDGET, text),
             };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use nodewright_api::{
     machine_config::MachineConfigPool,
-    stored::{Claim, DISRUPTIONS, Disruptions},
+    stored::{Claim, Disruptions},
 };
 use nodewright_runtime::object::name as name_of;
 use serde_json::json;
@@ -152,7 +152,7 @@ impl World {
         let claims = self.claims().to_string();
         let pool = if self.is_lost { pool } else { pool.annotation("nodewright.dev/disruptions", &claims) };
         let pool: MachineConfigPool = pool.build();
-        let (nodes, now) = (self.nodes(), NOW.parse().unwrap());
+        let nodes = self.nodes();
         let shared = SharedBudget::with(pool, nodes.iter().cloned());
         let of_node = |node: &Node| {
             let at: usize = name_of(node).parse().unwrap();
@@ -160,14 +160,12 @@ impl World {
             if self.nodes[at].machine != Machine::Deleted || !needs_claim(node) {
                 return None;
             }
-            match shared.deletion(node, now) {
-                DisruptionDecision::Granted(_) => Some(Request::Cordon { node: at, given: self.nodes[at].given }),
-                DisruptionDecision::Claim(patch) => {
-                    let mut pool = serde_json::to_value(shared.pool()).unwrap();
-                    nodewright_testing::json_patch(&mut pool, &patch).unwrap();
-                    let pool: MachineConfigPool = serde_json::from_value(pool).unwrap();
-                    let claims = read(&DISRUPTIONS.of(&pool).unwrap());
-                    Some(Request::Claim { claims, is_current: true })
+            match shared.deletion(node) {
+                DisruptionDecision::Granted => Some(Request::Cordon { node: at, given: self.nodes[at].given }),
+                DisruptionDecision::Claim(claim) => {
+                    let mut claims = self.claims();
+                    claims.0.insert(name_of(node).to_owned(), claim);
+                    Some(Request::Claim { claims: read(&claims), is_current: true })
                 }
                 DisruptionDecision::Wait(_) => None,
             }

@@ -21,20 +21,19 @@
 pub(crate) mod budget;
 pub(crate) mod node_state;
 pub(crate) mod order;
+pub(crate) mod patches;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use json_patch::{Patch, PatchOperation};
 use nodewright_api::{
     annotations,
     machine_config::MachineConfigPool,
     stored::{Claim, DISRUPTIONS, Disruptions},
 };
 use nodewright_runtime::{
-    annotations as annotation_patch,
     cache::{Change, Index, Stores},
     clip::clip_list,
     object::{Kind, annotation, is_deleting, name, uid},
@@ -50,7 +49,6 @@ use super::{
     in_place::{self, Progress},
     machine_config::Operator,
     node::Node,
-    patch,
     pools::{Membership, members_of, unreadable_members},
 };
 
@@ -97,27 +95,6 @@ pub(crate) fn counts(node: &Node, target: &str) -> bool {
     is_unavailable(node) || is_failing(node) && node_state::desired(node) == target
 }
 
-/// The operations that set annotations of a Node, and count that it is disrupted: they fail if somebody has counted meanwhile.
-pub(crate) fn counted(node: &Node, more: Vec<(&'static str, String)>) -> Vec<PatchOperation> {
-    patch::annotate(&node.metadata, &more.into_iter().chain([count_of(node)]).collect()).0
-}
-
-fn count_of(node: &Node) -> (&'static str, String) {
-    (annotations::CONFIG_GIVEN, given(node).wrapping_add(1).to_string())
-}
-
-/// The write of the claims of a pool, if they change; it is refused if the pool has changed. Also an empty list is written: one that is
-/// missing is lost.
-pub(crate) fn write(pool: &MachineConfigPool, claims: &Disruptions) -> Option<Patch> {
-    let wanted = claims.to_string();
-    if annotation(pool, annotations::DISRUPTIONS) == Some(wanted.as_str()) {
-        return None;
-    }
-    let mut operations = vec![patch::same_version(&pool.metadata)];
-    operations.extend(annotation_patch::set(&pool.metadata, annotations::DISRUPTIONS, Some(&wanted)).0);
-    Some(Patch(operations))
-}
-
 /// Since when the pool of a Node has a claim for its Machine.
 pub(crate) fn claimed_since(stores: &Stores, node: &Node) -> Option<Timestamp> {
     if stores.of::<MachineConfigPool>(TARGET).is_empty() {
@@ -154,12 +131,12 @@ pub(crate) struct SharedBudget {
 }
 
 /// Whether a rollout may disrupt a Node now.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DisruptionDecision {
-    /// It may. The write that disrupts the Node ends with these operations.
-    Granted(Vec<PatchOperation>),
-    /// The pool has room, and is to list the Node first: this is the write to the pool.
-    Claim(Patch),
+    /// It may: the pool has a claim, which the write that disrupts the Node uses.
+    Granted,
+    /// The pool has room, and is to list the Node first, with this claim.
+    Claim(Claim),
     /// Why it has to wait.
     Wait(String),
 }
@@ -196,8 +173,8 @@ impl SharedBudget {
     }
 
     /// Whether a Node may be disrupted whose Machine is being deleted. Nodes that wait for the same come one after the other.
-    pub(crate) fn deletion(&self, node: &Node, now: Timestamp) -> DisruptionDecision {
-        self.permit(node, now, |room| {
+    pub(crate) fn deletion(&self, node: &Node) -> DisruptionDecision {
+        self.permit(node, |room| {
             let waits = |other: &&Node| {
                 other.is_terminating()
                     && is_being_replaced(other)
@@ -210,7 +187,7 @@ impl SharedBudget {
     }
 
     /// Whether a Node may be closed to Pods that is to be updated in place, or was closed for another reason.
-    pub(crate) fn update(&self, node: &Node, now: Timestamp) -> DisruptionDecision {
+    pub(crate) fn update(&self, node: &Node) -> DisruptionDecision {
         // One that can no longer be used is taken over.
         let is_used = |claim: &Claim| claim.given != given(node) || is_ready(node);
         if self.claim_of(node).is_some_and(|claim| !claim.is_of_machine() && is_used(claim)) {
@@ -221,10 +198,10 @@ impl SharedBudget {
                 format!("the node is being given a configuration by pool {pool}")
             });
         }
-        self.permit(node, now, |_| true)
+        self.permit(node, |_| true)
     }
 
-    fn permit(&self, node: &Node, now: Timestamp, is_next: impl Fn(usize) -> bool) -> DisruptionDecision {
+    fn permit(&self, node: &Node, is_next: impl Fn(usize) -> bool) -> DisruptionDecision {
         if !self.is_alone {
             return DisruptionDecision::Wait("it has yet to be read whether machine-config-operator runs".to_owned());
         }
@@ -237,7 +214,7 @@ impl SharedBudget {
         let claim = self.claim_of(node);
         if let Some(claim) = claim.filter(|claim| claim.is_of_machine()) {
             if claim.given == given(node) {
-                return DisruptionDecision::Granted(count(node));
+                return DisruptionDecision::Granted;
             }
             if claim.given > given(node) && given(node) > 0 {
                 return DisruptionDecision::Wait(format!(
@@ -251,11 +228,9 @@ impl SharedBudget {
         if known == 0 || claim.is_none() && !is_next(known) {
             return DisruptionDecision::Wait(self.wait());
         }
-        let since = claim.map_or(now, |claim| claim.since);
+        let since = claim.map_or(Claim::SINCE_NOW, |claim| claim.since);
         let (uid, target) = (uid(node).to_owned(), Claim::MACHINE.to_owned());
-        let mut claims = self.claims.clone();
-        claims.0.insert(name(node).to_owned(), Claim { uid, target, given: given(node), from: None, since });
-        write(&self.pool, &claims).map_or_else(|| DisruptionDecision::Wait(self.wait()), DisruptionDecision::Claim)
+        DisruptionDecision::Claim(Claim { uid, target, given: given(node), from: None, since })
     }
 
     fn nodes(&self) -> impl Iterator<Item = &Node> {
@@ -308,16 +283,6 @@ impl SharedBudget {
         let nodes = nodes.into_iter().map(Arc::new).collect();
         Self { pool: Arc::new(pool), nodes, unreadable: 0, claims, is_listed, is_alone: true }
     }
-}
-
-/// The operation that counts, after others that set annotations of the Node.
-fn count(node: &Node) -> Vec<PatchOperation> {
-    let meta = &node.metadata;
-    if meta.annotations.as_ref().is_none_or(std::collections::BTreeMap::is_empty) {
-        let (key, count) = count_of(node);
-        return vec![patch::same_version(meta), patch::set(&["metadata", "annotations", key], count.into())];
-    }
-    counted(node, vec![])
 }
 
 /// Whether the annotation [`annotations::SHARED_BUDGET`] of a pool or a set says that nothing is shared.
