@@ -1,4 +1,5 @@
-# To be sourced: a copy of HEAD in which the product is changed, without a change of the checkout.
+# shellcheck shell=bash
+# Sourced by scripts that change the product in a copy of HEAD, and leave the checkout as it is.
 
 # copy_of_head DIRECTORY: makes it, in place of the one that an interrupted run left. It goes when the script ends.
 copy_of_head() {
