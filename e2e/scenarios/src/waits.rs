@@ -64,7 +64,20 @@ impl Environment {
     /// A manager may write that a machine runs before it writes what its node gets: finalizer, labels and taints in one patch.
     pub async fn wait_for_running(&self, count: usize) -> TestResult<State<Machine>> {
         let is_written = |node: &Node| node.finalizers().iter().any(|finalizer| finalizer == finalizers::NODE);
-        let nodes = || self.nodes().current().values().filter(|node| is_ready(node) && is_written(node)).count();
+        self.wait_for_nodes_of_running(count, is_written).await
+    }
+
+    /// The same, of any manager: the nodes may lack the finalizer. machine-controller-manager adds it to a new node after three minutes.
+    pub async fn wait_for_running_of_any_manager(&self, count: usize) -> TestResult<State<Machine>> {
+        self.wait_for_nodes_of_running(count, |_| true).await
+    }
+
+    async fn wait_for_nodes_of_running(
+        &self,
+        count: usize,
+        is_complete: impl Fn(&Node) -> bool,
+    ) -> TestResult<State<Machine>> {
+        let nodes = || self.nodes().current().values().filter(|node| is_ready(node) && is_complete(node)).count();
         let all_run = |machines: &State<Machine>| {
             machines.len() == count && machines.values().all(|machine| is_running(machine)) && nodes() == count
         };

@@ -176,7 +176,7 @@ async fn played(env: &Environment, stage: Stage, [first, second]: [Side; 2]) -> 
     if end.running == 0 {
         env.wait_for_nothing().await?;
     } else {
-        env.wait_for_running(end.running).await?;
+        env.wait_for_running_of_any_manager(end.running).await?;
         is_reported(env, end.running).await?;
     }
     if stage.pods {
@@ -193,7 +193,7 @@ async fn prepare(env: &Environment, stage: Stage) -> TestResult<State<Machine>> 
         return Ok(State::new());
     }
     env.apply(&objects::pool(env, stage.machines)).await?;
-    let machines = env.wait_for_running(stage.machines as usize).await?;
+    let machines = env.wait_for_running_of_any_manager(stage.machines as usize).await?;
     if stage.pods {
         env.apply(&objects::workload(env)).await?;
         pods_run(env).await?;
@@ -224,7 +224,7 @@ async fn act(env: &Environment, stage: Stage, side: Side, mark: &Before) -> Test
                 all.len() == count && all.values().all(|machine| machine.class_name() == LARGE)
             })
             .await?;
-            env.wait_for_running(count).await?;
+            env.wait_for_running_of_any_manager(count).await?;
             objects::patch_pool(env, &json!({"rollbackTo": {"revision": 1}})).await
         }
     }
@@ -242,7 +242,7 @@ async fn go_on(env: &Environment, stage: Stage, at_handover: &State<Machine>) ->
             objects::patch_pool(env, &json!({"paused": false})).await
         }
         (Act::Scale(count), Moment::Frozen(_)) => {
-            env.wait_for_running(count as usize).await?;
+            env.wait_for_running_of_any_manager(count as usize).await?;
             env.wait_for("the end of the freeze", async || Ok(!sets(env).await?.iter().any(is_frozen))).await?;
             env.scale(objects::POOL, count + 1).await
         }

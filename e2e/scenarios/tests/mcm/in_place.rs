@@ -168,7 +168,7 @@ impl<'a> Update<'a> {
     async fn prepare(env: &'a Environment, orchestration: Orchestration) -> TestResult<Self> {
         let updater = NodeUpdater::start(env).await?;
         env.apply(&objects::in_place_pool(env, MACHINES, &format!("{orchestration:?}"))).await?;
-        let before = env.wait_for_running(MACHINES as usize).await?;
+        let before = env.wait_for_running_of_any_manager(MACHINES as usize).await?;
         Ok(Self { env, orchestration, updater, before, mark: env.machines().mark() })
     }
 
@@ -223,7 +223,7 @@ impl<'a> Update<'a> {
         self.kept_within_bounds(failed)?;
 
         self.env.scale(POOL, MACHINES + 1).await?;
-        self.env.wait_for_running(MACHINES as usize + 1).await?;
+        self.env.wait_for_running_of_any_manager(MACHINES as usize + 1).await?;
         let is_nothing_left = async || {
             let has_mark = |machine: &Machine| machine.labels().contains_key(labels::UPDATE_RESULT);
             let machines = self.env.machines().current();

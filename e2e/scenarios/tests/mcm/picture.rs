@@ -53,7 +53,7 @@ impl Album<'_> {
         let env = self.env;
         let count_of_machines = usize::try_from(count)?;
         if count > 0 {
-            env.wait_for_running(count_of_machines).await?;
+            env.wait_for_running_of_any_manager(count_of_machines).await?;
         }
         let count = i32::try_from(count)?;
         env.wait_for("a status that says so", async || {
@@ -127,7 +127,7 @@ async fn play(env: &Environment, side: Side) -> TestResult<Vec<Picture>> {
     let mut album = Album { env, read: BTreeSet::new(), pictures: Vec::new() };
 
     env.apply(&machine(env)).await?;
-    env.wait_for_running(1).await?;
+    env.wait_for_running_of_any_manager(1).await?;
     album.add("the machine is created", Vec::new(), [0; 5]).await?;
     env.kubectl("delete machine test-machine").await?;
     env.wait_for_nothing().await?;

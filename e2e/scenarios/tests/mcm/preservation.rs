@@ -161,7 +161,7 @@ async fn preserve(env: &Environment, case: Case, side: Side) -> TestResult<Strin
         pool["spec"]["template"]["spec"]["machinePreserveTimeout"] = TIME.into();
     }
     env.apply(&pool).await?;
-    let machines = env.wait_for_running(2).await?;
+    let machines = env.wait_for_running_of_any_manager(2).await?;
     let (name, machine) = machines.into_iter().next().ok_or_else(|| Failure::new("no machine"))?;
     let node = machine.node_name().unwrap_or(&name).to_owned();
     let key = annotations::PRESERVE;
@@ -217,7 +217,7 @@ async fn end(env: &Environment, case: Case, name: &str, side: Side) -> TestResul
         let is_unmarked = async || Ok(is_unmarked(env, &node, knows_taint) && expiry(env, name).is_none());
         env.wait_for("the marks to go", is_unmarked).await?;
     }
-    env.wait_for_running(3).await?;
+    env.wait_for_running_of_any_manager(3).await?;
     let nodes = env.nodes().current();
     ensure(nodes.values().all(|node| !is_closed(node, knows_taint)), || "a node is closed to pods".to_owned())?;
     let created = if is_replaced { 4 } else { 3 };

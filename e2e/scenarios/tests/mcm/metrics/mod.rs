@@ -87,7 +87,7 @@ async fn compare(env: &Environment) -> TestResult {
     let mut pool = pool(env, u32::try_from(MACHINES)?);
     pool["spec"]["template"]["spec"]["creationTimeout"] = json!(CREATION_TIMEOUT);
     env.apply(&pool).await?;
-    env.wait_for_running(MACHINES).await?;
+    env.wait_for_running_of_any_manager(MACHINES).await?;
     patch_pool(env, &json!({"revisionHistoryLimit": 4, "progressDeadlineSeconds": 900})).await?;
     let theirs = work(env, &controllers, LARGE).await?;
     controllers.kill_9();
@@ -140,7 +140,7 @@ async fn work(env: &Environment, controllers: &Controllers, class: &str) -> Test
 async fn all_of(env: &Environment, what: &str, is_one: impl Fn(&Machine) -> bool) -> TestResult<Vec<Machine>> {
     let all = |count: usize, mut all: Box<dyn Iterator<Item = &Machine> + '_>| count == MACHINES && all.all(&is_one);
     env.wait_for_machines(what, |machines| all(machines.len(), Box::new(machines.values().map(AsRef::as_ref)))).await?;
-    let machines = env.wait_for_running(MACHINES).await?;
+    let machines = env.wait_for_running_of_any_manager(MACHINES).await?;
     Ok(machines.values().map(|machine| machine.as_ref().clone()).collect())
 }
 
