@@ -90,7 +90,7 @@ build_rust() {
 		for path in "$home"/registry/src/*; do map+=("$path=/crates"); done
 		map+=("$directory=/target")
 		# The variable replaces the flags of .cargo/config.toml, so they are here as well: what is released is what is tested.
-		flags=--cfg$'\x1f'tokio_unstable$'\x1f'-Ctarget-feature=+crt-static
+		flags=--cfg$'\x1f'tokio_unstable$'\x1f'-Csymbol-mangling-version=v0$'\x1f'-Ctarget-feature=+crt-static
 		for path in "${map[@]}"; do flags+=$'\x1f'--remap-path-prefix=$path; done
 		names=${target//-/_}
 		export CARGO_ENCODED_RUSTFLAGS=$flags "CC_$names=$compiler" "CFLAGS_$names=${map[*]/#/-ffile-prefix-map=}" SOURCE_DATE_EPOCH

@@ -38,6 +38,13 @@ impl<'de> Deserialize<'de> for AnyTime {
     }
 }
 
+/// Reads a list without room for more. The caches have thousands of them.
+pub fn exact<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Vec<T>>, D::Error> {
+    let mut all = Option::<Vec<T>>::deserialize(deserializer)?;
+    all.iter_mut().for_each(Vec::shrink_to_fit);
+    Ok(all)
+}
+
 /// Reads the conditions of a Node, with times as [`time`] reads them.
 pub fn node_conditions<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<NodeCondition>>, D::Error> {
     let all = Option::<Vec<Condition>>::deserialize(deserializer)?;
@@ -100,6 +107,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    #[test]
+    fn a_list_has_no_room_for_more() {
+        let read = |value: Value| exact::<_, Value>(value).unwrap().map(|all| (all.len(), all.capacity()));
+        assert_eq!(read(json!(["a"])), Some((1, 1)));
+        assert_eq!(read(json!([])), Some((0, 0)));
+        assert_eq!(read(Value::Null), None);
+    }
 
     #[test]
     fn times_beyond_the_range_are_the_last_one() {

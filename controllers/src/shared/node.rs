@@ -49,6 +49,7 @@ nodewright_runtime::view_of!(k8s_openapi::api::core::v1::Node, Node);
 pub struct NodeSpec {
     #[serde(rename = "providerID")]
     pub provider_id: Option<String>,
+    #[serde(deserialize_with = "lenient::exact")]
     pub taints: Option<Vec<Taint>>,
     pub unschedulable: Option<bool>,
 }

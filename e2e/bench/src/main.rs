@@ -9,6 +9,7 @@
 //! | [`collector`] | the same without traces, and with collectors of traces that are good, away, slow or hang |
 //! | [`floor`] | the same requests without a manager: the time that none can beat, and what each costs the API server |
 //! | [`instructions`] | the instructions of a manager in a simulated cluster, by crate and controller |
+//! | [`hot_functions`] | which functions a manager has run, for the linker |
 //! | [`pools`], [`pool_rollout`] | renderings and writes of pools at rest; CPU to move the nodes of a small and of a large pool |
 //! | [`drain`] | all nodes of a pool drained at once |
 //! | [`soak`] | deadlines and counts over a long time |
@@ -22,6 +23,7 @@ mod error;
 mod fleet;
 mod floor;
 mod hostile;
+mod hot_functions;
 mod instructions;
 mod measure;
 mod pool_rollout;
@@ -60,6 +62,7 @@ enum Command {
     Collector(collector::CollectorArguments),
     Floor(floor::FloorArguments),
     Instructions(instructions::InstructionsArguments),
+    HotFunctions(hot_functions::HotFunctionsArguments),
     Drain(drain::DrainArguments),
     Hostile(hostile::HostileArguments),
 }
@@ -79,6 +82,7 @@ async fn main() -> ExitCode {
         Command::Collector(arguments) => collector::run(arguments).await,
         Command::Floor(arguments) => floor::run(arguments).await,
         Command::Instructions(arguments) => instructions::run(arguments).await,
+        Command::HotFunctions(arguments) => hot_functions::run(&arguments),
         Command::Drain(arguments) => drain::run(arguments).await,
         Command::Hostile(arguments) => hostile::run(arguments).await,
     })

@@ -151,7 +151,11 @@ impl<E: Effect, N: Clone + Ord> Memory<E, N> {
     }
 
     pub(super) fn keep(&mut self, execution: Execution, now: Timestamp) -> Option<Failure> {
-        self.barriers.extend(execution.barriers);
+        if self.barriers.is_empty() {
+            self.barriers = execution.barriers;
+        } else {
+            self.barriers.extend(execution.barriers);
+        }
         self.unsure.extend(execution.unsure);
         if execution.status_written {
             self.status_written = Some(now);

@@ -260,6 +260,8 @@ impl<C: Controller> Reconciler<C> {
             }
             memory.barriers.pop();
         }
+        // There may be thousands of objects at rest: they keep no room for barriers.
+        memory.barriers = vec![];
         if let Some(since) = memory.parked.take() {
             self.shared.metrics.freshness_waited(C::NAME, since.elapsed());
         }

@@ -34,7 +34,7 @@ use crate::{error::BenchError, measure::print};
 
 /// The test that does the work.
 const TEST: &str = "instructions_of_100_machines";
-/// In which function stand-ins work, with its pattern for the hash in its name.
+/// In which function stand-ins work, with a pattern for its type.
 const STAND_INS: &str = "--toggle-collect=nodewright_testing::stand_in::outermost*";
 /// Rows of crates that are shown.
 const SHOWN: usize = 30;
