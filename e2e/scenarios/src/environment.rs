@@ -35,7 +35,7 @@ use nodewright_e2e_lab::{
 
 /// The number of concurrent scenarios, whatever the number of test threads: each has three processes. Those whose controllers
 /// mostly wait count half.
-const AT_ONCE: u32 = 5;
+const AT_ONCE: u32 = 7;
 static TURNS: Semaphore = Semaphore::const_new(2 * AT_ONCE as usize);
 /// Only one environment at a time has real nodes: they weigh something, and their addresses follow from the numbers of VMs.
 static REAL_NODES: Mutex<()> = Mutex::const_new(());
