@@ -76,6 +76,21 @@ fn vms(cluster: &SimulatedCluster, counts: impl Fn(VmState) -> bool) -> Vec<Stri
 }
 
 fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
+    let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(0);
+    left_node(cluster, wanted)
+        .or_else(|| difference_of_status(cluster, pool, wanted))
+        .or_else(|| difference_of_machines(cluster, pool, wanted))
+        .or_else(|| difference_of_revisions(cluster, pool))
+        .or_else(|| difference_of_vms(cluster, wanted))
+        .or_else(|| unlike_template(cluster, pool, &machine_names(cluster)))
+}
+
+fn machine_names(cluster: &SimulatedCluster) -> BTreeSet<String> {
+    cluster.server().objects(MACHINES).iter().map(|machine| name(machine)).collect()
+}
+
+/// A Node that nobody needs any more.
+fn left_node(cluster: &SimulatedCluster, wanted: u64) -> Option<String> {
     // A Node of a machine that was removed by force is released after a while.
     let is_let_go = |node: &&Arc<Value>| {
         let held =
@@ -85,11 +100,12 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     if let Some(node) = cluster.server().objects(NODES).iter().find(is_let_go) {
         return Some(format!("node {} is being deleted, and has our finalizer", name(node)));
     }
-    let wanted = pool["spec"]["replicas"].as_u64().unwrap_or(0);
-    if let Some(node) = lost_node(cluster).filter(|_| wanted > 0) {
-        return Some(format!("node {node} is left of a VM and a machine that are gone"));
-    }
-    let (status, class) = (&pool["status"], &pool["spec"]["template"]["spec"]["class"]["name"]);
+    let node = lost_node(cluster).filter(|_| wanted > 0)?;
+    Some(format!("node {node} is left of a VM and a machine that are gone"))
+}
+
+fn difference_of_status(cluster: &SimulatedCluster, pool: &Value, wanted: u64) -> Option<String> {
+    let status = &pool["status"];
     if status["observedGeneration"] != pool["metadata"]["generation"] {
         return Some("the deployment has not been observed".to_owned());
     }
@@ -97,15 +113,17 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     if is_frozen(pool) || cluster.server().objects(SETS).iter().any(|set| is_frozen(set)) {
         return Some("the deployment or one of its sets is frozen".to_owned());
     }
-    for count in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"] {
-        if status[count].as_u64().unwrap_or(0) != wanted {
-            let machines = cluster.server().objects(MACHINES);
-            let stages = machines.iter().map(|machine| machine["status"]["lastOperation"]["description"].to_string());
-            let stages: Vec<String> = stages.collect();
-            return Some(format!("status.{count} is {} of {wanted}; machines say {stages:?}", status[count]));
-        }
-    }
+    let counts = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
+    let count = counts.into_iter().find(|count| status[count].as_u64().unwrap_or(0) != wanted)?;
     let machines = cluster.server().objects(MACHINES);
+    let stages = machines.iter().map(|machine| machine["status"]["lastOperation"]["description"].to_string());
+    let stages: Vec<String> = stages.collect();
+    Some(format!("status.{count} is {} of {wanted}; machines say {stages:?}", status[count]))
+}
+
+fn difference_of_machines(cluster: &SimulatedCluster, pool: &Value, wanted: u64) -> Option<String> {
+    let machines = cluster.server().objects(MACHINES);
+    let class = &pool["spec"]["template"]["spec"]["class"]["name"];
     let is_in_place = pool["spec"]["strategy"]["type"] == "InPlaceUpdate";
     let has_machine = |node: &str| machines.iter().any(|machine| name(machine) == node);
     let is_known = |node: &str| has_machine(node) || !cluster.oracles.lock().was_forced(node);
@@ -122,18 +140,17 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     if let Some(machine) = machines.iter().find(|machine| !is_well(machine)) {
         return Some(format!("machine {} is {}", machine["metadata"]["name"], machine["status"]["currentStatus"]));
     }
-    if let Some(record) = records_vms(cluster, wanted) {
-        return Some(record);
-    }
-    if let Some(marked) = preservation::marked_for_nothing(cluster.server()) {
-        return Some(marked);
-    }
-    let (sets, revisions) =
-        (cluster.server().objects(SETS).len() as u64, pool["spec"]["revisionHistoryLimit"].as_u64());
-    if revisions.is_some_and(|revisions| sets > revisions + 1) {
-        return Some(format!("{sets} machine sets are left"));
-    }
-    let names: BTreeSet<String> = machines.iter().map(|machine| name(machine)).collect();
+    records_vms(cluster, wanted).or_else(|| preservation::marked_for_nothing(cluster.server()))
+}
+
+fn difference_of_revisions(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
+    let sets = cluster.server().objects(SETS).len() as u64;
+    let revisions = pool["spec"]["revisionHistoryLimit"].as_u64()?;
+    (sets > revisions + 1).then(|| format!("{sets} machine sets are left"))
+}
+
+fn difference_of_vms(cluster: &SimulatedCluster, wanted: u64) -> Option<String> {
+    let names = machine_names(cluster);
     // Without machines no list is believed, and nobody deletes the VMs that were left behind.
     let counted = |mut found: Vec<String>| {
         found.sort();
@@ -142,10 +159,8 @@ fn difference_from(cluster: &SimulatedCluster, pool: &Value) -> Option<String> {
     let running = counted(vms(cluster, |state| state == VmState::Running));
     let (made, nodes) = (counted(vms(cluster, |_| true)).len(), known_nodes(cluster, &names, nodes(cluster)));
     let is_same = |found: &[String]| found.iter().eq(&names);
-    if names.len() as u64 != wanted || !is_same(&running) || made != names.len() || !is_same(&nodes) {
-        return Some(format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"));
-    }
-    unlike_template(cluster, pool, &names)
+    let is_met = names.len() as u64 == wanted && is_same(&running) && made == names.len() && is_same(&nodes);
+    (!is_met).then(|| format!("machines {names:?}, VMs {running:?} of {made}, nodes {nodes:?}"))
 }
 
 /// A Node whose VM and machine are gone, where managers do the node part of a cloud controller manager.
