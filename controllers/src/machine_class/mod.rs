@@ -20,6 +20,7 @@
 
 mod call;
 mod decision;
+mod metrics;
 mod plan;
 mod snapshot;
 mod status;
@@ -44,7 +45,7 @@ use nodewright_runtime::{
 use self::{call::Validate, snapshot::Snapshot};
 pub(crate) use self::{
     call::{Refused, Validator},
-    status::register_metrics,
+    metrics::register_metrics,
 };
 use crate::shared::{
     CONTROL, TARGET, class_secrets,

@@ -1,27 +1,19 @@
-//! The status of a class, if the schema has one, and the metric of invalid classes.
+//! The status of a class, if the schema has one.
 
 use nodewright_api::{
     ConditionStatus, MachineClass, MachineClassStatus, conditions::machine_class as kinds, reasons::unreadable,
 };
-use nodewright_observability::metrics::Metrics;
-use nodewright_runtime::{
-    cache::{Lookup, Stores},
-    object::{ObjectRef, is_deleting},
-    plan::Context,
-};
+use nodewright_runtime::{cache::Lookup, object::is_deleting, plan::Context};
 
 use super::{
-    call::{Refused, Validate},
+    call::Validate,
     snapshot::{NamedSecret, Snapshot},
 };
 use crate::shared::{
-    CONTROL, class_secrets,
+    class_secrets,
     conditions::{Finding, condition},
-    gauges::{ObjectLabels, register_gauge},
     status_writer::{StatusWrite, Urgency, write_status},
 };
-
-const SERIES_LIMIT: usize = 100;
 
 const VALID: &str = "Valid";
 const INVALID: &str = "Invalid";
@@ -132,17 +124,4 @@ pub(super) fn naming(machines: usize) -> String {
         1 => "1 machine names the class".to_owned(),
         count => format!("{count} machines name the class"),
     }
-}
-
-/// Registers `machine_class_invalid`: 1 for each class whose providerSpec the driver refuses. A class that is valid again, or
-/// deleted, has no series.
-pub(crate) fn register_metrics(metrics: &Metrics, stores: Stores, refused: Refused) {
-    let series = move || {
-        let classes = stores.of::<MachineClass>(CONTROL).all();
-        let refused = refused.lock().clone();
-        let refused = classes.iter().filter(|class| refused.contains(&ObjectRef::of(CONTROL, class.as_ref())));
-        refused.take(SERIES_LIMIT).map(|class| (ObjectLabels::of(class.as_ref()), 1)).collect()
-    };
-    let help = "1 for each class whose providerSpec the driver cannot read";
-    register_gauge(metrics, "machine_class_invalid", help, series);
 }

@@ -31,6 +31,7 @@ use crate::shared::{
     },
     node::Node,
     node_agent::asked,
+    pause,
     status_writer::count,
 };
 
@@ -67,7 +68,7 @@ impl<'a> PoolView<'a> {
         let scope = rollout::Scope::of(snapshot, target.unwrap_or_default(), now);
         let halt = snapshot.errors.first().map(ToString::to_string);
         let halt = halt.or_else(|| members.unreadable_pool.clone()).or_else(|| snapshot.unusable_target());
-        let moves = halt.is_none() && !pool.spec.paused && target.is_some();
+        let moves = halt.is_none() && pause::permits_updates(pool) && target.is_some();
         let decide = if moves { rollout::decide } else { rollout::hold };
         let rollout = decide(&scope);
         let rollout::Scope { nodes, others: left, budget, .. } = scope;
@@ -173,7 +174,7 @@ fn findings<'a>(snapshot: &Snapshot, progress: &PoolView<'_>, target: &str, is_c
         let text = with(format!("All nodes are updated with MachineConfig {target}"), vec![]);
         return [(True, reasons::ALL_UPDATED, text), (False, reasons::ALL_UPDATED, String::new())];
     }
-    if snapshot.pool.spec.paused {
+    if !pause::permits_updates(&snapshot.pool) {
         let text = with(format!("Pool is paused; will not update to MachineConfig {target}"), vec![]);
         return [(False, reasons::PAUSED, String::new()), (False, reasons::PAUSED, text)];
     }

@@ -43,6 +43,7 @@ use crate::{
         CONTROL,
         fleet::FleetSettings,
         ownership::{NodeProof, node_name},
+        pause,
     },
 };
 
@@ -255,7 +256,7 @@ impl Forecast {
     fn obstacles(&self) -> Vec<String> {
         let Some(deployment) = self.cluster.deployment(&self.key) else { return vec![] };
         let paused = "spec.paused is true: no machine is replaced for another template before that is resumed";
-        let paused = deployment.spec.paused.then(|| paused.to_owned());
+        let paused = (!pause::permits_rollout(&deployment)).then(|| paused.to_owned());
         let progress = deployment.condition(PROGRESSING).filter(|it| it.status == ConditionStatus::False);
         let late = progress.map(|it| format!("{PROGRESSING} is False: {}: {}", it.reason, it.message));
         paused.into_iter().chain(late).collect()

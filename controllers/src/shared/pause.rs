@@ -1,4 +1,4 @@
-//! What `spec.paused` does. A paused deployment replaces no Machine; it can still be scaled.
+//! What `spec.paused` does. A paused deployment replaces no Machine; it can still be scaled. A paused pool updates no Node.
 //!
 //! | | while it is paused |
 //! |---|---|
@@ -12,11 +12,16 @@
 //!
 //! As in Kubernetes' Deployments and machine-controller-manager, except that those scale out in proportion, too.
 
-use nodewright_api::{MachineDeployment, reasons::machine_deployment as reasons};
+use nodewright_api::{MachineDeployment, machine_config::MachineConfigPool, reasons::machine_deployment as reasons};
 
 /// Whether Machines of former templates may be replaced, a first set is created, and `spec.rollbackTo` is done.
 pub(crate) fn permits_rollout(deployment: &MachineDeployment) -> bool {
     !deployment.spec.paused
+}
+
+/// Whether Nodes of a pool are updated.
+pub(crate) fn permits_updates(pool: &MachineConfigPool) -> bool {
+    !pool.spec.paused
 }
 
 /// Whether surplus revisions are deleted.

@@ -31,11 +31,12 @@ const MOST_NAMES: usize = 14;
 const FOREIGN: [&str; 5] = ["machine", "provider", "control cluster", "target cluster", "kubelet"];
 
 /// What a plan must not read while it is made: it depends on the context and the snapshot alone.
-const LIVE: [&str; 20] = [
+const LIVE: [&str; 21] = [
     "Atomic",
     "Mutex",
     "RwLock",
     "RefCell",
+    ".lock()",
     "OnceLock",
     "LazyLock",
     "ArcSwap",
@@ -53,8 +54,11 @@ const LIVE: [&str; 20] = [
     "dyn Driver",
     "&Connection",
 ];
+/// What changes behind a shared reference, and the file whose cell begins empty with each plan: what calls need is made once for it.
+const CELLS: [&str; 1] = ["Cell<"];
+const OF_ONE_PLAN: [&str; 1] = ["machine/scope.rs"];
 /// The files of controllers that no plan is made in: they wire, make calls, render, or collect metrics.
-const NO_PLANS: [&str; 28] = [
+const NO_PLANS: [&str; 29] = [
     "controller_config/call.rs",
     "controller_config/folder.rs",
     "in_use/call.rs",
@@ -67,6 +71,7 @@ const NO_PLANS: [&str; 28] = [
     "machine/token.rs",
     "machine/volume_ids.rs",
     "machine_class/call.rs",
+    "machine_class/metrics.rs",
     "machine_class/mod.rs",
     "machine_set/metrics.rs",
     "node_drain/metrics.rs",
@@ -368,7 +373,7 @@ fn the_runtime_speaks_of_kubernetes_alone() {
 
 #[test]
 fn plans_read_nothing_live() {
-    let wrong = uses(&LIVE, &NO_PLANS);
+    let wrong = [uses(&LIVE, &NO_PLANS), uses(&CELLS, &OF_ONE_PLAN)].concat();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
