@@ -275,21 +275,18 @@ test-mutants: ## Change FILE for the worse in each way, and check that its unit 
 	@hack/mutants-of $(FILE)
 
 .PHONY: unit-test
-unit-test: control-plane ## Run all tests, except the scenarios with machine-controller-manager's CRDs
-	cargo build --locked --workspace --all-targets
+unit-test: control-plane build-tests ## Run all tests, except the scenarios with machine-controller-manager's CRDs
 	cargo test --locked --workspace $(timed)
 
 .PHONY: scenario-test
-scenario-test: control-plane ## Run the end-to-end scenarios again, with machine-controller-manager's CRDs (25 minutes)
-	cargo build --locked --workspace --all-targets
+scenario-test: control-plane build-tests ## Run the end-to-end scenarios again, with machine-controller-manager's CRDs (25 minutes)
 	@scenarios=$$(hack/test-binary scenarios) && cd e2e/scenarios && \
 		NODEWRIGHT_E2E_CRDS=mcm CARGO_MANIFEST_DIR=$$PWD ../../hack/test-times "$$scenarios" $(patsubst %,%::,$(with_other_crds))
 
 .PHONY: test-rbac
-test-rbac: control-plane ## Run scenarios and installations under the roles of config, and find rights that are missing or that none uses (30 minutes, once compiled)
+test-rbac: control-plane build-tests ## Run scenarios and installations under the roles of config, and find rights that are missing or that none uses (30 minutes, once compiled)
 #  All scenarios run under these roles in test as well. This also compares what they have used with what is granted. It has to fail with
 #  PLANT=missing, without a right on events, in a minute; and with PLANT=unused, with a right that nothing needs.
-	cargo build --locked --workspace --all-targets
 	@used=$$(mktemp -d) && trap 'rm -rf "$$used"' EXIT && export NODEWRIGHT_USED_RIGHTS="$$used" && cd e2e/scenarios && \
 		for test in scenarios installations used_rights; do \
 			binary=$$(../../hack/test-binary $$test) && \
@@ -301,15 +298,13 @@ test-rbac: control-plane ## Run scenarios and installations under the roles of c
 test-real: scenario-test test-slow test-real-nodes test-mcm test-ccm test-mcd e2e-kind ## Check on real parts what the stand-ins of test only claim (2 hours)
 
 .PHONY: test-slow
-test-slow: control-plane ## Run the tests that mostly wait for minutes, as CONTRIBUTING lists them (40 minutes)
-	cargo build --locked --workspace --all-targets
+test-slow: control-plane build-tests ## Run the tests that mostly wait for minutes, as CONTRIBUTING lists them (40 minutes)
 	cargo test --locked --workspace --test scenarios --test conformance -- --ignored
 	cargo test --locked --workspace --test budget --test previews -- --ignored nothing_costs five_hundred
 
 .PHONY: test-real-nodes
-test-real-nodes: control-plane ## Run the scenarios with real kubelets; needs root and packages, and says which (12 minutes)
+test-real-nodes: control-plane build-tests ## Run the scenarios with real kubelets; needs root and packages, and says which (12 minutes)
 #  Without them, each scenario prints `skipped` and the reason.
-	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace --test real_nodes -- --include-ignored
 
 .PHONY: test-aws
@@ -321,9 +316,8 @@ test-aws: control-plane ## Test the AWS driver with moto's EC2: the contract sui
 		cargo test --locked --package nodewright-e2e-scenarios --test aws -- --include-ignored --nocapture
 
 .PHONY: test-traces
-test-traces: control-plane ## Test the traces of machines with Jaeger, while manager and driver are killed (1 minute; builds Jaeger at first, 7 minutes)
+test-traces: control-plane build-tests ## Test the traces of machines with Jaeger, while manager and driver are killed (1 minute; builds Jaeger at first, 7 minutes)
 #  NODEWRIGHT_TRACE_PICTURE=FILE writes the trace of one of them, as kubectl nodewright prints it.
-	cargo build --locked --workspace --all-targets
 	jaeger=$$(hack/jaeger.sh)/jaeger && traces=$$(hack/test-binary traces) && cd e2e/scenarios && CARGO_MANIFEST_DIR=$$PWD NODEWRIGHT_JAEGER=$$jaeger "$$traces" --include-ignored
 
 # The source of machine-controller-manager's provider for AWS: the absolute path of a clone, of an unpacked archive, or of an archive.
@@ -351,15 +345,13 @@ test-mcm-providers: ## Build MCM_PROVIDER_GCP=SOURCE and MCM_PROVIDER_OPENSTACK=
 	$(if $(MCM_PROVIDER_OPENSTACK),hack/mcm-provider.sh openstack "$(MCM_PROVIDER_OPENSTACK)" test)
 
 .PHONY: test-mcm
-test-mcm: control-plane mcm ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
+test-mcm: control-plane mcm build-tests ## Run the scenarios with the real machine-controller-manager, and its own integration tests (10 minutes)
 #  NODEWRIGHT_MCM_SOURCE=DIR takes another version of it than the pinned release: the absolute path of its source tree.
-	cargo build --locked --workspace --all-targets
 	RUST_TEST_THREADS=8 cargo test --locked --workspace --test mcm -- --ignored
 
 .PHONY: test-ccm
-test-ccm: control-plane ## Run --cloud-node=auto beside a cloud controller manager of Kubernetes' library (4 minutes; builds it in 10 at first)
+test-ccm: control-plane build-tests ## Run --cloud-node=auto beside a cloud controller manager of Kubernetes' library (4 minutes; builds it in 10 at first)
 	@hack/ccm.sh >/dev/null
-	cargo build --locked --workspace --all-targets
 	cargo test --locked --workspace --test ccm -- --ignored
 
 # Where the drivers in Go are built.
@@ -378,10 +370,9 @@ test-gardener: ## Test machine-controller-manager's providers as drivers, also w
 		cargo test --locked --package nodewright-driver-remote --test gardener --test azure -- --ignored
 
 .PHONY: test-mcd
-test-mcd: control-plane ## Run the scenarios with machine-config-operator's daemon in VMs with systemd; needs root, packages and its sources (13 minutes)
+test-mcd: control-plane build-tests ## Run the scenarios with machine-config-operator's daemon in VMs with systemd; needs root, packages and its sources (13 minutes)
 #  NODEWRIGHT_MCO_SOURCE=DIR is the absolute path of a clone of machine-config-operator; else its pinned commit is fetched.
 #  Where something is missing, each scenario prints `skipped` and the reason.
-	cargo build --locked --workspace --all-targets
 	NODEWRIGHT_E2E_TIMEOUT=600 cargo test --locked --workspace --test mcd -- --ignored --test-threads=1
 
 .PHONY: test-chart

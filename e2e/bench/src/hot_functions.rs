@@ -12,15 +12,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{self, BufRead},
+    io,
     ops::RangeInclusive,
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::Command,
 };
 
 use nodewright_e2e_lab::process::ProcessError;
 
-use crate::{error::BenchError, measure::print};
+use crate::{callgrind::executed, error::BenchError, measure::print};
 
 /// A line may name functions that were not run, with this share of the code of those that were.
 const COLD_SHARE: f64 = 0.3;
@@ -39,7 +39,7 @@ const HEADER: &str = "\
 /// Print the functions that a manager has run, as a list for the linker; see hack/hot-functions.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct HotFunctionsArguments {
-    /// What callgrind wrote, with --demangle=no --compress-strings=no
+    /// What callgrind wrote, with --demangle=no
     #[arg(long)]
     profile: PathBuf,
     /// The manager that ran
@@ -64,21 +64,6 @@ pub(crate) fn run(arguments: &HotFunctionsArguments) -> Result<(), BenchError> {
         )));
     }
     print(&format!("{HEADER}{}", lines.join("\n")))
-}
-
-/// The names of a program's functions that a profile has.
-fn executed(profile: impl BufRead, program: &Path) -> io::Result<BTreeSet<String>> {
-    let (mut names, mut is_of_program) = (BTreeSet::new(), false);
-    for line in profile.lines() {
-        let line = line?;
-        if let Some(object) = line.strip_prefix("ob=") {
-            is_of_program = Path::new(object) == program;
-        } else if let Some(name) = line.strip_prefix("fn=").filter(|_| is_of_program) {
-            // A function that calls itself is listed again, with a number.
-            names.insert(name.split('\'').next().unwrap_or(name).to_owned());
-        }
-    }
-    Ok(names)
 }
 
 /// A function of a program.
@@ -113,9 +98,10 @@ fn list(functions: &[Function], executed: &BTreeSet<String>) -> Vec<String> {
         let is_hot = addresses.contains(function.address.as_str());
         *if is_hot { &mut code.hot } else { &mut code.cold } += function.size;
     }
-    let names: Vec<_> = code.iter().map(|(name, code)| Name { parts: parts(name), code: *code }).collect();
+    let mut names: Vec<_> = code.iter().map(|(name, code)| Name { parts: parts(name), code: *code }).collect();
+    names.sort_by(|one, other| one.parts.cmp(&other.parts));
     let mut lines = BTreeSet::new();
-    cover(&sorted(names), RUST.len(), &mut lines);
+    cover(&names, RUST.len(), &mut lines);
     lines.into_iter().collect()
 }
 
@@ -130,11 +116,6 @@ struct Code {
 struct Name<'a> {
     parts: Vec<&'a str>,
     code: Code,
-}
-
-fn sorted(mut names: Vec<Name<'_>>) -> Vec<Name<'_>> {
-    names.sort_by(|one, other| one.parts.cmp(&other.parts));
-    names
 }
 
 /// Adds lines for names whose first `depth` parts are the same.
@@ -199,14 +180,6 @@ fn crate_name(text: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_functions_of_the_program_are_read_from_a_profile() {
-        let profile = "version: 1\n\nob=/lib/libc.so\nfl=???\nfn=malloc\n0 7\n\nob=/t/nodewright\nfl=a.rs\nfn=_RNvCsgEmfK2I1SD1_1a1b'2\n1 1\n\
-            cob=/lib/libc.so\ncfn=free\ncalls=1 0\n2 2\n\nfn=_RNvCsgEmfK2I1SD1_1a1c\n3 3\n";
-        let names = executed(profile.as_bytes(), Path::new("/t/nodewright")).unwrap();
-        assert_eq!(names, ["_RNvCsgEmfK2I1SD1_1a1b", "_RNvCsgEmfK2I1SD1_1a1c"].map(str::to_owned).into());
-    }
 
     #[test]
     fn hashes_of_crates_are_left_out() {

@@ -14,8 +14,9 @@
 //! | [`drain`] | all nodes of a pool drained at once |
 //! | [`soak`] | deadlines and counts over a long time |
 //! | [`hostile`] | attacks |
-//! | [`measure`], [`costs`], [`usage`] | shared: a devcluster with its audit log, requests by kind, the kernel's numbers |
+//! | [`measure`], [`costs`], [`usage`], [`callgrind`] | shared: a devcluster with its audit log, requests by kind, the kernel's numbers, a profile |
 
+mod callgrind;
 mod collector;
 mod costs;
 mod drain;

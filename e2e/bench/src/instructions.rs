@@ -15,8 +15,6 @@
 //! * The order of hash maps changes from run to run, and some instructions with it.
 //! * Not counted: TLS, HTTP, logs and the process of a driver, as in the budget. Counted: the counting of allocations.
 
-mod callgrind;
-
 use std::{
     io,
     path::{Path, PathBuf},
@@ -29,8 +27,7 @@ use nodewright_e2e_lab::{
 };
 use serde_json::Value;
 
-use self::callgrind::Profile;
-use crate::{error::BenchError, measure::print};
+use crate::{callgrind::Profile, error::BenchError, measure::print};
 
 /// The test that does the work.
 const TEST: &str = "instructions_of_100_machines";

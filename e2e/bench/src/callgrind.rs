@@ -1,8 +1,9 @@
 //! Reads the file that callgrind writes: <https://valgrind.org/docs/manual/cl-format.html>.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     io::{self, BufRead},
+    path::Path,
 };
 
 use nodewright_e2e_lab::process::repository;
@@ -31,28 +32,11 @@ impl Profile {
     pub(crate) fn read(text: impl BufRead) -> io::Result<Self> {
         let (mut profile, mut at) = (Self::default(), Position::default());
         for line in text.lines() {
-            profile.line(&line?, &mut at);
+            if let Some(cost) = at.follow(&line?) {
+                profile.cost(cost, &mut at);
+            }
         }
         Ok(profile)
-    }
-
-    fn line(&mut self, line: &str, at: &mut Position) {
-        if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
-            let cost = line.split(' ').nth(1).and_then(|cost| cost.parse().ok()).unwrap_or(0);
-            return self.cost(cost, at);
-        }
-        let Some((key, value)) = line.split_once('=') else { return };
-        match key {
-            "ob" => at.object = at.names[OBJECT].of(value),
-            "fl" | "fi" | "fe" => at.file = at.names[FILE].of(value),
-            "fn" => at.function = at.names[FUNCTION].of(value),
-            "cfn" => at.callee = at.names[FUNCTION].of(value),
-            // Not needed, but a number is explained where it comes first.
-            "cfi" | "cfl" => drop(at.names[FILE].of(value)),
-            "cob" => drop(at.names[OBJECT].of(value)),
-            "calls" => at.is_call = true,
-            _ => {}
-        }
     }
 
     /// The line after `calls` has the instructions of the function that is called and of all that it calls.
@@ -103,6 +87,18 @@ const OBJECT: usize = 0;
 const FILE: usize = 1;
 const FUNCTION: usize = 2;
 
+/// The functions of an object that have run.
+pub(crate) fn executed(text: impl BufRead, object: &Path) -> io::Result<BTreeSet<String>> {
+    let (mut functions, mut at) = (BTreeSet::new(), Position::default());
+    for line in text.lines() {
+        if at.follow(&line?).is_some() && Path::new(&at.object) == object {
+            // A function that calls itself is listed again, with a number.
+            functions.insert(at.function.split('\'').next().unwrap_or_default().to_owned());
+        }
+    }
+    Ok(functions)
+}
+
 /// What the lines so far say of the next one.
 #[derive(Default)]
 struct Position {
@@ -112,6 +108,28 @@ struct Position {
     callee: String,
     is_call: bool,
     names: [Names; 3],
+}
+
+impl Position {
+    /// Reads a line. Returns its instructions, if it has any.
+    fn follow(&mut self, line: &str) -> Option<u64> {
+        if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
+            return Some(line.split(' ').nth(1).and_then(|cost| cost.parse().ok()).unwrap_or(0));
+        }
+        let (key, value) = line.split_once('=')?;
+        match key {
+            "ob" => self.object = self.names[OBJECT].of(value),
+            "fl" | "fi" | "fe" => self.file = self.names[FILE].of(value),
+            "fn" => self.function = self.names[FUNCTION].of(value),
+            "cfn" => self.callee = self.names[FUNCTION].of(value),
+            // Not needed, but a number is explained where it comes first.
+            "cfi" | "cfl" => drop(self.names[FILE].of(value)),
+            "cob" => drop(self.names[OBJECT].of(value)),
+            "calls" => self.is_call = true,
+            _ => {}
+        }
+        None
+    }
 }
 
 /// Names are written once, with a number that stands for them afterwards.
@@ -206,6 +224,22 @@ totals: 172
         assert_eq!(profile.by_crate(), crates.map(|(name, count)| (name.to_owned(), count)).into());
         assert_eq!(profile.by_room(), [("machine".to_owned(), 145)].into());
         assert_eq!(profile.plans(), &[("machine".to_owned(), 900)].into(), "one plan that calls another is one");
+    }
+
+    #[test]
+    fn the_functions_of_the_program_are_read_from_a_profile() {
+        let profile = "version: 1\n\nob=/lib/libc.so\nfl=???\nfn=malloc\n0 7\n\nob=/t/nodewright\nfl=a.rs\nfn=_RNvCsgEmfK2I1SD1_1a1b'2\n1 1\n\
+            cob=/lib/libc.so\ncfn=free\ncalls=1 0\n2 2\n\nfn=_RNvCsgEmfK2I1SD1_1a1c\n3 3\n";
+        let names = executed(profile.as_bytes(), Path::new("/t/nodewright")).unwrap();
+        assert_eq!(names, ["_RNvCsgEmfK2I1SD1_1a1b", "_RNvCsgEmfK2I1SD1_1a1c"].map(str::to_owned).into());
+    }
+
+    #[test]
+    fn functions_that_are_written_as_numbers_are_named() {
+        let names = executed(FILE.as_bytes(), Path::new("/lib/libc.so.6")).unwrap();
+        assert_eq!(names, ["malloc".to_owned()].into());
+        let names = executed(FILE.as_bytes(), Path::new("/t/budget")).unwrap();
+        assert_eq!(names.last().map(String::as_str), Some("nodewright_runtime::reconcile::run"));
     }
 
     #[test]
